@@ -1,0 +1,20 @@
+#pragma once
+/// \file
+/// What every header of the library assumes of the compiler.
+
+#include <cfloat>
+
+/// Marks arithmetic that runs in host code and inside CUDA kernels alike.
+#if defined(__CUDACC__)
+#define ZEROPP_HOST_DEVICE __host__ __device__
+#else
+#define ZEROPP_HOST_DEVICE
+#endif
+
+// The arithmetic is specified to the bit, and NaN must survive it. -ffast-math withdraws both without a word, so it is
+// refused here rather than noticed in a loss curve.
+#if defined(__FAST_MATH__)
+#error "zeropp needs IEEE arithmetic: compile the files that include it without -ffast-math"
+#endif
+
+static_assert(FLT_EVAL_METHOD == 0, "zeropp needs float arithmetic without excess precision (on 32-bit x86: -msse2 -mfpmath=sse)");

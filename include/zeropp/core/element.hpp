@@ -1,0 +1,120 @@
+#pragma once
+/// \file
+/// Element types: what tensors consist of. All arithmetic is float; an element only needs a way there and back.
+
+#include <zeropp/core/config.hpp>
+#include <zeropp/core/math.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace zeropp {
+
+/// IEEE binary16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7e00.
+struct half {
+    std::uint16_t bits;
+
+    half() = default;
+    constexpr ZEROPP_HOST_DEVICE explicit half(float x) : bits(from(x)) {}
+
+    /// The half with these bits.
+    static constexpr ZEROPP_HOST_DEVICE half from_bits(std::uint16_t bits) {
+        half h(0.0f);
+        h.bits = bits;
+        return h;
+    }
+
+    constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
+        constexpr std::uint32_t rebias = 112u << 23;
+        const std::uint32_t sign = (bits & 0x8000u) << 16;
+        const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
+        const std::uint32_t exponent = bits & 0x7c00u;
+        const std::uint32_t normal = magnitude + rebias;
+        const std::uint32_t special = magnitude + 2 * rebias;
+        // A subnormal's mantissa becomes a normal float's by letting the subtraction renormalise it.
+        const std::uint32_t subnormal =
+            float_bits(bits_float(magnitude + rebias + (1u << 23)) - bits_float(rebias + (1u << 23)));
+        return bits_float(sign | (exponent == 0 ? subnormal : exponent == 0x7c00u ? special : normal));
+    }
+
+private:
+    static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
+        const std::uint32_t sign = (float_bits(x) >> 16) & 0x8000u;
+        const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+        const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+        // Adding one half aligns a subnormal's last bit with the float's, and the addition does the rounding.
+        const std::uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
+        const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
+        const std::uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
+        return static_cast<std::uint16_t>(sign | (magnitude > infinity_bits ? 0x7e00u : bounded));
+    }
+};
+
+/// bfloat16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7fc0.
+struct bfloat16 {
+    std::uint16_t bits;
+
+    bfloat16() = default;
+    constexpr ZEROPP_HOST_DEVICE explicit bfloat16(float x) : bits(from(x)) {}
+
+    /// The bfloat16 with these bits.
+    static constexpr ZEROPP_HOST_DEVICE bfloat16 from_bits(std::uint16_t bits) {
+        bfloat16 b(0.0f);
+        b.bits = bits;
+        return b;
+    }
+
+    constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
+        return bits_float(static_cast<std::uint32_t>(bits) << 16);
+    }
+
+private:
+    static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
+        const std::uint32_t b = float_bits(x);
+        const std::uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+        const std::uint32_t nan = ((b >> 16) & 0x8000u) | 0x7fc0u;
+        return static_cast<std::uint16_t>((b & 0x7fffffffu) > infinity_bits ? nan : rounded);
+    }
+};
+
+/// How a type becomes a float and back: specialise it to use a framework's own element type. Members:
+///   `name`            std::string_view, compared between ranks by `checked`
+///   `to_float(x)`     exact
+///   `from_float(x)`   rounds to nearest even; keeps NaN
+/// Both functions are static, noexcept and ZEROPP_HOST_DEVICE.
+template <class T>
+struct element_traits;
+
+/// Traits of a type that converts explicitly from and to float.
+template <class T>
+struct converting_element_traits {
+    static constexpr ZEROPP_HOST_DEVICE float to_float(T x) noexcept { return static_cast<float>(x); }
+    static constexpr ZEROPP_HOST_DEVICE T from_float(float x) noexcept { return static_cast<T>(x); }
+};
+
+template <>
+struct element_traits<float> : converting_element_traits<float> {
+    static constexpr std::string_view name = "fp32";
+};
+
+template <>
+struct element_traits<half> : converting_element_traits<half> {
+    static constexpr std::string_view name = "fp16";
+};
+
+template <>
+struct element_traits<bfloat16> : converting_element_traits<bfloat16> {
+    static constexpr std::string_view name = "bf16";
+};
+
+/// A type that tensors may consist of.
+template <class T>
+concept element = std::is_trivially_copyable_v<T> && requires(T x, float f) {
+    { element_traits<T>::to_float(x) } noexcept -> std::same_as<float>;
+    { element_traits<T>::from_float(f) } noexcept -> std::same_as<T>;
+    { element_traits<T>::name } -> std::convertible_to<std::string_view>;
+};
+
+}  // namespace zeropp

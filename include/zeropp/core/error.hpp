@@ -1,0 +1,33 @@
+#pragma once
+/// \file
+/// The exceptions of the library.
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace zeropp {
+
+/// Base of everything that the library throws.
+class error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A call whose arguments break its contract. Thrown before any message has been sent.
+class precondition_error : public error {
+public:
+    using error::error;
+
+    /// "WHERE: expected EXPECTED, given GIVEN"
+    precondition_error(std::string_view where, std::string_view expected, std::string_view given)
+        : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
+};
+
+/// Another rank of the same group has failed, so this rank's collective cannot complete.
+class peer_error : public error {
+public:
+    using error::error;
+};
+
+}  // namespace zeropp

@@ -1,0 +1,71 @@
+#pragma once
+/// \file
+/// Integer helpers for sizes, and float arithmetic whose rounding no compiler flag can change.
+
+#include <zeropp/core/config.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace zeropp {
+
+/// The smallest integer not below a / b. Requires b > 0.
+constexpr ZEROPP_HOST_DEVICE std::size_t ceil_div(std::size_t a, std::size_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+/// The smallest multiple of `multiple` not below n.
+constexpr ZEROPP_HOST_DEVICE std::size_t round_up(std::size_t n, std::size_t multiple) {
+    return ceil_div(n, multiple) * multiple;
+}
+
+/// a * b rounded to float, never contracted with a following addition into a fused multiply-add. Contraction would make
+/// the last bit depend on the instruction set and on the optimiser, and so differ between ranks, or host and GPU.
+constexpr ZEROPP_HOST_DEVICE inline float product(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fmul_rn(a, b);
+#elif defined(__clang__)
+#pragma clang fp contract(off)
+    return a * b;
+#elif defined(__GNUC__)
+    return __builtin_assoc_barrier(a * b);
+#else
+#error "zeropp: say here how this compiler keeps a product from being contracted into an fma"
+#endif
+}
+
+/// a / b correctly rounded, whatever precision flags device code is compiled with.
+constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+}
+
+/// The bits of a float as an integer.
+constexpr ZEROPP_HOST_DEVICE inline std::uint32_t float_bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+/// The float with these bits.
+constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+/// The bits of +infinity: a magnitude at or above them is Inf or NaN.
+inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
+
+/// Whether x is neither Inf nor NaN. Integer arithmetic, so that no compiler flag can assume the answer.
+constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits(x) & 0x7fffffffu) < infinity_bits; }
+
+/// The NaN that the library writes.
+inline constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
+
+/// Rounds t to the nearest integer (ties to even) within [low, high]; NaN gives low. Requires |low|, |high| <= 2^22.
+///
+/// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits: plain additions, which vectorise for every
+/// instruction set and give the same bits on all of them.
+constexpr ZEROPP_HOST_DEVICE inline std::int32_t round_within(float t, float low, float high) {
+    t = t > low ? t : low;
+    t = t < high ? t : high;
+    return static_cast<std::int32_t>(float_bits(t + 12582912.0f)) - 0x4b400000;
+}
+
+}  // namespace zeropp

@@ -1,0 +1,46 @@
+#pragma once
+/// \file
+/// Short text held in place, so that naming things never allocates.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace zeropp {
+
+/// Text of up to 95 characters; what does not fit is cut. Trivially copyable, so it can travel between ranks.
+class short_text {
+public:
+    static constexpr std::size_t capacity = 95;
+
+    constexpr short_text() = default;
+    constexpr short_text(std::string_view text) { append(text); }
+    constexpr short_text(const char* text) { append(std::string_view(text)); }
+
+    constexpr short_text& append(std::string_view text) {
+        for (const char c : text) {
+            if (size_ < capacity) characters_[size_++] = c;
+        }
+        return *this;
+    }
+
+    /// Appends a non-negative integer in decimal.
+    constexpr short_text& append(int number) {
+        if (number >= 10) append(number / 10);
+        const char digit = static_cast<char>('0' + number % 10);
+        return append(std::string_view(&digit, 1));
+    }
+
+    constexpr operator std::string_view() const { return {characters_, size_}; }
+    std::string str() const { return std::string(std::string_view(*this)); }
+
+    friend constexpr bool operator==(const short_text& a, const short_text& b) {
+        return std::string_view(a) == std::string_view(b);
+    }
+
+private:
+    char characters_[capacity] = {};
+    unsigned char size_ = 0;
+};
+
+}  // namespace zeropp

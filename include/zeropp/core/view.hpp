@@ -1,0 +1,87 @@
+#pragma once
+/// \file
+/// Non-owning arrays that know which memory they live in.
+
+#include <concepts>
+#include <cstddef>
+#include <ranges>
+#include <type_traits>
+
+namespace zeropp {
+
+/// Memory that the processor reads and writes.
+struct host_space {};
+/// Memory of a GPU. Its elements cannot be read on the host.
+struct device_space {};
+
+/// A pointer and a count of elements in one memory space; does not own them.
+template <class T, class Space>
+class view {
+public:
+    using element_type = T;
+    using space = Space;
+
+    constexpr view() = default;
+    constexpr view(T* data, std::size_t size) : data_(data), size_(size) {}
+
+    /// A view of mutable elements is also one of constant elements.
+    template <class U>
+        requires(!std::is_const_v<U> && std::same_as<const U, T>)
+    constexpr view(const view<U, Space>& other) : data_(other.data()), size_(other.size()) {}
+
+    constexpr T* data() const { return data_; }
+    constexpr std::size_t size() const { return size_; }
+
+    /// The bytes that the elements occupy.
+    constexpr std::size_t size_bytes() const { return size_ * sizeof(T); }
+
+    /// Elements [offset, offset + count). Requires offset + count <= size().
+    constexpr view subview(std::size_t offset, std::size_t count) const { return {data_ + offset, count}; }
+
+private:
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+template <class T>
+using host_view = view<T, host_space>;
+template <class T>
+using device_view = view<T, device_space>;
+
+namespace detail {
+template <class T>
+inline constexpr bool is_view = false;
+template <class T, class Space>
+inline constexpr bool is_view<view<T, Space>> = true;
+}  // namespace detail
+
+/// What a collective accepts as an array in `Space`: a view of that space and, for host memory, any contiguous range
+/// (std::vector, std::span, std::array). Device memory is always spelled `device_view`, so that a host container can
+/// never reach a kernel.
+template <class R, class Space>
+concept array_in = (detail::is_view<std::remove_cvref_t<R>> &&
+                    std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
+                   (!detail::is_view<std::remove_cvref_t<R>> && std::same_as<Space, host_space> &&
+                    std::ranges::contiguous_range<R> && std::ranges::sized_range<R>);
+
+/// The view of an array.
+template <class Space, array_in<Space> R>
+constexpr auto as_view(R&& array) {
+    if constexpr (detail::is_view<std::remove_cvref_t<R>>) {
+        return array;
+    } else {
+        using element_type = std::remove_reference_t<std::ranges::range_reference_t<R>>;
+        return view<element_type, Space>(std::ranges::data(array), std::ranges::size(array));
+    }
+}
+
+/// The element type of an array, without const.
+template <class R, class Space>
+using element_of = std::remove_const_t<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;
+
+/// An array whose elements can be written.
+template <class R, class Space>
+concept mutable_array_in =
+    array_in<R, Space> && !std::is_const_v<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;
+
+}  // namespace zeropp

@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// Scratch memory: collectives never allocate on the hot path, they work in what the caller hands them.
+
+#include <zeropp/core/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zeropp {
+
+/// What the start of a workspace, and every message inside it, is aligned to, in bytes.
+inline constexpr std::size_t workspace_alignment = 16;
+
+/// Owns scratch memory in `Space`. Allocates on construction; specialised for each space.
+template <class Space>
+class workspace;
+
+template <>
+class workspace<host_space> {
+public:
+    /// Owns `bytes` bytes, set to zero.
+    explicit workspace(std::size_t bytes) : memory_(bytes) {}
+
+    host_view<std::byte> view() { return {memory_.data(), memory_.size()}; }
+
+private:
+    std::vector<std::byte> memory_;
+};
+
+/// Why `scratch` cannot serve as `needed` bytes of workspace, as "expected ..., given ..."; empty when it can.
+template <class Space>
+std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
+    if (scratch.size() < needed) {
+        return "expected a workspace of at least " + std::to_string(needed) + " bytes, given " +
+               std::to_string(scratch.size());
+    }
+    if (reinterpret_cast<std::uintptr_t>(scratch.data()) % workspace_alignment != 0) {
+        return "expected a workspace aligned to " + std::to_string(workspace_alignment) +
+               " bytes, given one that starts " +
+               std::to_string(reinterpret_cast<std::uintptr_t>(scratch.data()) % workspace_alignment) +
+               " bytes past a boundary";
+    }
+    return {};
+}
+
+}  // namespace zeropp

@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// Immediate execution on the calling thread.
+
+#include <zeropp/execution/execution.hpp>
+
+#include <utility>
+
+namespace zeropp {
+
+/// Runs everything at once on the calling thread: a collective on `host{}` has finished when it returns, and throws
+/// directly.
+struct host {
+    using space = host_space;
+    /// Nothing is ever pending, so an event carries nothing.
+    struct event {};
+
+    template <class F>
+    void enqueue(F&& work) const {
+        std::forward<F>(work)();
+    }
+    event record() const { return {}; }
+    void wait(const event&) const {}
+    void wait() const {}
+};
+
+static_assert(host_execution<host>);
+
+}  // namespace zeropp

@@ -1,0 +1,64 @@
+#pragma once
+/// \file
+/// Blocks of integers that share a scale: the quantizer of ZeRO++.
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/integer_scheme.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace zeropp {
+
+/// Each block of `BlockSize` elements becomes integers of `Bits` bits and a scale.
+///
+/// Bits       2 to 8. Codes are packed densely: 4 bits put two elements in a byte, 6 bits four in three bytes
+/// BlockSize  a power of two from 8 to 65536. Smaller blocks cost more scales and lose less accuracy
+/// Scheme     `symmetric`, `signed_extreme` or `asymmetric`
+/// Scale      what scales are stored as: float, half or bfloat16
+/// A block that holds NaN or Inf, or whose scale `Scale` cannot hold (for half: an absmax over 65504 * qmax), decodes
+/// to NaN in every element.
+/// Source     ZeRO++ (arXiv 2306.10209), section 3.1
+template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
+struct block_integer {
+    static_assert(Bits >= 2 && Bits <= 8, "block_integer: Bits must be from 2 to 8");
+    static_assert(BlockSize >= 8 && BlockSize <= 65536 && (BlockSize & (BlockSize - 1)) == 0,
+                  "block_integer: BlockSize must be a power of two from 8 to 65536");
+
+    static constexpr int block_size = BlockSize;
+    static constexpr int code_bits = Bits;
+
+    using stats = typename Scheme::stats;
+    using params = typename Scheme::template params<Scale>;
+
+    constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept { return Scheme::template fit<Bits, Scale>(s); }
+
+    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
+        return Scheme::template encode<Bits, Scale>(x, p);
+    }
+
+    constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
+        return Scheme::template decode<Bits, Scale>(code, p);
+    }
+
+    /// Half a step, or a whole one for `signed_extreme`; one part in 2^12 is added for the rounding of the arithmetic.
+    /// A block shifted far from zero (`asymmetric`) adds the rounding of float at x.
+    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
+        const float magnitude = x < 0 ? -x : x;
+        return Scheme::template step<Scale>(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;
+    }
+
+    /// "int8:256", "int4:128:signed:fp16": what differs from the defaults is spelt out.
+    static constexpr short_text name() {
+        short_text text("int");
+        text.append(Bits).append(":").append(BlockSize);
+        if (!std::is_same_v<Scheme, symmetric>) text.append(":").append(Scheme::name);
+        if (!std::is_same_v<Scale, float>) text.append(":").append(element_traits<Scale>::name);
+        return text;
+    }
+};
+
+static_assert(quantizer<block_integer<8, 256>> && bounded_quantizer<block_integer<4, 128, asymmetric, half>>);
+
+}  // namespace zeropp

@@ -1,0 +1,204 @@
+#pragma once
+/// \file
+/// The three ways in which `block_integer` maps a block's range to integers. A scheme supplies the stats of a block,
+/// its stored parameters, and the arithmetic between a value and an integer code.
+
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/scale.hpp>
+
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+namespace zeropp {
+
+namespace detail {
+
+/// The `bits` low bits of a two's complement code, and the code back from them.
+template <int Bits>
+constexpr ZEROPP_HOST_DEVICE std::uint32_t fold_sign(std::int32_t code) noexcept {
+    return static_cast<std::uint32_t>(code) & ((1u << Bits) - 1u);
+}
+template <int Bits>
+constexpr ZEROPP_HOST_DEVICE std::int32_t unfold_sign(std::uint32_t code) noexcept {
+    constexpr std::int32_t sign = 1 << (Bits - 1);
+    return (static_cast<std::int32_t>(code) ^ sign) - sign;
+}
+
+template <scale_type Scale>
+struct scale_params {
+    Scale scale;
+};
+
+}  // namespace detail
+
+/// Codes -qmax..qmax with qmax = 2^(Bits-1) - 1, step absmax / qmax. Zero is exact. Error at most half a step.
+struct symmetric {
+    static constexpr std::string_view name = "symmetric";
+
+    template <scale_type Scale>
+    using params = detail::scale_params<Scale>;
+
+    /// The bits of the largest magnitude. Inf and NaN compare above every finite value.
+    struct stats {
+        std::uint32_t absmax = 0;
+
+        constexpr ZEROPP_HOST_DEVICE void add(float x) noexcept { take(float_bits(x) & 0x7fffffffu); }
+        constexpr ZEROPP_HOST_DEVICE void merge(const stats& other) noexcept { take(other.absmax); }
+
+    private:
+        constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t m) noexcept { absmax = m > absmax ? m : absmax; }
+    };
+
+    template <int Bits>
+    static constexpr float qmax = static_cast<float>((1 << (Bits - 1)) - 1);
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
+        if (s.absmax >= infinity_bits) return {Scale(quiet_nan)};
+        return {stored_step<Scale>(quotient(bits_float(s.absmax), qmax<Bits>), qmax<Bits>)};
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
+        const float t = product(x, reciprocal_step(static_cast<float>(p.scale)));
+        return detail::fold_sign<Bits>(round_within(t, -qmax<Bits>, qmax<Bits>));
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
+        return product(static_cast<float>(detail::unfold_sign<Bits>(code)), static_cast<float>(p.scale));
+    }
+
+    /// The step between codes, and the largest error in steps.
+    template <scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
+        return static_cast<float>(p.scale);
+    }
+    static constexpr float steps_off = 0.5f;
+};
+
+/// Codes -2^(Bits-1)..2^(Bits-1)-1, signed so that the extreme of the block, whichever its sign, maps to the wider,
+/// negative end: one more level than `symmetric` and so a smaller step, at the price that a value as large as the
+/// extreme but of the other sign is off by a whole step. Zero is exact. Best at few bits.
+struct signed_extreme {
+    static constexpr std::string_view name = "signed";
+
+    template <scale_type Scale>
+    using params = detail::scale_params<Scale>;
+
+    /// The bits of the element of largest magnitude, rotated so that they compare by magnitude, then sign.
+    struct stats {
+        std::uint32_t extreme = 0;
+
+        constexpr ZEROPP_HOST_DEVICE void add(float x) noexcept {
+            const std::uint32_t b = float_bits(x);
+            take((b << 1) | (b >> 31));
+        }
+        constexpr ZEROPP_HOST_DEVICE void merge(const stats& other) noexcept { take(other.extreme); }
+
+    private:
+        constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t e) noexcept { extreme = e > extreme ? e : extreme; }
+    };
+
+    template <int Bits>
+    static constexpr float wide_end = static_cast<float>(-(1 << (Bits - 1)));
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
+        if (s.extreme >= infinity_bits << 1) return {Scale(quiet_nan)};
+        const float extreme = bits_float((s.extreme >> 1) | (s.extreme << 31));
+        return {stored_step<Scale>(quotient(extreme, wide_end<Bits>), wide_end<Bits>)};
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
+        const float t = product(x, reciprocal_step(static_cast<float>(p.scale)));
+        return detail::fold_sign<Bits>(round_within(t, wide_end<Bits>, -wide_end<Bits> - 1.0f));
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
+        return symmetric::decode<Bits>(code, p);
+    }
+
+    template <scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
+        const float s = static_cast<float>(p.scale);
+        return s < 0 ? -s : s;
+    }
+    static constexpr float steps_off = 1.0f;
+};
+
+/// Codes 0..2^Bits-1 from the block's minimum to its maximum. Error at most half a step; zero is not exact. Best for
+/// values that do not surround zero.
+struct asymmetric {
+    static constexpr std::string_view name = "asymmetric";
+
+    /// The minimum is rounded down and the step up, so that the maximum stays in range whatever Scale can hold.
+    template <scale_type Scale>
+    struct params {
+        Scale scale;
+        Scale minimum;
+    };
+
+    /// Extremes as integers that order like the floats, -NaN and -Inf lowest, Inf and NaN highest.
+    struct stats {
+        std::int32_t low = std::numeric_limits<std::int32_t>::max();
+        std::int32_t high = std::numeric_limits<std::int32_t>::min();
+
+        constexpr ZEROPP_HOST_DEVICE void add(float x) noexcept {
+            const std::int32_t key = ordered(float_bits(x));
+            take(key, key);
+        }
+        constexpr ZEROPP_HOST_DEVICE void merge(const stats& other) noexcept { take(other.low, other.high); }
+
+        /// Its own inverse.
+        static constexpr ZEROPP_HOST_DEVICE std::int32_t ordered(std::uint32_t bits) noexcept {
+            const auto b = static_cast<std::int32_t>(bits);
+            return b ^ ((b >> 31) & 0x7fffffff);
+        }
+
+    private:
+        constexpr ZEROPP_HOST_DEVICE void take(std::int32_t l, std::int32_t h) noexcept {
+            low = l < low ? l : low;
+            high = h > high ? h : high;
+        }
+    };
+
+    template <int Bits>
+    static constexpr float top = static_cast<float>((1 << Bits) - 1);
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
+        const float low = bits_float(static_cast<std::uint32_t>(stats::ordered(static_cast<std::uint32_t>(s.low))));
+        const float high = bits_float(static_cast<std::uint32_t>(stats::ordered(static_cast<std::uint32_t>(s.high))));
+        const params<Scale> unfit{Scale(quiet_nan), Scale(quiet_nan)};
+        if (!is_finite(low) || !is_finite(high)) return unfit;
+        const Scale minimum = round_down<Scale>(low);
+        const float range = high - static_cast<float>(minimum);
+        if (!is_finite(range)) return unfit;
+        const Scale scale = stored_step<Scale>(quotient(range, top<Bits>), top<Bits>, static_cast<float>(minimum));
+        return is_finite(static_cast<float>(scale)) ? params<Scale>{scale, minimum} : unfit;
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
+        const float t = product(x - static_cast<float>(p.minimum), reciprocal_step(static_cast<float>(p.scale)));
+        return static_cast<std::uint32_t>(round_within(t, 0.0f, top<Bits>));
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
+        return static_cast<float>(p.minimum) +
+               product(static_cast<float>(static_cast<std::int32_t>(code)), static_cast<float>(p.scale));
+    }
+
+    template <scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
+        return static_cast<float>(p.scale);
+    }
+    static constexpr float steps_off = 0.5f;
+};
+
+}  // namespace zeropp

@@ -1,0 +1,52 @@
+#pragma once
+/// \file
+/// Elements carried as they are.
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+namespace zeropp {
+
+/// Carries every element as a T: exact when the tensor's elements are T, one rounding when they are wider. The
+/// baseline that quantizers are compared with, and the choice for small or delicate tensors. NaN and Inf stay where
+/// they are.
+template <element T>
+    requires(sizeof(T) == 2 || sizeof(T) == 4)
+struct lossless {
+    static constexpr int block_size = 64;
+    static constexpr int code_bits = 8 * static_cast<int>(sizeof(T));
+
+    struct params {};
+    struct stats {
+        constexpr ZEROPP_HOST_DEVICE void add(float) noexcept {}
+        constexpr ZEROPP_HOST_DEVICE void merge(const stats&) noexcept {}
+    };
+
+    constexpr ZEROPP_HOST_DEVICE params fit(const stats&) const noexcept { return {}; }
+
+    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params&) const noexcept {
+        return std::bit_cast<bits_type>(element_traits<T>::from_float(x));
+    }
+    constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params&) const noexcept {
+        return element_traits<T>::to_float(std::bit_cast<T>(static_cast<bits_type>(code)));
+    }
+    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
+        const float d = decode(encode(x, p), p) - x;
+        return d < 0 ? -d : d;
+    }
+
+    static constexpr short_text name() { return element_traits<T>::name; }
+
+private:
+    using bits_type = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+};
+
+static_assert(quantizer<lossless<float>> && quantizer<lossless<half>> && quantizer<lossless<bfloat16>>);
+
+}  // namespace zeropp

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// All ranks alike.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <string>
+
+namespace zeropp {
+
+/// One group of all ranks: collectives take one hop.
+class flat {
+public:
+    /// Throws precondition_error unless size > 0.
+    explicit flat(int size) : size_(size) {
+        if (size < 1) throw precondition_error("flat", "at least 1 rank", std::to_string(size));
+    }
+
+    int size() const { return size_; }
+    int groups() const { return 1; }
+    int group_size() const { return size_; }
+    int group_of(int) const { return 0; }
+    int index_of(int rank) const { return rank; }
+    int rank_of(int, int index) const { return index; }
+    slice_order order() const { return {}; }
+
+    flat() : flat(1) {}
+    friend bool operator==(const flat&, const flat&) = default;
+
+private:
+    int size_;
+};
+
+static_assert(topology<flat>);
+
+}  // namespace zeropp

@@ -1,0 +1,181 @@
+#pragma once
+/// \file
+/// Ranks that are MPI processes.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+/// A call to MPI that failed; `code()` is MPI's own.
+class mpi_error : public error {
+public:
+    mpi_error(const std::string& call, int code) : error(call + ": " + text(code)), code_(code) {}
+
+    int code() const { return code_; }
+
+private:
+    static std::string text(int code) {
+        char buffer[MPI_MAX_ERROR_STRING] = {};
+        int length = 0;
+        if (MPI_Error_string(code, buffer, &length) != MPI_SUCCESS) return "MPI error " + std::to_string(code);
+        return {buffer, static_cast<std::size_t>(length)};
+    }
+
+    int code_;
+};
+
+namespace detail {
+inline void require_mpi(int code, const char* call) {
+    if (code != MPI_SUCCESS) throw mpi_error(call, code);
+}
+}  // namespace detail
+
+/// Moves bytes with MPI's nonblocking point-to-point calls: every peer is served at once, and messages of any size are
+/// cut into pieces that MPI's int counts can say.
+///
+/// On `host{}` any thread level will do. On a `host_queue`, which calls MPI from its own thread, MPI must have been
+/// initialised with MPI_THREAD_MULTIPLE; otherwise operations throw precondition_error. The transport must be destroyed
+/// before MPI_Finalize.
+class mpi_transport {
+public:
+    /// Uses `comm` itself, which must outlive the transport; no other traffic may use it meanwhile. Its error handler
+    /// stays as it is.
+    static mpi_transport borrow(MPI_Comm comm) { return mpi_transport(comm, false); }
+
+    /// Uses a duplicate of `comm`, which errors leave as exceptions. Collective over `comm`.
+    static mpi_transport duplicate(MPI_Comm comm) {
+        MPI_Comm copy = MPI_COMM_NULL;
+        detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+        return mpi_transport(copy, true);
+    }
+
+    int rank() const { return state_->rank; }
+    int size() const { return state_->size; }
+    MPI_Comm native() const { return state_->comm; }
+
+    template <host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        require_threads<E>();
+        exec.enqueue([s = state_.get(), send, recv, bytes] {
+            s->exchange([=](int) { return send; }, recv, bytes);
+        });
+    }
+
+    template <host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        require_threads<E>();
+        exec.enqueue([s = state_.get(), send, recv, bytes] {
+            s->exchange([=](int peer) { return send + static_cast<std::size_t>(peer) * bytes; }, recv, bytes);
+        });
+    }
+
+    mpi_transport split(std::span<const int> members) {
+        const auto self = std::find(members.begin(), members.end(), rank());
+        if (self == members.end()) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
+        MPI_Comm child = MPI_COMM_NULL;
+        detail::require_mpi(MPI_Comm_split(state_->comm, members.front(), static_cast<int>(self - members.begin()), &child),
+                            "MPI_Comm_split");
+        return mpi_transport(child, true);
+    }
+
+private:
+    struct state {
+        MPI_Comm comm;
+        bool owned;
+        int rank = 0;
+        int size = 0;
+        int thread_level = MPI_THREAD_SINGLE;
+        std::vector<MPI_Request> requests;
+
+        state(MPI_Comm c, bool own) : comm(c), owned(own) {
+            if (owned) detail::require_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+            detail::require_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+            detail::require_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+            detail::require_mpi(MPI_Query_thread(&thread_level), "MPI_Query_thread");
+            requests.reserve(2 * static_cast<std::size_t>(size));
+        }
+
+        ~state() {
+            int finalized = 0;
+            MPI_Finalized(&finalized);
+            if (owned && !finalized) MPI_Comm_free(&comm);
+        }
+
+        state(const state&) = delete;
+        state& operator=(const state&) = delete;
+
+        /// Sends source(peer) to each peer and receives recv[peer * bytes ...] from it.
+        template <class Source>
+        void exchange(Source source, std::byte* recv, std::size_t bytes) {
+            std::byte* own = recv + static_cast<std::size_t>(rank) * bytes;
+            if (bytes != 0 && source(rank) != own) std::memcpy(own, source(rank), bytes);
+            requests.clear();
+            // Every rank starts with another peer, so that no receiver is everybody's first.
+            for (int i = 1; i < size; ++i) {
+                const int from = (rank + size - i) % size;
+                const int to = (rank + i) % size;
+                std::byte* in = recv + static_cast<std::size_t>(from) * bytes;
+                const std::byte* out = source(to);
+                for (std::size_t done = 0; done < bytes; done += piece) {
+                    const int count = static_cast<int>(std::min(piece, bytes - done));
+                    requests.push_back(MPI_REQUEST_NULL);
+                    detail::require_mpi(MPI_Irecv(in + done, count, MPI_BYTE, from, tag, comm, &requests.back()), "MPI_Irecv");
+                    requests.push_back(MPI_REQUEST_NULL);
+                    detail::require_mpi(MPI_Isend(out + done, count, MPI_BYTE, to, tag, comm, &requests.back()), "MPI_Isend");
+                }
+            }
+            detail::require_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+        }
+
+        static constexpr std::size_t piece = std::size_t{1} << 30;
+        static constexpr int tag = 0;
+    };
+
+    mpi_transport(MPI_Comm comm, bool owned) : state_(std::make_unique<state>(comm, owned)) {}
+
+    template <class E>
+    void require_threads() const {
+        if constexpr (!std::same_as<E, host>) {
+            if (state_->thread_level != MPI_THREAD_MULTIPLE) {
+                throw precondition_error("mpi_transport", "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
+                                         "thread level " + std::to_string(state_->thread_level));
+            }
+        }
+    }
+
+    std::unique_ptr<state> state_;
+};
+
+/// The nodes of `transport`'s ranks as MPI sees them: ranks that share memory are one node. Collective. Throws
+/// precondition_error that says which node has how many ranks unless all have the same number.
+inline two_level shared_memory_nodes(const mpi_transport& transport) {
+    MPI_Comm node = MPI_COMM_NULL;
+    detail::require_mpi(MPI_Comm_split_type(transport.native(), MPI_COMM_TYPE_SHARED, transport.rank(), MPI_INFO_NULL, &node),
+                        "MPI_Comm_split_type");
+    int lowest_rank = transport.rank();
+    std::vector<int> node_of_rank(static_cast<std::size_t>(transport.size()));
+    const int named = MPI_Allreduce(MPI_IN_PLACE, &lowest_rank, 1, MPI_INT, MPI_MIN, node);
+    MPI_Comm_free(&node);
+    detail::require_mpi(named, "MPI_Allreduce");
+    detail::require_mpi(MPI_Allgather(&lowest_rank, 1, MPI_INT, node_of_rank.data(), 1, MPI_INT, transport.native()),
+                        "MPI_Allgather");
+    return two_level(std::span<const int>(node_of_rank));
+}
+
+}  // namespace zeropp

@@ -1,0 +1,60 @@
+#pragma once
+/// \file
+/// The transport concept: how bytes move between ranks.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/execution/execution.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace zeropp {
+
+/// A transport connects a group of ranks and moves bytes between them on executions of type E. Every operation is
+/// collective: all ranks of the transport call it, in the same order, with the same sizes. Operations are enqueued on
+/// `exec`; buffers must stay valid until it has completed them, and so must the transport.
+///   `rank()`, `size()`
+///   `all_gather(exec, send, recv, bytes)` recv[r * bytes ...] is what rank r sent; send may be its own place in recv
+///   `all_to_all(exec, send, recv, bytes)` recv[r * bytes ...] is what rank r had at send[rank() * bytes ...]; send and
+///                                         recv do not overlap
+///   `split(members)` a transport of `members` (ranks of this one, in their new order, this rank among them). The lists
+///                    of any two ranks are equal or disjoint. Blocks the caller
+template <class T, class E>
+concept transport_on = execution<E> && std::movable<T> &&
+                       requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                                std::span<const int> members) {
+                           { c.rank() } -> std::same_as<int>;
+                           { c.size() } -> std::same_as<int>;
+                           t.all_gather(exec, send, recv, bytes);
+                           t.all_to_all(exec, send, recv, bytes);
+                           { t.split(members) } -> std::same_as<T>;
+                       };
+
+/// What a rank is about to do, for transports that watch (`counting`, `checked`).
+struct collective_call {
+    short_text primitive;
+    /// The whole tensor, in elements.
+    std::uint64_t elements = 0;
+    short_text element;
+    short_text quantizer;
+    /// What else the ranks must agree on, in words.
+    short_text options;
+};
+
+/// Tells `transport` that a collective begins. `problem` says what is wrong with this rank's arguments, or is empty.
+/// A transport that watches has a member `begin` of the same arguments; any other only throws precondition_error where
+/// there is a problem.
+template <class T>
+void begin_collective(T& transport, const collective_call& call, const std::string& problem) {
+    if constexpr (requires { transport.begin(call, problem); }) {
+        transport.begin(call, problem);
+    } else if (!problem.empty()) {
+        throw precondition_error(call.primitive.str() + ": " + problem);
+    }
+}
+
+}  // namespace zeropp

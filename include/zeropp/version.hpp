@@ -1,0 +1,15 @@
+#pragma once
+/// \file
+/// The version of the library. CMake reads it from here, so this is the only place to change it.
+
+#define ZEROPP_VERSION_MAJOR 0
+#define ZEROPP_VERSION_MINOR 1
+#define ZEROPP_VERSION_PATCH 0
+
+namespace zeropp {
+
+inline constexpr int version_major = ZEROPP_VERSION_MAJOR;
+inline constexpr int version_minor = ZEROPP_VERSION_MINOR;
+inline constexpr int version_patch = ZEROPP_VERSION_PATCH;
+
+}  // namespace zeropp

@@ -1,0 +1,22 @@
+#pragma once
+/// \file
+/// The library on host memory: primitives, quantizers, topologies, executions and the thread transport. Needs neither
+/// MPI nor CUDA; those are opt-in through zeropp/mpi.hpp and the like.
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/named.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/counting.hpp>
+#include <zeropp/transport/threads.hpp>
+#include <zeropp/version.hpp>
