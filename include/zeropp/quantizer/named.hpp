@@ -25,7 +25,7 @@ struct named_quantizers {
     static variant parse(std::string_view name) {
         variant result;
         const std::string wanted = without_defaults(name);
-        if (!((wanted == Quantizers{}.name() && (result = Quantizers{}, true)) || ...)) {
+        if (!((wanted == short_text(Quantizers{}.name()).str() && (result = Quantizers{}, true)) || ...)) {
             throw precondition_error("quantizer", "one of " + list(), "\"" + std::string(name) + "\"");
         }
         return result;

@@ -1,0 +1,281 @@
+#include "deepspeed_config.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace zero3_gpt {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+// What users have in such files and what steers machinery that is absent here: buckets, fp16, offload, logging, ...
+// Keys of nested objects stand for the whole object.
+constexpr std::array<std::string_view, 51> deepspeed_keys_without_effect{
+    "activation_checkpointing",
+    "amp",
+    "bf16.immediate_grad_update",
+    "checkpoint",
+    "comms_logger",
+    "communication_data_type",
+    "csv_monitor",
+    "data_types",
+    "dump_state",
+    "flops_profiler",
+    "fp16",
+    "gradient_accumulation_steps",
+    "gradient_predivide_factor",
+    "memory_breakdown",
+    "optimizer.params.adam_w_mode",
+    "optimizer.params.bias_correction",
+    "optimizer.params.torch_adam",
+    "prescale_gradients",
+    "scheduler",
+    "sparse_gradients",
+    "steps_per_print",
+    "tensorboard",
+    "train_batch_size",
+    "wall_clock_breakdown",
+    "wandb",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+    "zero_optimization.allgather_bucket_size",
+    "zero_optimization.allgather_partitions",
+    "zero_optimization.contiguous_gradients",
+    "zero_optimization.cpu_offload",
+    "zero_optimization.ignore_unused_parameters",
+    "zero_optimization.load_from_fp32_weights",
+    "zero_optimization.memory_efficient_linear",
+    "zero_optimization.offload_optimizer",
+    "zero_optimization.offload_param",
+    "zero_optimization.reduce_bucket_size",
+    "zero_optimization.reduce_scatter",
+    "zero_optimization.round_robin_gradients",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+    "zero_optimization.stage3_max_live_parameters",
+    "zero_optimization.stage3_max_reuse_distance",
+    "zero_optimization.stage3_model_persistence_threshold",
+    "zero_optimization.stage3_module_granularity_threshold",
+    "zero_optimization.stage3_param_persistence_threshold",
+    "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.stage3_use_all_reduce_for_fetch_params",
+    "zero_optimization.sub_group_size",
+    "zero_optimization.use_multi_rank_bucket_allreduce",
+    "zero_optimization.zero_quantized_nontrainable_weights",
+    "zero_optimization.zeropp_loco_param",
+};
+static_assert(std::ranges::is_sorted(deepspeed_keys_without_effect));
+
+/// One object of the file: hands out its keys and remembers which were asked for, so that the others can be named.
+class section {
+public:
+    section(std::string name, std::string path, const json& object)
+        : name_{std::move(name)}, path_{std::move(path)}, object_{&object} {
+        if (!object.is_object()) {
+            throw config_error(name_ + ": " + (path_.empty() ? "the file" : path_) + " is " + object.dump() +
+                               ", allowed is an object");
+        }
+    }
+
+    /// Overwrites `value` if the key is there.
+    void read(const char* key, bool& value) {
+        const json* given = find(key);
+        if (given == nullptr) return;
+        if (!given->is_boolean()) fail(key, *given, "true or false");
+        value = given->get<bool>();
+    }
+
+    void read(const char* key, std::string& value) {
+        const json* given = find(key);
+        if (given == nullptr) return;
+        if (!given->is_string()) fail(key, *given, "a string");
+        value = given->get<std::string>();
+    }
+
+    void read_count(const char* key, int& value) {
+        const json* given = find(key);
+        if (given == nullptr) return;
+        constexpr int most = std::numeric_limits<int>::max();
+        // A JSON number without sign or fraction; 2.0 is not one.
+        if (!given->is_number_unsigned() || given->get<std::uint64_t>() < 1 || given->get<std::uint64_t>() > most) {
+            fail(key, *given, "an integer from 1 to " + std::to_string(most));
+        }
+        value = given->get<int>();
+    }
+
+    template <class Allowed>
+    void read_number(const char* key, double& value, Allowed allowed, const char* allowed_words) {
+        const json* given = find(key);
+        if (given == nullptr) return;
+        if (!given->is_number() || !allowed(given->get<double>())) fail(key, *given, allowed_words);
+        value = given->get<double>();
+    }
+
+    /// The key's value for the caller to look at, or nullptr.
+    const json* find(const char* key) {
+        asked_.insert(key);
+        const auto given = object_->find(key);
+        return given == object_->end() ? nullptr : &*given;
+    }
+
+    [[nodiscard]] std::optional<section> child(const char* key) {
+        const json* given = find(key);
+        if (given == nullptr) return std::nullopt;
+        return section{name_, path_to(key), *given};
+    }
+
+    [[noreturn]] void fail(const char* key, const json& given, const std::string& allowed) const {
+        throw config_error(name_ + ": " + path_to(key) + " is " + given.dump() + ", allowed is " + allowed);
+    }
+
+    [[noreturn]] void fail_missing(const char* key, const std::string& allowed) const {
+        throw config_error(name_ + ": " + path_to(key) + " is missing, allowed is " + allowed);
+    }
+
+    void warn_of_the_rest(std::vector<std::string>& warnings) const {
+        for (const auto& [key, value] : object_->items()) {
+            if (asked_.contains(key)) continue;
+            const std::string path = path_to(key);
+            const bool known = std::ranges::binary_search(deepspeed_keys_without_effect, std::string_view{path});
+            warnings.push_back(name_ + ": " + path + " is ignored: " +
+                               (known ? "it has no effect in this example" : "unknown key, check its spelling"));
+        }
+    }
+
+private:
+    [[nodiscard]] std::string path_to(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+
+    std::string name_;
+    std::string path_;
+    const json* object_;
+    std::set<std::string> asked_;
+};
+
+void read_optimizer(section& optimizer, deepspeed_config& config) {
+    // DeepSpeed's Adam decouples the weight decay unless told otherwise, so both names mean AdamW.
+    std::string type = "AdamW";
+    optimizer.read("type", type);
+    if (type != "AdamW" && type != "Adam") optimizer.fail("type", type, R"("AdamW" or "Adam")");
+    auto params = optimizer.child("params");
+    if (params) {
+        auto& adamw = config.optimizer;
+        const auto positive = [](double value) { return value > 0.0; };
+        const auto fraction = [](double value) { return value >= 0.0 && value < 1.0; };
+        params->read_number("lr", adamw.lr, positive, "a number above 0");
+        params->read_number("eps", adamw.eps, positive, "a number above 0");
+        params->read_number(
+            "weight_decay", adamw.weight_decay, [](double value) { return value >= 0.0; }, "a number of at least 0");
+        if (const json* betas = params->find("betas")) {
+            const bool pair =
+                betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() && (*betas)[1].is_number();
+            if (!pair || !fraction((*betas)[0].get<double>()) || !fraction((*betas)[1].get<double>())) {
+                params->fail("betas", *betas, "an array of two numbers, each from 0 to below 1");
+            }
+            adamw.beta1 = (*betas)[0].get<double>();
+            adamw.beta2 = (*betas)[1].get<double>();
+        }
+        params->warn_of_the_rest(config.warnings);
+    }
+    optimizer.warn_of_the_rest(config.warnings);
+}
+
+void read_zero(section& zero, deepspeed_config& config) {
+    constexpr const char* allowed_stage = "3: this example partitions parameters, gradients and optimizer states";
+    const json* stage = zero.find("stage");
+    if (stage == nullptr) zero.fail_missing("stage", allowed_stage);
+    if (!stage->is_number_integer() || *stage != 3) zero.fail("stage", *stage, allowed_stage);
+    zero.read("zero_quantized_weights", config.zero.quantized_weights);
+    zero.read_count("zero_hpz_partition_size", config.zero.hpz_partition_size);
+    zero.read("zero_quantized_gradients", config.zero.quantized_gradients);
+    zero.read("overlap_comm", config.zero.overlap_comm);
+    zero.warn_of_the_rest(config.warnings);
+}
+
+/// Line and column of byte `offset`, both from one.
+std::string position(std::string_view text, std::size_t offset) {
+    const std::string_view before = text.substr(0, std::min(offset, text.size()));
+    const auto line = std::ranges::count(before, '\n') + 1;
+    const auto line_start = before.rfind('\n');
+    const auto column = line_start == std::string_view::npos ? before.size() + 1 : before.size() - line_start;
+    return std::to_string(line) + ":" + std::to_string(column);
+}
+
+/// Like DeepSpeed, refuses an object that has a key twice: one of the two values would silently be lost.
+json parse(std::string_view text, const std::string& name) {
+    std::vector<std::set<std::string>> open_objects;
+    const auto refuse_repeated_keys = [&](int, json::parse_event_t event, json& value) {
+        if (event == json::parse_event_t::object_start) open_objects.emplace_back();
+        if (event == json::parse_event_t::object_end) open_objects.pop_back();
+        if (event == json::parse_event_t::key && !open_objects.back().insert(value.get<std::string>()).second) {
+            throw config_error(name + ": the key " + value.dump() + " is given twice in one object");
+        }
+        return true;
+    };
+    try {
+        return json::parse(text, refuse_repeated_keys);
+    } catch (const json::parse_error& error) {
+        // The library counts bytes from one and stands on the byte it could not accept.
+        const std::string_view what = error.what();
+        const auto reason = what.rfind(": ");
+        throw config_error(name + ":" + position(text, error.byte > 0 ? error.byte - 1 : 0) + ": malformed JSON: " +
+                           std::string{reason == std::string_view::npos ? what : what.substr(reason + 2)});
+    } catch (const json::exception& error) {
+        throw config_error(name + ": malformed JSON: " + error.what());
+    }
+}
+
+}  // namespace
+
+deepspeed_config parse_deepspeed_config(std::string_view text, const std::string& name) {
+    const json root = parse(text, name);
+    section file{name, "", root};
+    deepspeed_config config;
+
+    constexpr const char* batch_key = "train_micro_batch_size_per_gpu";
+    if (file.find(batch_key) == nullptr) file.fail_missing(batch_key, "an integer of at least 1");
+    file.read_count(batch_key, config.train_micro_batch_size_per_gpu);
+    file.read_number(
+        "gradient_clipping", config.gradient_clipping, [](double value) { return value >= 0.0; },
+        "a number of at least 0, where 0 is off");
+    if (auto bf16 = file.child("bf16")) {
+        bf16->read("enabled", config.bf16);
+        bf16->warn_of_the_rest(config.warnings);
+    }
+    if (auto optimizer = file.child("optimizer")) read_optimizer(*optimizer, config);
+    auto zero = file.child("zero_optimization");
+    if (!zero) file.fail_missing("zero_optimization", R"(an object with "stage": 3)");
+    read_zero(*zero, config);
+    if (auto zeropp = file.child("zeropp")) {
+        zeropp->read("weight_quantizer", config.zeropp.weight_quantizer);
+        zeropp->read("gradient_quantizer_inside", config.zeropp.gradient_quantizer_inside);
+        zeropp->read("gradient_quantizer_across", config.zeropp.gradient_quantizer_across);
+        zeropp->read("secondary_quantizer", config.zeropp.secondary_quantizer);
+        zeropp->warn_of_the_rest(config.warnings);
+    }
+    file.warn_of_the_rest(config.warnings);
+    return config;
+}
+
+deepspeed_config read_deepspeed_config(const std::filesystem::path& file) {
+    const auto fail = [&file](const std::string& reason) {
+        throw config_error("cannot read the configuration " + file.string() + ": " + reason);
+    };
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored)) fail("it is a folder");
+    errno = 0;
+    std::ifstream stream{file, std::ios::binary};
+    if (!stream) fail(std::generic_category().message(errno));
+    const std::string text{std::istreambuf_iterator<char>{stream}, std::istreambuf_iterator<char>{}};
+    if (stream.bad()) fail(std::generic_category().message(errno));
+    return parse_deepspeed_config(text, file.string());
+}
+
+}  // namespace zero3_gpt

@@ -1,0 +1,300 @@
+#pragma once
+
+#include "adamw.hpp"
+#include "deepspeed_config.hpp"
+#include "model.hpp"
+
+#include <zeropp/zeropp.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace zero3_gpt {
+
+/// What this example can put on the wire. Every pair of gradient formats is an instance of the reduce-scatter, so the
+/// list is short; a framework would name its own.
+using wire_formats =
+    zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>, zeropp::lossless<float>,
+                             zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                             zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::half>,
+                             zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>>;
+using wire_format = wire_formats::variant;
+
+/// Bytes that this rank has sent, by purpose.
+struct phase_traffic {
+    struct bytes {
+        std::uint64_t inside = 0;
+        std::uint64_t across = 0;
+    };
+    bytes forward_gather;
+    bytes backward_gather;
+    bytes reduce;
+};
+
+/// ZeRO stage 3: every rank keeps its partition of each unit's weights (float), gradient and AdamW state, and whole
+/// weights exist only while a unit computes. What moves between ranks moves through the library:
+///
+///   forward   quantized_all_gather of the unit's weights; with hpZ it fills the secondary partition on the way
+///   backward  the same again, or secondary_partition_gather with hpZ
+///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks
+///
+/// The next unit's weights are gathered on a host_queue while this one computes, and gradients are reduced on another.
+template <class Transport>
+class zero3_engine {
+public:
+    using transport_type = zeropp::counting<Transport, zeropp::two_level>;
+
+    /// Collective. `world` counts by the true nodes; `nodes` says how the collectives see them.
+    zero3_engine(const model& network, const deepspeed_config& config, std::uint64_t seed, transport_type& world,
+                 const zeropp::two_level& nodes)
+        : network_(network), clipping_(config.gradient_clipping), overlap_(config.zero.overlap_comm), world_(world),
+          weights_comm_(nodes, world.split(everyone(world.size()))),
+          secondary_comm_(zeropp::two_level::of_size(world.size(), config.zero.hpz_partition_size),
+                          world.split(everyone(world.size()))),
+          gradient_comm_(nodes, world.split(everyone(world.size()))) {
+        const std::string plain = config.bf16 ? "bf16" : "fp32";
+        const bool quantized_gradients = config.zero.quantized_gradients;
+        weight_format_ = wire_formats::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
+        inside_format_ = wire_formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain);
+        across_format_ = wire_formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
+        secondary_format_ = wire_formats::parse(config.zeropp.secondary_quantizer);
+        hpz_ = config.zero.hpz_partition_size > 1;
+        for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
+        gather_scratch_.resize(largest_gather_);
+        reduce_scratch_.resize(largest_reduce_);
+    }
+
+    /// Starts a pass over the units: forward alone, or forward and back. Gathers the first unit.
+    void begin(bool with_backward) {
+        visits_.clear();
+        for (int u = 0; u != network_.units(); ++u) visits_.push_back({u, false});
+        for (int u = network_.units() - 1; with_backward && u >= 0; --u) visits_.push_back({u, true});
+        next_visit_ = 0;
+        if (with_backward) ++version_;
+        start_gather(0);
+    }
+
+    /// The whole weights of the pass's next unit; valid until the next call. Gathers the one after meanwhile.
+    std::span<const float> next_weights() {
+        const std::size_t v = next_visit_++;
+        ready_[v % 2].wait();
+        if (v + 1 != visits_.size()) start_gather(v + 1);
+        return std::span(full_[v % 2]).first(units_[static_cast<std::size_t>(visits_[v].unit)].parameters);
+    }
+
+    /// Where the unit's gradient is to be written. The unit before must have been reduced.
+    std::span<float> gradient(int unit) {
+        reduced_[parity(unit)].wait();
+        return std::span(gradient_[parity(unit)]).first(units_[static_cast<std::size_t>(unit)].parameters);
+    }
+
+    /// Reduces the gradient that has been written; this rank keeps its slice of the mean.
+    void reduce(int unit) {
+        unit_state& u = units_[static_cast<std::size_t>(unit)];
+        count(traffic_.reduce, [&] {
+            std::visit(
+                [&](const auto& inside, const auto& across) {
+                    zeropp::hierarchical_quantized_reduce_scatter(
+                        reduce_queue_, gradient_comm_, inside, across,
+                        std::span<const float>(gradient_[parity(unit)]).first(u.parameters), u.gradient_shard, mean_,
+                        reduce_scratch_);
+                },
+                inside_format_, across_format_);
+        });
+        reduced_[parity(unit)] = reduce_queue_.record();
+        if (!overlap_) reduce_queue_.wait();
+    }
+
+    /// Clips by the global norm and takes an AdamW step on this rank's partitions. Returns the norm before clipping.
+    /// Throws zeropp::error, on every rank alike, if the gradient is not finite.
+    double step(double learning_rate) {
+        reduce_queue_.wait();
+        double squares = 0;
+        for (const unit_state& u : units_) {
+            for (const float g : u.gradient_shard) squares += static_cast<double>(g) * static_cast<double>(g);
+        }
+        const double norm = std::sqrt(sum_over_ranks(squares));
+        if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
+        const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
+        for (unit_state& u : units_) u.optimizer.update(u.shard, u.gradient_shard, learning_rate, scale);
+        return norm;
+    }
+
+    /// The sum of every rank's value, in rank order: the same bits on all ranks.
+    double sum_over_ranks(double value) {
+        std::vector<double> values(static_cast<std::size_t>(world_.size()));
+        world_.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(&value),
+                          reinterpret_cast<std::byte*>(values.data()), sizeof(double));
+        double sum = 0;
+        for (const double v : values) sum += v;
+        return sum;
+    }
+
+    /// What this rank has sent since the last reset.
+    const phase_traffic& traffic() const { return traffic_; }
+    void reset_traffic() { traffic_ = {}; }
+
+private:
+    template <class Formats>
+    struct secondary_of;
+    template <class... Q>
+    struct secondary_of<zeropp::named_quantizers<Q...>> {
+        using type = std::variant<zeropp::secondary_partition<Q, zeropp::host_space>...>;
+    };
+
+    struct unit_state {
+        std::size_t parameters;
+        std::vector<float> shard;           // master weights
+        std::vector<float> gradient_shard;  // of the mean over ranks
+        adamw optimizer;
+        std::vector<std::byte> secondary_storage;
+        std::vector<typename secondary_of<wire_formats>::type> secondary;  // one with hpZ, else none
+    };
+
+    struct visit {
+        int unit;
+        bool backward;
+    };
+
+    static std::vector<int> everyone(int size) {
+        std::vector<int> ranks(static_cast<std::size_t>(size));
+        for (int r = 0; r != size; ++r) ranks[static_cast<std::size_t>(r)] = r;
+        return ranks;
+    }
+
+    static std::size_t parity(int unit) { return static_cast<std::size_t>(unit % 2); }
+
+    void add_unit(int unit, const deepspeed_config& config, std::uint64_t seed) {
+        const std::size_t n = network_.unit_parameters(unit);
+        const zeropp::partition part(n, world_.size());
+        const std::size_t offset = part.offset(world_.rank());
+        const std::size_t size = part.size(world_.rank());
+        std::vector<float> whole(n);
+        network_.initialise(unit, seed, whole);
+        const adamw_options options{.beta1 = config.optimizer.beta1,
+                                    .beta2 = config.optimizer.beta2,
+                                    .epsilon = config.optimizer.eps,
+                                    .weight_decay = config.optimizer.weight_decay};
+        units_.push_back({n, std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(offset),
+                                                whole.begin() + static_cast<std::ptrdiff_t>(offset + size)),
+                          std::vector<float>(size), adamw(options, offset, size, network_.decayed(unit)), {}, {}});
+        for (auto& buffer : full_) buffer.resize(std::max(buffer.size(), n));
+        for (auto& buffer : gradient_) buffer.resize(std::max(buffer.size(), n));
+
+        const zeropp::two_level& nodes = weights_comm_.topology();
+        std::visit(
+            [&](const auto& q) {
+                largest_gather_ = std::max(largest_gather_, zeropp::quantized_all_gather_workspace_bytes(nodes, q, n));
+            },
+            weight_format_);
+        std::visit(
+            [&](const auto& inside, const auto& across) {
+                largest_reduce_ = std::max(largest_reduce_,
+                                           zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                                               nodes, inside, across, n, mean_));
+            },
+            inside_format_, across_format_);
+        if (hpz_) add_secondary(units_.back());
+    }
+
+    void add_secondary(unit_state& u) {
+        std::visit(
+            [&]<class Q>(const Q& q) {
+                using secondary = zeropp::secondary_partition<Q, zeropp::host_space>;
+                const int group = secondary_comm_.topology().group_size();
+                u.secondary_storage.resize(secondary::storage_bytes(q, u.parameters, group));
+                u.secondary.emplace_back(std::in_place_type<secondary>, q, u.parameters, group,
+                                         secondary_comm_.index(), u.secondary_storage);
+                largest_gather_ = std::max(largest_gather_, zeropp::secondary_partition_gather_workspace_bytes(
+                                                                group, q, u.parameters));
+            },
+            secondary_format_);
+    }
+
+    void start_gather(std::size_t v) {
+        const visit& now = visits_[v];
+        unit_state& u = units_[static_cast<std::size_t>(now.unit)];
+        const std::span<float> full = std::span(full_[v % 2]).first(u.parameters);
+        count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
+            if (u.secondary.empty()) {
+                std::visit(
+                    [&](const auto& q) {
+                        zeropp::quantized_all_gather(gather_queue_, weights_comm_, q, u.shard, full, gather_scratch_);
+                    },
+                    weight_format_);
+            } else if (now.backward) {
+                std::visit(
+                    [&](const auto& secondary) {
+                        zeropp::secondary_partition_gather(gather_queue_, secondary_comm_, secondary, version_, full,
+                                                           gather_scratch_);
+                    },
+                    u.secondary.front());
+            } else {
+                std::visit(
+                    [&](const auto& q, auto& secondary) {
+                        zeropp::quantized_all_gather(gather_queue_, weights_comm_, q, u.shard, full, gather_scratch_,
+                                                     secondary, version_);
+                    },
+                    weight_format_, u.secondary.front());
+            }
+        });
+        ready_[v % 2] = gather_queue_.record();
+        if (!overlap_) gather_queue_.wait();
+    }
+
+    /// Adds what `collective` makes this rank send.
+    template <class Collective>
+    void count(phase_traffic::bytes& to, Collective collective) {
+        const zeropp::traffic before = world_.total();
+        collective();
+        const zeropp::traffic after = world_.total();
+        to.inside += after.bytes_inside - before.bytes_inside;
+        to.across += after.bytes_across - before.bytes_across;
+    }
+
+    static constexpr zeropp::reduce_options mean_{.operation = zeropp::reduction::mean};
+
+    const model& network_;
+    double clipping_;
+    bool overlap_;
+    bool hpz_ = false;
+    wire_format weight_format_;
+    wire_format inside_format_;
+    wire_format across_format_;
+    wire_format secondary_format_;
+
+    transport_type& world_;
+    zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;
+    zeropp::communicator<zeropp::two_level, transport_type> secondary_comm_;
+    zeropp::communicator<zeropp::two_level, transport_type> gradient_comm_;
+
+    std::vector<unit_state> units_;
+    std::array<std::vector<float>, 2> full_;      // whole weights: the unit that computes, and the next one
+    std::array<std::vector<float>, 2> gradient_;  // whole gradients: the one being written, and the one being reduced
+    std::size_t largest_gather_ = 0;
+    std::size_t largest_reduce_ = 0;
+    std::vector<std::byte> gather_scratch_;
+    std::vector<std::byte> reduce_scratch_;
+
+    std::vector<visit> visits_;
+    std::size_t next_visit_ = 0;
+    std::uint64_t version_ = 0;  // of the weights: the training step
+    phase_traffic traffic_;
+
+    std::array<zeropp::host_queue::event, 2> ready_;
+    std::array<zeropp::host_queue::event, 2> reduced_;
+    // Last, so that they have finished before anything they use goes.
+    zeropp::host_queue gather_queue_;
+    zeropp::host_queue reduce_queue_;
+};
+
+}  // namespace zero3_gpt

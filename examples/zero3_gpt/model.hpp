@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace zero3_gpt {
+
+/// A token is a byte.
+inline constexpr int vocabulary = 256;
+
+struct model_config {
+    int layers = 4;
+    int heads = 4;
+    int width = 128;
+    int context = 128;  ///< tokens in one window
+};
+
+/// Flat indices [begin, end).
+struct index_range {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+};
+
+/// Unit 0. Matrices are row-major everywhere; a projection maps rows of length `in` by a matrix [in, out].
+template <class Float>
+struct embedding_parameters {
+    Float* token;     // [vocabulary, width]
+    Float* position;  // [context, width]
+};
+
+/// Units 1 to layers. The matrices come first, so that the decayed part of a unit is one range.
+template <class Float>
+struct block_parameters {
+    Float* qkv_weight;            // [width, 3 width], columns: queries, keys, values
+    Float* attention_out_weight;  // [width, width]
+    Float* mlp_in_weight;         // [width, 4 width]
+    Float* mlp_out_weight;        // [4 width, width]
+    Float* qkv_bias;              // [3 width]
+    Float* attention_out_bias;    // [width]
+    Float* mlp_in_bias;           // [4 width]
+    Float* mlp_out_bias;          // [width]
+    Float* norm1_gain;            // [width]
+    Float* norm1_bias;            // [width]
+    Float* norm2_gain;            // [width]
+    Float* norm2_bias;            // [width]
+};
+
+/// Unit layers + 1.
+template <class Float>
+struct head_parameters {
+    Float* weight;     // [width, vocabulary]
+    Float* norm_gain;  // [width]
+    Float* norm_bias;  // [width]
+};
+
+/// What a byte-level GPT is made of: pre-LayerNorm blocks, learned positions, untied head. It owns no weights.
+///
+/// Parameters come in *units*, the grain at which ZeRO-3 gathers and reduces: the embeddings, each block, the head.
+/// A unit's parameters are one contiguous array, in the order of the structs above.
+class model {
+public:
+    /// Throws std::invalid_argument that names the value and what is allowed.
+    explicit model(model_config config);
+
+    [[nodiscard]] const model_config& config() const noexcept { return config_; }
+    [[nodiscard]] int units() const noexcept { return config_.layers + 2; }
+    [[nodiscard]] int head_unit() const noexcept { return config_.layers + 1; }
+    [[nodiscard]] std::size_t unit_parameters(int unit) const;
+    [[nodiscard]] std::size_t parameters() const;
+
+    /// The part of the unit that weight decay applies to: the matrices of blocks and head. Embeddings, biases and
+    /// LayerNorm are left alone, as in GPT.
+    [[nodiscard]] index_range decayed(int unit) const;
+
+    /// GPT-2's initial weights: normal with deviation 0.02, divided by sqrt(2 layers) for the two projections that
+    /// write to the residual stream, gains one, biases zero. The same bits on every rank and every machine.
+    void initialise(int unit, std::uint64_t seed, std::span<float> weights) const;
+
+private:
+    void check_unit(int unit) const;
+
+    model_config config_;
+};
+
+/// Cut a unit's flat array into its parts; `Float` is float (gradients) or const float (weights).
+template <class Float>
+[[nodiscard]] embedding_parameters<Float> cut_embedding(const model_config& config, Float* flat) noexcept {
+    return {.token = flat, .position = flat + std::ptrdiff_t{vocabulary} * config.width};
+}
+
+template <class Float>
+[[nodiscard]] block_parameters<Float> cut_block(const model_config& config, Float* flat) noexcept {
+    const std::ptrdiff_t width = config.width;
+    const auto take = [&flat](std::ptrdiff_t count) {
+        Float* part = flat;
+        flat += count;
+        return part;
+    };
+    // Braces evaluate left to right, so the parts lie in the order of the members.
+    return {.qkv_weight = take(3 * width * width),
+            .attention_out_weight = take(width * width),
+            .mlp_in_weight = take(4 * width * width),
+            .mlp_out_weight = take(4 * width * width),
+            .qkv_bias = take(3 * width),
+            .attention_out_bias = take(width),
+            .mlp_in_bias = take(4 * width),
+            .mlp_out_bias = take(width),
+            .norm1_gain = take(width),
+            .norm1_bias = take(width),
+            .norm2_gain = take(width),
+            .norm2_bias = take(width)};
+}
+
+template <class Float>
+[[nodiscard]] head_parameters<Float> cut_head(const model_config& config, Float* flat) noexcept {
+    const std::ptrdiff_t width = config.width;
+    Float* norm = flat + width * vocabulary;
+    return {.weight = flat, .norm_gain = norm, .norm_bias = norm + width};
+}
+
+}  // namespace zero3_gpt

@@ -1,0 +1,78 @@
+/// zero3_gpt under mpirun: a rank is a process.
+
+#include "layers.hpp"
+#include "trainer.hpp"
+
+#include <zeropp/mpi.hpp>
+
+#include <optional>
+
+namespace {
+
+/// What every rank works out for itself before ranks talk; `problem` if it could not.
+struct preparation {
+    std::optional<zero3_gpt::settings> settings;
+    std::optional<zero3_gpt::workload> work;
+    std::optional<zeropp::two_level> nodes;
+    std::string problem;
+    int exit_code = 0;
+};
+
+preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
+    preparation p;
+    try {
+        p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code);
+        if (!p.settings) return p;
+        p.work.emplace(*p.settings);
+        if (p.settings->ranks_per_node != 0) {
+            p.nodes = zeropp::two_level::of_size(world.size(), p.settings->ranks_per_node);
+        }
+        for (const auto& run : p.settings->runs) {
+            zeropp::two_level::of_size(world.size(), run.config.zero.hpz_partition_size);
+        }
+    } catch (const std::exception& e) {
+        p.problem = e.what();
+        p.exit_code = 1;
+    }
+    return p;
+}
+
+/// The lowest rank for which `condition` holds, or the number of ranks.
+int lowest_rank(bool condition, const zeropp::mpi_transport& world) {
+    int lowest = condition ? world.rank() : world.size();
+    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, world.native());
+    return lowest;
+}
+
+int run(int argc, char** argv) {
+    zeropp::mpi_transport world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    preparation p = prepare(argc, argv, world);
+    const int failed = lowest_rank(!p.problem.empty(), world);
+    if (failed != world.size()) {
+        if (failed == world.rank()) std::cerr << "zero3_gpt: " << p.problem << std::endl;
+        return 1;
+    }
+    if (!p.settings) return p.exit_code;
+    if (!p.nodes) p.nodes = zeropp::shared_memory_nodes(world);
+    zero3_gpt::pin_blas_to_one_thread();
+    const zeropp::two_level nodes = *p.nodes;
+    zero3_gpt::train_all(*p.settings, *p.work, std::move(world), nodes);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    int exit_code = 1;
+    try {
+        exit_code = run(argc, argv);
+    } catch (const std::exception& e) {
+        // The other ranks may be waiting for this one: end them too.
+        std::cerr << "zero3_gpt: " << e.what() << std::endl;
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+    return exit_code;
+}

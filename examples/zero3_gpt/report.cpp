@@ -1,0 +1,101 @@
+#include "report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <iomanip>
+#include <ostream>
+#include <stdexcept>
+
+namespace zero3_gpt {
+
+namespace {
+
+/// A factor in words: how much less `now` is than `before`.
+std::string reduction(std::uint64_t before, std::uint64_t now) {
+    if (now == 0) return before == 0 ? "-" : "all";
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(2) << static_cast<double>(before) / static_cast<double>(now) << "x";
+    return text.str();
+}
+
+double kilobytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1000.0; }
+
+std::ofstream open(const std::string& file) {
+    std::ofstream out(file);
+    if (!out) throw std::runtime_error("cannot write " + file);
+    return out;
+}
+
+void close(std::ofstream& out, const std::string& file) {
+    out.close();
+    if (!out) throw std::runtime_error("could not write all of " + file);
+}
+
+}  // namespace
+
+void print_table(std::ostream& out, const report_header& header, std::span<const run_result> runs) {
+    out << header.parameters << " parameters on " << header.nodes << " nodes x " << header.ranks_per_node << " ranks, "
+        << header.steps << " steps, seed " << header.seed << "; kB sent per step by all ranks together\n\n";
+    constexpr int wide = 15;
+    out << std::left << std::setw(10) << "run" << std::right;
+    for (const char* column : {"training loss", "held-out loss", "across nodes", "forward", "backward", "gradients",
+                               "reduction", "inside nodes", "step, ms"}) {
+        out << std::setw(wide) << column;
+    }
+    out << '\n' << std::fixed;
+    for (const run_result& r : runs) {
+        out << std::left << std::setw(10) << r.name << std::right << std::setprecision(4) << std::setw(wide)
+            << r.training_loss << std::setw(wide) << r.held_out_loss << std::setprecision(1) << std::setw(wide)
+            << kilobytes(r.bytes_across()) << std::setw(wide) << kilobytes(r.traffic.forward_gather.across)
+            << std::setw(wide) << kilobytes(r.traffic.backward_gather.across) << std::setw(wide)
+            << kilobytes(r.traffic.reduce.across) << std::setw(wide)
+            << reduction(runs.front().bytes_across(), r.bytes_across()) << std::setw(wide)
+            << kilobytes(r.bytes_inside()) << std::setw(wide) << r.step_seconds * 1e3 << '\n';
+    }
+}
+
+void write_json(const std::string& file, const report_header& header, std::span<const run_result> runs) {
+    nlohmann::ordered_json json{{"parameters", header.parameters},
+                                {"nodes", header.nodes},
+                                {"ranks_per_node", header.ranks_per_node},
+                                {"steps", header.steps},
+                                {"seed", header.seed}};
+    const auto phase = [](const phase_traffic::bytes& b) {
+        return nlohmann::ordered_json{{"inside", b.inside}, {"across", b.across}};
+    };
+    for (const run_result& r : runs) {
+        const double across = static_cast<double>(r.bytes_across());
+        nlohmann::ordered_json run{{"name", r.name},
+                                   {"training_loss", r.training_loss},
+                                   {"held_out_loss", r.held_out_loss},
+                                   {"step_seconds_median", r.step_seconds},
+                                   {"bytes_per_step_across", r.bytes_across()},
+                                   {"bytes_per_step_inside", r.bytes_inside()}};
+        if (r.bytes_across() != 0) {
+            run["reduction_across"] = static_cast<double>(runs.front().bytes_across()) / across;
+        }
+        run["forward_gather"] = phase(r.traffic.forward_gather);
+        run["backward_gather"] = phase(r.traffic.backward_gather);
+        run["reduce"] = phase(r.traffic.reduce);
+        json["runs"].push_back(std::move(run));
+    }
+    std::ofstream out = open(file);
+    out << json.dump(2) << '\n';
+    close(out, file);
+}
+
+void write_curve(const std::string& file, std::span<const run_result> runs) {
+    std::ofstream out = open(file);
+    out << "step";
+    for (const run_result& r : runs) out << ' ' << r.name;
+    out << '\n';
+    for (std::size_t s = 0; s != runs.front().losses.size(); ++s) {
+        out << s + 1;
+        for (const run_result& r : runs) out << ' ' << r.losses[s];
+        out << '\n';
+    }
+    close(out, file);
+}
+
+}  // namespace zero3_gpt

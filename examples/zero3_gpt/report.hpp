@@ -1,0 +1,44 @@
+#pragma once
+
+#include "engine.hpp"
+
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace zero3_gpt {
+
+/// What one run came to. Traffic is the sum over all ranks, in bytes per step.
+struct run_result {
+    std::string name;
+    std::vector<double> losses;  // mean training loss of each step, in nats per byte
+    double training_loss = 0;    // mean of the last steps
+    double held_out_loss = 0;
+    double step_seconds = 0;  // median
+    phase_traffic traffic;
+
+    std::uint64_t bytes_across() const {
+        return traffic.forward_gather.across + traffic.backward_gather.across + traffic.reduce.across;
+    }
+    std::uint64_t bytes_inside() const {
+        return traffic.forward_gather.inside + traffic.backward_gather.inside + traffic.reduce.inside;
+    }
+};
+
+/// What the runs have in common.
+struct report_header {
+    std::size_t parameters;
+    int nodes;
+    int ranks_per_node;
+    int steps;
+    std::uint64_t seed;
+};
+
+/// One table; factors are against the first run.
+void print_table(std::ostream& out, const report_header& header, std::span<const run_result> runs);
+void write_json(const std::string& file, const report_header& header, std::span<const run_result> runs);
+/// Columns: step, then each run's training loss.
+void write_curve(const std::string& file, std::span<const run_result> runs);
+
+}  // namespace zero3_gpt

@@ -1,0 +1,44 @@
+#include "settings.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <iostream>
+
+namespace zero3_gpt {
+
+std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code) {
+    settings s;
+    std::vector<std::string> configs;
+    CLI::App app("Trains a small byte-level GPT with ZeRO-3, once for each configuration, and compares the runs.");
+    app.add_option("configs", configs, "DeepSpeed-style JSON files; the first is the baseline")->required();
+    app.add_option("--text", s.text_file, "text to train on (default: the system's licence texts)");
+    app.add_option("--steps", s.steps, "training steps")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+    app.add_option("--warmup", s.warmup_steps, "steps of learning-rate warm-up")
+        ->check(CLI::Range(0, 1'000'000))
+        ->capture_default_str();
+    app.add_option("--seed", s.seed, "seed of the weights and of the order of the text")->capture_default_str();
+    app.add_option("--layers", s.network.layers, "transformer blocks")->capture_default_str();
+    app.add_option("--heads", s.network.heads, "attention heads")->capture_default_str();
+    app.add_option("--width", s.network.width, "width of the residual stream")->capture_default_str();
+    app.add_option("--context", s.network.context, "bytes in a window")->capture_default_str();
+    app.add_option("--ranks", s.ranks, "ranks, where they are threads")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
+    app.add_option("--ranks-per-node", s.ranks_per_node, "ranks that count as one node (default: as discovered)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--json", s.json_file, "write the results to this file");
+    app.add_option("--curve", s.curve_file, "write the training losses to this file, a column for each run");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        exit_code = speak ? app.exit(e) : e.get_exit_code();
+        return std::nullopt;
+    }
+    for (const std::string& file : configs) {
+        s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
+    }
+    return s;
+}
+
+}  // namespace zero3_gpt

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "deepspeed_config.hpp"
+#include "model.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace zero3_gpt {
+
+/// One training run: a configuration and what it is called.
+struct run_settings {
+    std::string name;
+    deepspeed_config config;
+};
+
+/// Everything that the command line says.
+struct settings {
+    model_config network;
+    std::vector<run_settings> runs;
+    std::string text_file;  // empty: the licence texts
+    std::uint64_t seed = 1;
+    int steps = 300;
+    int warmup_steps = 20;
+    int ranks = 4;           // on threads; under MPI the launcher says
+    int ranks_per_node = 0;  // 0: as discovered, or all on one node
+    std::string json_file;   // empty: none
+    std::string curve_file;  // empty: none
+};
+
+/// Reads the command line and the configurations it names. Returns nothing where --help or a mistake has ended the
+/// program, with `exit_code` set; `speak` says whether this process prints. Throws std::exception for wrong
+/// configurations.
+std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code);
+
+}  // namespace zero3_gpt

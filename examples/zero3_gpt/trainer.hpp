@@ -1,0 +1,140 @@
+#pragma once
+
+#include "engine.hpp"
+#include "pass.hpp"
+#include "report.hpp"
+#include "settings.hpp"
+#include "text.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zero3_gpt {
+
+/// What every rank prepares before ranks talk, from the same input: network and text.
+struct workload {
+    explicit workload(const settings& s)
+        : network(s.network),
+          words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {}
+
+    model network;
+    text words;
+};
+
+/// The loss over all held-out text, with the weights as the ranks gather them.
+template <class Transport>
+double held_out_loss(zero3_engine<Transport>& engine, const workload& work, pass& batch, int rank, int ranks,
+                     int windows) {
+    const auto room = static_cast<std::size_t>(windows) * static_cast<std::size_t>(work.network.config().context);
+    std::vector<std::uint8_t> tokens(room);
+    std::vector<std::uint8_t> targets(room);
+    double sum = 0;
+    const int rounds = work.words.held_out_rounds(ranks, windows);
+    for (int round = 0; round != rounds; ++round) {
+        const int mine = work.words.held_out_batch(round, rank, ranks, windows, tokens, targets);
+        const auto used = static_cast<std::size_t>(mine) * static_cast<std::size_t>(work.network.config().context);
+        batch.begin(std::span(tokens).first(used), std::span(targets).first(used));
+        engine.begin(false);
+        for (int u = 0; u != work.network.units(); ++u) batch.forward(u, engine.next_weights());
+        sum += static_cast<double>(batch.loss()) * mine;
+    }
+    return engine.sum_over_ranks(sum) / static_cast<double>(work.words.held_out_windows());
+}
+
+/// Trains one configuration from the seed's weights. Collective.
+template <class Transport>
+run_result train(const settings& s, const run_settings& run, const workload& work, Transport transport,
+                 const zeropp::two_level& nodes) {
+    using clock = std::chrono::steady_clock;
+    typename zero3_engine<Transport>::transport_type world(std::move(transport), nodes);
+    zero3_engine<Transport> engine(work.network, run.config, s.seed, world, nodes);
+    const int ranks = world.size();
+    const int rank = world.rank();
+    const int windows = run.config.train_micro_batch_size_per_gpu;
+    const auto room = static_cast<std::size_t>(windows) * static_cast<std::size_t>(work.network.config().context);
+    std::vector<std::uint8_t> tokens(room);
+    std::vector<std::uint8_t> targets(room);
+    pass batch(work.network, windows);
+    const learning_rate_schedule rate{.peak = run.config.optimizer.lr,
+                                      .floor = run.config.optimizer.lr / 10,
+                                      .warmup_steps = s.warmup_steps,
+                                      .total_steps = s.steps};
+
+    run_result result;
+    result.name = run.name;
+    std::vector<double> seconds;
+    for (int step = 0; step != s.steps; ++step) {
+        const auto start = clock::now();
+        work.words.sample_batch(s.seed, step, rank, windows, tokens, targets);
+        batch.begin(tokens, targets);
+        engine.begin(true);
+        for (int u = 0; u != work.network.units(); ++u) batch.forward(u, engine.next_weights());
+        const double loss = static_cast<double>(batch.loss());
+        for (int u = work.network.units() - 1; u >= 0; --u) {
+            batch.backward(u, engine.next_weights(), engine.gradient(u));
+            engine.reduce(u);
+        }
+        engine.step(rate.at(step));
+        result.losses.push_back(engine.sum_over_ranks(loss) / ranks);
+        seconds.push_back(std::chrono::duration<double>(clock::now() - start).count());
+
+        const int interval = std::max(1, s.steps / 10);
+        if (rank == 0 && ((step + 1) % interval == 0 || step == 0)) {
+            std::cout << run.name << ": step " << step + 1 << " of " << s.steps << ", loss " << std::fixed
+                      << std::setprecision(3) << result.losses.back() << std::endl;
+        }
+    }
+
+    const auto per_step = [&](phase_traffic::bytes mine) -> phase_traffic::bytes {
+        const auto total = [&](std::uint64_t bytes) {
+            return static_cast<std::uint64_t>(engine.sum_over_ranks(static_cast<double>(bytes))) /
+                   static_cast<std::uint64_t>(s.steps);
+        };
+        const std::uint64_t inside = total(mine.inside);
+        return {inside, total(mine.across)};
+    };
+    const phase_traffic mine = engine.traffic();
+    result.traffic.forward_gather = per_step(mine.forward_gather);
+    result.traffic.backward_gather = per_step(mine.backward_gather);
+    result.traffic.reduce = per_step(mine.reduce);
+    // The loss of one step is that of one batch; the mean of the last ones says more.
+    const auto last = std::min<std::size_t>(result.losses.size(), 20);
+    for (std::size_t i = result.losses.size() - last; i != result.losses.size(); ++i) {
+        result.training_loss += result.losses[i] / static_cast<double>(last);
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+    result.step_seconds = seconds[seconds.size() / 2];
+    result.held_out_loss = held_out_loss(engine, work, batch, rank, ranks, windows);
+    return result;
+}
+
+/// Trains every configuration in turn and reports on rank 0. Collective.
+template <class Transport>
+void train_all(const settings& s, const workload& work, Transport transport, const zeropp::two_level& nodes) {
+    std::vector<int> everyone;
+    for (int r = 0; r != transport.size(); ++r) everyone.push_back(r);
+    if (transport.rank() == 0) {
+        for (const run_settings& run : s.runs) {
+            for (const std::string& warning : run.config.warnings) std::cerr << "warning: " << warning << '\n';
+        }
+    }
+    std::vector<run_result> results;
+    for (const run_settings& run : s.runs) {
+        results.push_back(train<Transport>(s, run, work, transport.split(everyone), nodes));
+    }
+    if (transport.rank() != 0) return;
+    const report_header header{work.network.parameters(), nodes.groups(), nodes.group_size(), s.steps, s.seed};
+    std::cout << '\n';
+    print_table(std::cout, header, results);
+    if (!s.json_file.empty()) write_json(s.json_file, header, results);
+    if (!s.curve_file.empty()) write_curve(s.curve_file, results);
+}
+
+}  // namespace zero3_gpt
