@@ -1,0 +1,75 @@
+# The ways to register a test.
+
+# zeropp_add_test(NAME source... [TIMEOUT seconds] [LIBRARIES target...])
+#
+# One Catch2 program, one ctest called NAME.
+function(zeropp_add_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 test "" TIMEOUT LIBRARIES)
+    if(NOT test_TIMEOUT)
+        set(test_TIMEOUT 300)
+    endif()
+    add_executable(test_${name} ${test_UNPARSED_ARGUMENTS})
+    target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(test_${name} PRIVATE zeropp::zeropp ${test_LIBRARIES} zeropp_catch zeropp_build_flags)
+    add_test(NAME ${name} COMMAND test_${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${test_TIMEOUT} LABELS unit)
+endfunction()
+
+# zeropp_add_mpi_test(NAME RANKS count... SOURCES source... [TIMEOUT seconds])
+#
+# One Catch2 program whose every rank runs the same test cases, and one ctest NAME.npCOUNT for each count. Needs
+# zeropp::mpi. TIMEOUT is for one test case: when it is over, the program says which one hangs and aborts all ranks.
+function(zeropp_add_mpi_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 test "" TIMEOUT "RANKS;SOURCES")
+    if(NOT test_TIMEOUT)
+        set(test_TIMEOUT 60)
+    endif()
+    add_executable(test_${name} ${test_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
+    target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(test_${name} PRIVATE zeropp::mpi zeropp_catch zeropp_build_flags)
+    foreach(ranks IN LISTS test_RANKS)
+        zeropp_add_mpi_run(${name}.np${ranks} ${ranks} $<TARGET_FILE:test_${name}>)
+        set_property(TEST ${name}.np${ranks} APPEND PROPERTY ENVIRONMENT ZEROPP_TEST_CASE_TIMEOUT=${test_TIMEOUT})
+        set_tests_properties(${name}.np${ranks} PROPERTIES TIMEOUT 600 LABELS mpi)
+    endforeach()
+endfunction()
+
+# zeropp_add_compile_fail_test(NAME file): the file must not compile, for the reason that its first line expects.
+function(zeropp_add_compile_fail_test name file)
+    add_test(
+        NAME ${name}
+        COMMAND ${CMAKE_COMMAND} -D COMPILER=${CMAKE_CXX_COMPILER} -D INCLUDE_DIR=${PROJECT_SOURCE_DIR}/include -D
+                SOURCE=${file} -P ${PROJECT_SOURCE_DIR}/tests/compile_fail/expect_error.cmake)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS compile_fail)
+endfunction()
+
+# zeropp_headers_alone(): compiles every public header by itself, included twice, into one object library for each
+# vendor: zeropp_headers_alone, zeropp_headers_alone_mpi, ... A vendor that is not there leaves its headers out.
+function(zeropp_headers_alone)
+    set(mpi_headers "^(transport/)?mpi\\.hpp$")
+    set(nccl_headers "^(transport/)?nccl\\.hpp$")
+    set(cuda_headers "^(execution/cuda_stream|transport/staged)\\.hpp$|^codec/cuda/")
+
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/zeropp
+         ${PROJECT_SOURCE_DIR}/include/zeropp/*.hpp)
+    foreach(header IN LISTS headers)
+        set(library zeropp_headers_alone)
+        set(needs zeropp::zeropp)
+        foreach(vendor IN ITEMS mpi nccl cuda)
+            if(header MATCHES "${${vendor}_headers}")
+                set(library zeropp_headers_alone_${vendor})
+                set(needs zeropp::${vendor})
+            endif()
+        endforeach()
+        if(NOT TARGET ${needs})
+            continue()
+        endif()
+        if(NOT TARGET ${library})
+            add_library(${library} OBJECT)
+            target_link_libraries(${library} PRIVATE ${needs} zeropp_build_flags)
+        endif()
+        set(source ${CMAKE_CURRENT_BINARY_DIR}/headers_alone/${header}.cpp)
+        file(CONFIGURE OUTPUT ${source} CONTENT "#include <zeropp/${header}>\n#include <zeropp/${header}>\n")
+        target_sources(${library} PRIVATE ${source})
+    endforeach()
+endfunction()

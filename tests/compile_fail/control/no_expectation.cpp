@@ -1,0 +1,3 @@
+#include <zeropp/version.hpp>
+
+static_assert(zeropp::version_major < 0, "never true");

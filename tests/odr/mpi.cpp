@@ -1,0 +1,2 @@
+#include <zeropp/mpi.hpp>
+#include <zeropp/zeropp.hpp>
