@@ -4,33 +4,33 @@
 
 #include <zeropp/core/config.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace zeropp {
 
 /// The smallest integer not below a / b. Requires b > 0.
 constexpr ZEROPP_HOST_DEVICE std::size_t ceil_div(std::size_t a, std::size_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-/// The smallest multiple of `multiple` not below n.
+/// The smallest multiple of `multiple` not below n. Requires multiple > 0, and that a std::size_t can hold the result.
 constexpr ZEROPP_HOST_DEVICE std::size_t round_up(std::size_t n, std::size_t multiple) {
     return ceil_div(n, multiple) * multiple;
 }
 
-/// a * b rounded to float, never contracted with a following addition into a fused multiply-add. Contraction would make
-/// the last bit depend on the instruction set and on the optimiser, and so differ between ranks, or host and GPU.
+/// a * b rounded to float; +0 where that is zero. Never contracted with an addition that follows into a fused
+/// multiply-add, which would make the last bit depend on the instruction set and on the optimiser, and so differ between
+/// ranks, or host and GPU.
+///
+/// Barriers that compilers offer against contraction do not hold (GCC's vectoriser drops __builtin_assoc_barrier, clang's
+/// contract(off) gives way to -ffp-contract=fast), so the addition that a compiler may fuse is here: it leaves the value
+/// as it is, rounded once. Only the sign of a product too small for a float depends on the compiler.
 constexpr ZEROPP_HOST_DEVICE inline float product(float a, float b) {
 #if defined(__CUDA_ARCH__)
-    return __fmul_rn(a, b);
-#elif defined(__clang__)
-#pragma clang fp contract(off)
-    return a * b;
-#elif defined(__GNUC__)
-    return __builtin_assoc_barrier(a * b);
+    return __fadd_rn(__fmul_rn(a, b), 0.0f);
 #else
-#error "zeropp: say here how this compiler keeps a product from being contracted into an fma"
+    return a * b + 0.0f;
 #endif
 }
 
@@ -43,11 +43,11 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #endif
 }
 
-/// The bits of a float as an integer.
-constexpr ZEROPP_HOST_DEVICE inline std::uint32_t float_bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+/// The bits of a float as an integer. (The builtin in place of std::bit_cast, which device code may not call.)
+constexpr ZEROPP_HOST_DEVICE inline std::uint32_t float_bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 
 /// The float with these bits.
-constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 /// The bits of +infinity: a magnitude at or above them is Inf or NaN.
 inline constexpr std::uint32_t infinity_bits = 0x7f800000u;

@@ -6,7 +6,6 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -31,10 +30,10 @@ struct lossless {
     constexpr ZEROPP_HOST_DEVICE params fit(const stats&) const noexcept { return {}; }
 
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params&) const noexcept {
-        return std::bit_cast<bits_type>(element_traits<T>::from_float(x));
+        return __builtin_bit_cast(bits_type, element_traits<T>::from_float(x));
     }
     constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params&) const noexcept {
-        return element_traits<T>::to_float(std::bit_cast<T>(static_cast<bits_type>(code)));
+        return element_traits<T>::to_float(__builtin_bit_cast(T, static_cast<bits_type>(code)));
     }
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float d = decode(encode(x, p), p) - x;

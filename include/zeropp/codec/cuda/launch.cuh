@@ -1,0 +1,51 @@
+#pragma once
+/// \file
+/// How kernels are launched. A kernel is a trivially copyable function object whose operator() is device code.
+
+#include <zeropp/codec/cuda/tuning.hpp>
+#include <zeropp/execution/cuda_stream.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+#if !defined(__CUDACC__)
+#include <functional>
+#endif
+
+namespace zeropp::detail {
+
+/// Most blocks in the y direction that CUDA takes; kernels loop over what is left.
+inline constexpr int most_blocks_y = 65535;
+
+#if defined(__CUDACC__)
+template <class Kernel>
+__global__ void __launch_bounds__(kernel_threads) run(const __grid_constant__ Kernel kernel) {
+    kernel();
+}
+#else
+/// Without nvcc there are no launches: a program that emulates them (tests/simt) supplies this function.
+void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
+#endif
+
+/// Runs kernel() on enough threads for `slots` slots of `threads` threads' worth of work each, but no more blocks than
+/// fill the device a few times over. Throws cuda_error if it could not be launched.
+template <class Kernel>
+void launch(const cuda_stream& stream, int slots, std::size_t threads, const Kernel& kernel) {
+    if (slots == 0 || threads == 0) return;
+    const int y = std::min(slots, most_blocks_y);
+    const auto fill = static_cast<std::size_t>(stream.multiprocessors()) *
+                      static_cast<std::size_t>(tuning_for(stream.compute_capability()).blocks_per_multiprocessor);
+    const std::size_t wanted = (threads + kernel_threads - 1) / kernel_threads;
+    const std::size_t most = std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
+    const dim3 grid(static_cast<unsigned>(std::min(wanted, most)), static_cast<unsigned>(y));
+    const dim3 block(kernel_threads);
+#if defined(__CUDACC__)
+    void* arguments[] = {const_cast<Kernel*>(&kernel)};
+    require_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(&run<Kernel>), grid, block, arguments, 0, stream.native()),
+                 "cudaLaunchKernel");
+#else
+    emulate_launch(grid, block, stream.native(), kernel);
+#endif
+}
+
+}  // namespace zeropp::detail

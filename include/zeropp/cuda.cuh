@@ -1,0 +1,7 @@
+#pragma once
+/// \file
+/// The library on GPU memory: include it in .cu files, link `zeropp::cuda`.
+
+#include <zeropp/codec/cuda.cuh>
+#include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/zeropp.hpp>

@@ -1,0 +1,174 @@
+#pragma once
+/// \file
+/// Work on a GPU, in the order of a CUDA stream.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+/// A call to CUDA that failed; `code()` is CUDA's own.
+class cuda_error : public error {
+public:
+    cuda_error(const std::string& call, cudaError_t code)
+        : error(call + ": " + cudaGetErrorName(code) + ", " + cudaGetErrorString(code)), code_(code) {}
+
+    cudaError_t code() const { return code_; }
+
+private:
+    cudaError_t code_;
+};
+
+namespace detail {
+inline void require_cuda(cudaError_t code, const char* call) {
+    if (code != cudaSuccess) throw cuda_error(call, code);
+}
+}  // namespace detail
+
+/// Enqueues on a CUDA stream that the caller owns and keeps alive. Copies are the same stream.
+///
+/// Enqueueing allocates nothing, never synchronises and reads no results back, so collectives can be captured into a
+/// CUDA graph where their transport can. Events come from a pool that grows to the number in use at one time.
+/// Requires that the calling thread's current device is the stream's.
+class cuda_stream {
+    struct pool {
+        std::mutex mutex;
+        std::vector<cudaEvent_t> free;
+
+        ~pool() {
+            for (const cudaEvent_t e : free) cudaEventDestroy(e);
+        }
+    };
+
+public:
+    using space = device_space;
+
+    /// A point in a stream's work. Default-constructed: already complete.
+    class event {
+    public:
+        event() = default;
+        event(event&& other) noexcept
+            : pool_(std::move(other.pool_)), native_(std::exchange(other.native_, nullptr)) {}
+        event& operator=(event&& other) noexcept {
+            std::swap(pool_, other.pool_);
+            std::swap(native_, other.native_);
+            return *this;
+        }
+        ~event() {
+            if (!native_) return;
+            // A stream that waits for it holds its own note of the point: the event can be used again at once.
+            const std::lock_guard lock(pool_->mutex);
+            pool_->free.push_back(native_);
+        }
+
+        /// Blocks the caller until the work before the event is complete.
+        void wait() const {
+            if (native_) detail::require_cuda(cudaEventSynchronize(native_), "cudaEventSynchronize");
+        }
+
+    private:
+        friend class cuda_stream;
+        event(std::shared_ptr<pool> p, cudaEvent_t native) : pool_(std::move(p)), native_(native) {}
+
+        std::shared_ptr<pool> pool_;
+        cudaEvent_t native_ = nullptr;
+    };
+
+    /// Borrows `stream`, of the current device.
+    explicit cuda_stream(cudaStream_t stream) : native_(stream), pool_(std::make_shared<pool>()) {
+        int device = 0;
+        detail::require_cuda(cudaGetDevice(&device), "cudaGetDevice");
+        multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, device);
+        compute_capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+                              attribute(cudaDevAttrComputeCapabilityMinor, device);
+    }
+
+    cudaStream_t native() const { return native_; }
+
+    /// Of the stream's device: what kernels are sized by.
+    int multiprocessors() const { return multiprocessors_; }
+    /// Major * 10 + minor.
+    int compute_capability() const { return compute_capability_; }
+
+    /// Copies `bytes` from one place in device memory to another.
+    void copy(void* to, const void* from, std::size_t bytes) const {
+        detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_), "cudaMemcpyAsync");
+    }
+
+    event record() const {
+        event e(pool_, take());
+        detail::require_cuda(cudaEventRecord(e.native_, native_), "cudaEventRecord");
+        return e;
+    }
+
+    /// Later work starts after `other`, which may belong to another stream. Does not block the caller.
+    void wait(const event& other) const {
+        if (other.native_) detail::require_cuda(cudaStreamWaitEvent(native_, other.native_, 0), "cudaStreamWaitEvent");
+    }
+
+    /// Blocks until all enqueued work is complete.
+    void wait() const { detail::require_cuda(cudaStreamSynchronize(native_), "cudaStreamSynchronize"); }
+
+private:
+    static int attribute(cudaDeviceAttr which, int device) {
+        int value = 0;
+        detail::require_cuda(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+        return value;
+    }
+
+    cudaEvent_t take() const {
+        {
+            const std::lock_guard lock(pool_->mutex);
+            if (!pool_->free.empty()) {
+                const cudaEvent_t e = pool_->free.back();
+                pool_->free.pop_back();
+                return e;
+            }
+        }
+        cudaEvent_t e = nullptr;
+        detail::require_cuda(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        return e;
+    }
+
+    cudaStream_t native_;
+    std::shared_ptr<pool> pool_;
+    int multiprocessors_ = 0;
+    int compute_capability_ = 0;
+};
+
+static_assert(execution<cuda_stream>);
+
+/// Owns scratch memory of the current device.
+template <>
+class workspace<device_space> {
+public:
+    /// Allocates `bytes` bytes with cudaMalloc.
+    explicit workspace(std::size_t bytes) : size_(bytes) {
+        void* memory = nullptr;
+        if (bytes != 0) detail::require_cuda(cudaMalloc(&memory, bytes), "cudaMalloc");
+        memory_.reset(static_cast<std::byte*>(memory));
+    }
+
+    device_view<std::byte> view() { return {memory_.get(), size_}; }
+
+private:
+    struct release {
+        void operator()(std::byte* memory) const { cudaFree(memory); }
+    };
+
+    std::unique_ptr<std::byte, release> memory_;
+    std::size_t size_;
+};
+
+}  // namespace zeropp
