@@ -37,6 +37,8 @@ if [ "$(id -u)" -eq 0 ]; then launch+=(--allow-run-as-root); fi
 launch+=(--mca btl_vader_single_copy_mechanism none)
 # Open MPI looks for a remote shell even where all ranks are here, and a bare machine has no ssh.
 export OMPI_MCA_plm_rsh_agent=sh
+# Four ranks fill the cores; more BLAS threads would only get in each other's way.
+export OPENBLAS_NUM_THREADS=1
 configs=()
 for name in zero3 qwz hpz qgz zeropp; do configs+=("$here/zero3_gpt/configs/$name.json"); done
 "${launch[@]}" "$build/examples/zero3_gpt/zero3_gpt_mpi" "${configs[@]}" --ranks-per-node 2 \

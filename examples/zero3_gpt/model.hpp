@@ -10,10 +10,10 @@ namespace zero3_gpt {
 inline constexpr int vocabulary = 256;
 
 struct model_config {
-    int layers = 4;
+    int layers = 3;
     int heads = 4;
-    int width = 128;
-    int context = 128;  ///< tokens in one window
+    int width = 160;
+    int context = 64;  ///< tokens in one window
 };
 
 /// Flat indices [begin, end).

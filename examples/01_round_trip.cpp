@@ -1,0 +1,43 @@
+/// \file
+/// A tensor through a quantizer and back, without any communication: what it costs on the wire and what it loses.
+
+#include <zeropp/zeropp.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+/// Encodes and decodes `tensor`, prints bytes and error; whether the error is below `most`.
+template <zeropp::quantizer Quantizer>
+bool round_trip(const Quantizer& q, const std::vector<float>& tensor, float most) {
+    using codec = zeropp::codec<zeropp::host>;
+    std::vector<std::byte> message(zeropp::wire_bytes(q, tensor.size()));
+    std::vector<float> back(tensor.size());
+    const auto whole = zeropp::slices::single(tensor.size(), 0, tensor.size());
+    codec::encode(zeropp::host{}, q, tensor.data(), whole, message.data());
+    codec::decode(zeropp::host{}, q, message.data(), whole, back.data());
+
+    float worst = 0;
+    for (std::size_t i = 0; i != tensor.size(); ++i) worst = std::fmax(worst, std::fabs(back[i] - tensor[i]));
+    std::printf("%-22s %6zu bytes  largest error %.6f\n", q.name().str().c_str(), message.size(),
+                worst);
+    return worst <= most;
+}
+
+}  // namespace
+
+int main() {
+    std::vector<float> tensor(10007);  // any size: the last block is as long as it is
+    for (std::size_t i = 0; i != tensor.size(); ++i) tensor[i] = std::sin(static_cast<float>(i));
+
+    // Values within [-1, 1], so a step of n bits is about 2 / 2^n, and rounding is off by half of it.
+    bool good = round_trip(zeropp::lossless<float>{}, tensor, 0.0f);
+    good &= round_trip(zeropp::lossless<zeropp::bfloat16>{}, tensor, 0.002f);
+    good &= round_trip(zeropp::block_integer<8, 256>{}, tensor, 0.004f);
+    good &= round_trip(zeropp::block_integer<6, 128>{}, tensor, 0.017f);
+    good &= round_trip(zeropp::block_integer<4, 128, zeropp::asymmetric, zeropp::half>{}, tensor, 0.068f);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,50 @@
+/// \file
+/// The all-gather between MPI processes: `mpirun -np 4 03_all_gather_mpi`. Any number of ranks will do.
+
+#include <zeropp/mpi.hpp>
+
+#include <mpi.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+float weight(std::size_t i) { return std::sin(static_cast<float>(i)); }
+
+/// Gathers weights that this rank holds a part of; the largest error.
+float gather() {
+    auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    const zeropp::two_level nodes = zeropp::shared_memory_nodes(transport);
+    zeropp::communicator comm(nodes, std::move(transport));
+    const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+
+    // Nothing has to divide: the last ranks hold what is left.
+    const zeropp::partition part(1'000'003, comm.size());
+    std::vector<float> shard(part.size(comm.rank()));
+    for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = weight(part.offset(comm.rank()) + i);
+
+    // The workspace is the caller's, so that a training loop allocates it once.
+    std::vector<float> full(part.count());
+    zeropp::workspace<zeropp::host_space> scratch(
+        zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, full.size()));
+    zeropp::quantized_all_gather(zeropp::host{}, comm, int4, shard, full, scratch.view());
+
+    float worst = 0;
+    for (std::size_t i = 0; i != full.size(); ++i) worst = std::fmax(worst, std::fabs(full[i] - weight(i)));
+    std::printf("rank %d of %d, node %d of %d: sent %zu bytes instead of %zu, largest error %.4f\n", comm.rank(),
+                comm.size(), comm.group_id(), nodes.groups(), zeropp::wire_bytes(int4, part.slice_size()),
+                part.slice_size() * sizeof(float), worst);
+    return worst;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    const float worst = gather();  // the transport is gone before MPI_Finalize
+    MPI_Finalize();
+    return worst <= 0.13f ? 0 : 1;
+}

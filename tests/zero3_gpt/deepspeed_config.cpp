@@ -1,0 +1,225 @@
+#include "deepspeed_config.hpp"
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace {
+
+using zero3_gpt::config_error;
+using zero3_gpt::deepspeed_config;
+using zero3_gpt::parse_deepspeed_config;
+
+std::filesystem::path samples() {
+    return std::filesystem::path{__FILE__}.parent_path() / "../../examples/zero3_gpt/configs";
+}
+
+/// A complete configuration with `more` added to the file and `zero` to its zero_optimization.
+std::string with(const std::string& more, const std::string& zero = "") {
+    return R"({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3)" +
+           (zero.empty() ? "" : ", " + zero) + "}" + (more.empty() ? "" : ", " + more) + "}";
+}
+
+std::string error_of(const std::string& json) {
+    try {
+        (void)parse_deepspeed_config(json, "ds.json");
+    } catch (const config_error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+bool contains(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the defaults are DeepSpeed's", "[zero3_gpt][deepspeed_config]") {
+    const deepspeed_config config = parse_deepspeed_config(with(""), "ds.json");
+    CHECK(config.train_micro_batch_size_per_gpu == 4);
+    CHECK(config.gradient_clipping == 0.0);
+    CHECK_FALSE(config.bf16);
+    CHECK(config.optimizer.lr == 1e-3);
+    CHECK(config.optimizer.beta1 == 0.9);
+    CHECK(config.optimizer.beta2 == 0.999);
+    CHECK(config.optimizer.eps == 1e-8);
+    CHECK(config.optimizer.weight_decay == 0.0);
+    CHECK_FALSE(config.zero.quantized_weights);
+    CHECK(config.zero.hpz_partition_size == 1);
+    CHECK_FALSE(config.zero.quantized_gradients);
+    CHECK(config.zero.overlap_comm);
+    CHECK(config.warnings.empty());
+}
+
+TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]") {
+    const deepspeed_config config = parse_deepspeed_config(
+        with(R"("gradient_clipping": 1, "bf16": {"enabled": true},
+              "optimizer": {"type": "Adam",
+                            "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}},
+              "zeropp": {"weight_quantizer": "a", "gradient_quantizer_inside": "b",
+                         "gradient_quantizer_across": "c", "secondary_quantizer": "d"})",
+             R"("zero_quantized_weights": true, "zero_hpz_partition_size": 8, "zero_quantized_gradients": true,
+              "overlap_comm": false)"),
+        "ds.json");
+    CHECK(config.gradient_clipping == 1.0);
+    CHECK(config.bf16);
+    CHECK(config.optimizer.lr == 3e-4);
+    CHECK(config.optimizer.beta1 == 0.8);
+    CHECK(config.optimizer.beta2 == 0.95);
+    CHECK(config.optimizer.eps == 1e-6);
+    CHECK(config.optimizer.weight_decay == 0.01);
+    CHECK(config.zero.quantized_weights);
+    CHECK(config.zero.hpz_partition_size == 8);
+    CHECK(config.zero.quantized_gradients);
+    CHECK_FALSE(config.zero.overlap_comm);
+    CHECK(config.zeropp.weight_quantizer == "a");
+    CHECK(config.zeropp.gradient_quantizer_inside == "b");
+    CHECK(config.zeropp.gradient_quantizer_across == "c");
+    CHECK(config.zeropp.secondary_quantizer == "d");
+    CHECK(config.warnings.empty());
+}
+
+TEST_CASE("keys without effect are named with their full path", "[zero3_gpt][deepspeed_config]") {
+    const deepspeed_config config =
+        parse_deepspeed_config(with(R"("train_batch_size": "auto", "fp16": {"enabled": false}, "bf16": {"fast": true},
+              "optimizer": {"params": {"torch_adam": true, "lrr": 1}, "fused": true}, "zeropp": {"weights": "int8"})",
+                                    R"("reduce_bucket_size": 5e8, "contiguous_gradients": true, "reduce_scatter": true,
+              "zero_quantised_weights": true)"),
+                               "ds.json");
+    struct expectation {
+        const char* path;
+        bool known;
+    };
+    const std::vector<expectation> expected{{"bf16.fast", false},
+                                            {"optimizer.params.torch_adam", true},
+                                            {"optimizer.params.lrr", false},
+                                            {"optimizer.fused", false},
+                                            {"zero_optimization.reduce_bucket_size", true},
+                                            {"zero_optimization.contiguous_gradients", true},
+                                            {"zero_optimization.reduce_scatter", true},
+                                            {"zero_optimization.zero_quantised_weights", false},
+                                            {"zeropp.weights", false},
+                                            {"train_batch_size", true},
+                                            {"fp16", true}};
+    REQUIRE(config.warnings.size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        CHECK(contains(config.warnings[i], std::string{"ds.json: "} + expected[i].path + " is ignored"));
+        CHECK(contains(config.warnings[i], expected[i].known ? "no effect" : "unknown key"));
+    }
+    CHECK(config.optimizer.lr == 1e-3);
+}
+
+TEST_CASE("a wrong value names the key, what was given and what is allowed", "[zero3_gpt][deepspeed_config]") {
+    struct wrong {
+        std::string json;
+        const char* message;
+    };
+    const auto params = [](const std::string& text) { return with(R"("optimizer": {"params": {)" + text + "}}"); };
+    const auto stage = [](const std::string& text) {
+        return R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": )" + text + "}}";
+    };
+    const auto batch = [](const std::string& text) {
+        return R"({"train_micro_batch_size_per_gpu": )" + text + R"(, "zero_optimization": {"stage": 3}})";
+    };
+    const std::vector<wrong> cases{
+        {stage("2"), "zero_optimization.stage is 2, allowed is 3"},
+        {stage("3.0"), "zero_optimization.stage is 3.0, allowed is 3"},
+        {stage("\"3\""), "zero_optimization.stage is \"3\", allowed is 3"},
+        {R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {}})", "zero_optimization.stage is missing"},
+        {R"({"train_micro_batch_size_per_gpu": 1})", "zero_optimization is missing"},
+        {R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": true})",
+         "zero_optimization is true, allowed is an object"},
+        {R"({"zero_optimization": {"stage": 3}})", "train_micro_batch_size_per_gpu is missing"},
+        {batch("0"), "train_micro_batch_size_per_gpu is 0, allowed is an integer from 1"},
+        {batch("\"auto\""), "train_micro_batch_size_per_gpu is \"auto\", allowed is an integer from 1"},
+        {with("", R"("zero_hpz_partition_size": 0)"), "zero_optimization.zero_hpz_partition_size is 0, allowed is"},
+        {with("", R"("zero_hpz_partition_size": -2)"), "zero_optimization.zero_hpz_partition_size is -2, allowed is"},
+        {with("", R"("zero_hpz_partition_size": 1.5)"), "zero_optimization.zero_hpz_partition_size is 1.5, allowed is"},
+        {with("", R"("zero_hpz_partition_size": 2147483648)"), "zero_hpz_partition_size is 2147483648, allowed is"},
+        {with("", R"("zero_hpz_partition_size": true)"), "zero_hpz_partition_size is true, allowed is"},
+        {with("", R"("zero_quantized_weights": 1)"),
+         "zero_optimization.zero_quantized_weights is 1, allowed is true or false"},
+        {with("", R"("zero_quantized_gradients": "yes")"), "zero_quantized_gradients is \"yes\", allowed is true or"},
+        {with("", R"("overlap_comm": null)"), "zero_optimization.overlap_comm is null, allowed is true or false"},
+        {with(R"("gradient_clipping": -1)"), "gradient_clipping is -1, allowed is a number of at least 0"},
+        {with(R"("bf16": true)"), "bf16 is true, allowed is an object"},
+        {with(R"("bf16": {"enabled": "auto"})"), "bf16.enabled is \"auto\", allowed is true or false"},
+        {with(R"("optimizer": {"type": "SGD"})"), "optimizer.type is \"SGD\", allowed is \"AdamW\" or \"Adam\""},
+        {params(R"("lr": 0)"), "optimizer.params.lr is 0, allowed is a number above 0"},
+        {params(R"("lr": -0.1)"), "optimizer.params.lr is -0.1, allowed"},
+        {params(R"("lr": "auto")"), "optimizer.params.lr is \"auto\", allowed"},
+        {params(R"("eps": 0)"), "optimizer.params.eps is 0, allowed"},
+        {params(R"("weight_decay": -1)"), "optimizer.params.weight_decay is -1, allowed"},
+        {params(R"("betas": [0.9])"), "optimizer.params.betas is [0.9], allowed is an array of two"},
+        {params(R"("betas": [0.9, 1.0])"), "optimizer.params.betas is [0.9,1.0], allowed"},
+        {params(R"("betas": [-0.1, 0.9])"), "optimizer.params.betas is [-0.1,0.9], allowed"},
+        {params(R"("betas": [0.9, "b"])"), "optimizer.params.betas is [0.9,\"b\"], allowed"},
+        {with(R"("zeropp": {"weight_quantizer": 8})"), "zeropp.weight_quantizer is 8, allowed is a string"},
+        {"[1]", "the file is [1], allowed is an object"},
+    };
+    for (const auto& [json, message] : cases) {
+        const std::string error = error_of(json);
+        CAPTURE(json, error);
+        CHECK(contains(error, std::string{"ds.json: "}));
+        CHECK(contains(error, message));
+    }
+}
+
+TEST_CASE("malformed JSON is located", "[zero3_gpt][deepspeed_config]") {
+    CHECK(contains(error_of("{\n  \"a\": 1,\n  \"b\": ]\n}"), "ds.json:3:8: malformed JSON"));
+    CHECK(contains(error_of("?"), "ds.json:1:1: malformed JSON"));
+    CHECK(contains(error_of("{\"a\": 1"), "ds.json:1:8: malformed JSON"));
+    CHECK(contains(error_of(""), "ds.json:1:1: malformed JSON"));
+    CHECK(contains(error_of("{\"a\": 1e999}"), "ds.json: malformed JSON"));
+    CHECK(contains(error_of(with(R"("bf16": {"enabled": true, "enabled": false})")), "\"enabled\" is given twice"));
+    CHECK(error_of(with(R"("bf16": {"enabled": true}, "fp16": {"enabled": true})")) == "no error");
+}
+
+TEST_CASE("a file that cannot be read says why", "[zero3_gpt][deepspeed_config]") {
+    const auto message = [](const std::filesystem::path& file) {
+        try {
+            (void)zero3_gpt::read_deepspeed_config(file);
+        } catch (const config_error& error) {
+            return std::string{error.what()};
+        }
+        return std::string{"no error"};
+    };
+    CHECK(contains(message(samples() / "missing.json"), "missing.json: No such file"));
+    CHECK(contains(message(samples()), "is a folder"));
+}
+
+TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][deepspeed_config]") {
+    struct expectation {
+        const char* file;
+        bool quantized_weights;
+        int hpz_partition_size;
+        bool quantized_gradients;
+    };
+    const auto expected = GENERATE(expectation{"zero3.json", false, 1, false}, expectation{"qwz.json", true, 1, false},
+                                   expectation{"hpz.json", false, 2, false}, expectation{"qgz.json", false, 1, true},
+                                   expectation{"zeropp.json", true, 2, true});
+    CAPTURE(expected.file);
+    const deepspeed_config config = zero3_gpt::read_deepspeed_config(samples() / expected.file);
+    CHECK(config.zero.quantized_weights == expected.quantized_weights);
+    CHECK(config.zero.hpz_partition_size == expected.hpz_partition_size);
+    CHECK(config.zero.quantized_gradients == expected.quantized_gradients);
+    CHECK(config.zeropp.weight_quantizer == "int8:256:fp16");
+    CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:fp16");
+    CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:fp16");
+    CHECK(config.zeropp.secondary_quantizer == "bf16");
+    CHECK(config.bf16);
+    CHECK(config.warnings.empty());
+
+    // The five differ in communication only, so that their losses can be compared.
+    const deepspeed_config baseline = zero3_gpt::read_deepspeed_config(samples() / "zero3.json");
+    CHECK(config.train_micro_batch_size_per_gpu == baseline.train_micro_batch_size_per_gpu);
+    CHECK(config.gradient_clipping == baseline.gradient_clipping);
+    CHECK(config.optimizer.lr == baseline.optimizer.lr);
+    CHECK(config.optimizer.beta2 == baseline.optimizer.beta2);
+    CHECK(config.optimizer.weight_decay == baseline.optimizer.weight_decay);
+}
