@@ -22,7 +22,7 @@ struct settings {
     std::vector<run_settings> runs;
     std::string text_file;  // empty: the licence texts
     std::uint64_t seed = 1;
-    int steps = 300;
+    int steps = 400;
     int warmup_steps = 30;
     int ranks = 4;           // on threads; under MPI the launcher says
     int ranks_per_node = 0;  // 0: as discovered, or all on one node

@@ -1,0 +1,6 @@
+#pragma once
+/// \file
+/// NCCL as a transport: link `zeropp::nccl`. Kernels are in zeropp/cuda.cuh.
+
+#include <zeropp/transport/nccl.hpp>
+#include <zeropp/zeropp.hpp>

@@ -1,0 +1,101 @@
+#pragma once
+/// \file
+/// A host transport under device memory.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace zeropp {
+
+/// Moves device memory through `Transport`, which moves host memory: down to a pinned buffer, between ranks, and up
+/// again. With it, MPI that knows nothing of CUDA serves GPUs.
+///
+/// Operations block the caller until the data is on its way up, since the host has to see it. The pinned buffers grow to
+/// the largest operation and stay: give the transport its largest size first where the hot path must not allocate.
+template <transport_on<host> Transport>
+class staged {
+public:
+    explicit staged(Transport inner) : inner_(std::move(inner)) {}
+
+    int rank() const { return inner_.rank(); }
+    int size() const { return inner_.size(); }
+
+    void all_gather(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        const std::size_t all = static_cast<std::size_t>(size()) * bytes;
+        down(stream, send, bytes);
+        up_.reserve(all);
+        inner_.all_gather(host{}, down_.data(), up_.data(), bytes);
+        up(stream, recv, all);
+    }
+
+    void all_to_all(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        const std::size_t all = static_cast<std::size_t>(size()) * bytes;
+        down(stream, send, all);
+        up_.reserve(all);
+        inner_.all_to_all(host{}, down_.data(), up_.data(), bytes);
+        up(stream, recv, all);
+    }
+
+    staged split(std::span<const int> members) { return staged(inner_.split(members)); }
+
+    void begin(const collective_call& call, const std::string& problem) { begin_collective(inner_, call, problem); }
+
+private:
+    /// Pinned host memory that only grows.
+    class buffer {
+    public:
+        std::byte* data() { return memory_.get(); }
+
+        /// Drops what it holds if it has to grow.
+        void reserve(std::size_t bytes) {
+            if (bytes <= size_) return;
+            memory_.reset();
+            size_ = 0;
+            void* memory = nullptr;
+            detail::require_cuda(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+            memory_.reset(static_cast<std::byte*>(memory));
+            size_ = bytes;
+        }
+
+    private:
+        struct release {
+            void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+        };
+
+        std::unique_ptr<std::byte, release> memory_;
+        std::size_t size_ = 0;
+    };
+
+    /// Also waits until the last operation's way up is done with its buffer, which may have been on another stream.
+    void down(const cuda_stream& stream, const std::byte* from, std::size_t bytes) {
+        risen_.wait();
+        down_.reserve(bytes);
+        copy(stream, down_.data(), from, bytes, cudaMemcpyDeviceToHost);
+        stream.wait();
+    }
+
+    void up(const cuda_stream& stream, std::byte* to, std::size_t bytes) {
+        copy(stream, to, up_.data(), bytes, cudaMemcpyHostToDevice);
+        risen_ = stream.record();
+    }
+
+    static void copy(const cuda_stream& stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+        detail::require_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream.native()), "cudaMemcpyAsync");
+    }
+
+    Transport inner_;
+    buffer down_;
+    buffer up_;
+    cuda_stream::event risen_;
+};
+
+}  // namespace zeropp
