@@ -22,8 +22,7 @@ bool round_trip(const Quantizer& q, const std::vector<float>& tensor, float most
 
     float worst = 0;
     for (std::size_t i = 0; i != tensor.size(); ++i) worst = std::fmax(worst, std::fabs(back[i] - tensor[i]));
-    std::printf("%-22s %6zu bytes  largest error %.6f\n", q.name().str().c_str(), message.size(),
-                worst);
+    std::printf("%-22s %6zu bytes  largest error %.6f\n", q.name().str().c_str(), message.size(), worst);
     return worst <= most;
 }
 

@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/reduce_scatter_plan.hpp>
+#include <zeropp/collective/run_to_completion.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -136,8 +137,9 @@ void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& 
     const std::size_t elements = as_view<space>(full).size();
     workspace<space> scratch(
         hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across, elements, options));
-    hierarchical_quantized_reduce_scatter(exec, comm, inside, across, full, shard, options, scratch.view());
-    exec.wait();
+    detail::run_to_completion(exec, [&] {
+        hierarchical_quantized_reduce_scatter(exec, comm, inside, across, full, shard, options, scratch.view());
+    });
 }
 
 }  // namespace zeropp

@@ -3,6 +3,7 @@
 /// hpZ: the backward weight gather of ZeRO-3, served inside the node.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/run_to_completion.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -60,7 +61,13 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
                   (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : std::string("an empty one"));
     }
     const short_text options = short_text("version ").append(std::to_string(version));
-    begin_collective(comm.group(), {"secondary_partition_gather", part.count(), element_traits<T>::name, q.name(), options}, problem);
+    const collective_call call{"secondary_partition_gather", part.count(), element_traits<T>::name, q.name(), options};
+    // Where the group is this rank alone, there is nobody to agree with, and comm.group() would be ranks of other nodes.
+    if (group_size > 1 || comm.topology().groups() == 1) {
+        begin_collective(comm.group(), call, problem);
+    } else if (!problem.empty()) {
+        throw precondition_error(call.primitive.str() + ": " + problem);
+    }
     if (out.size() == 0) return;
 
     const std::byte* messages = secondary.message();
@@ -79,8 +86,8 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
                                 std::uint64_t version, Full&& full) {
     workspace<typename Execution::space> scratch(
         secondary_partition_gather_workspace_bytes(comm.topology().group_size(), secondary.stored_as(), secondary.part().count()));
-    secondary_partition_gather(exec, comm, secondary, version, full, scratch.view());
-    exec.wait();
+    detail::run_to_completion(exec,
+                              [&] { secondary_partition_gather(exec, comm, secondary, version, full, scratch.view()); });
 }
 
 }  // namespace zeropp

@@ -1,0 +1,166 @@
+/// \file
+/// Collectives on `checked` transports: ranks that disagree all get the same error, and none hangs.
+
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/transport/checked.hpp>
+
+using namespace collective_test;
+using zeropp::host;
+
+namespace {
+
+constexpr zeropp::block_integer<8, 256> int8;
+constexpr zeropp::block_integer<4, 128> int4;
+using checked_communicator = zeropp::communicator<zeropp::two_level, zeropp::checked<zeropp::thread_transport>>;
+
+/// Runs odd(comm) on rank 2 and even(comm) on the others of 2 x 2: the one error that all ranks get.
+template <class Even, class Odd>
+std::string error_of(Even even, Odd odd) {
+    const auto errors = errors_on_ranks(4, "ranks that disagree", [&](zeropp::thread_transport& transport) {
+        checked_communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
+        comm.rank() == 2 ? odd(comm) : even(comm);
+    });
+    for (const std::string& e : errors) {
+        if (e != errors[0]) return "not the same error: " + e + " / " + errors[0];
+    }
+    return errors[0];
+}
+
+template <class T, class Q>
+auto gather(std::size_t n, const Q& q) {
+    return [n, q](auto& comm) {
+        std::vector<T> full(n);
+        const std::vector<T> shard(zeropp::partition(n, comm.size()).size(comm.rank()));
+        zeropp::quantized_all_gather(host{}, comm, q, shard, full);
+    };
+}
+
+auto reduce(std::size_t n, const zeropp::reduce_options& options) {
+    return [n, options](auto& comm) {
+        const std::vector<float> full(n);
+        std::vector<float> shard(zeropp::partition(n, comm.size()).size(comm.rank()));
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, full, shard, options);
+    };
+}
+
+bool mentions(const std::string& text, const std::string& first, const std::string& second) {
+    INFO(text);
+    CHECK(text.find("checked: expected the same call on every rank, given") == 0);
+    CHECK(text.find(first + " on rank 1") != std::string::npos);
+    CHECK(text.find(second + " on rank 2") != std::string::npos);
+    return text.find("on rank 3") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("checked collectives: ranks that agree get their result") {
+    REQUIRE(error_of(gather<float>(100, int8), gather<float>(100, int8)) == "");
+    REQUIRE(error_of(reduce(100, {}), reduce(100, {})) == "");
+}
+
+TEST_CASE("checked all-gather: another size, quantizer or element on one rank") {
+    const std::string base = "quantized_all_gather of 100 elements of fp32 with int8:256";
+    REQUIRE(mentions(error_of(gather<float>(100, int8), gather<float>(104, int8)), base,
+                     "quantized_all_gather of 104 elements of fp32 with int8:256"));
+    REQUIRE(mentions(error_of(gather<float>(100, int8), gather<float>(0, int8)), base,
+                     "quantized_all_gather of 0 elements of fp32 with int8:256"));
+    REQUIRE(mentions(error_of(gather<float>(100, int8), gather<float>(100, int4)), base,
+                     "quantized_all_gather of 100 elements of fp32 with int4:128"));
+    REQUIRE(mentions(error_of(gather<float>(100, int8), gather<zeropp::half>(100, int8)), base,
+                     "quantized_all_gather of 100 elements of fp16 with int8:256"));
+}
+
+TEST_CASE("checked reduce-scatter: other options, or another collective, on one rank") {
+    const std::string base = "hierarchical_quantized_reduce_scatter of 100 elements of fp32 with int8:256 + int4:128, ";
+    using zeropp::reduction;
+    REQUIRE(mentions(error_of(reduce(100, {}), reduce(100, {.operation = reduction::mean})), base + "sum in 1 chunk",
+                     base + "mean in 1 chunk"));
+    REQUIRE(mentions(error_of(reduce(100, {.chunks = 2}), reduce(100, {.chunks = 3})), base + "sum in 2 chunks",
+                     base + "sum in 3 chunks"));
+    REQUIRE(mentions(error_of(reduce(100, {}), reduce(100, {.accumulate = true})), base + "sum in 1 chunk",
+                     base + "sum in 1 chunk, accumulated"));
+    REQUIRE(mentions(error_of(reduce(100, {}), gather<float>(100, int8)), base + "sum in 1 chunk",
+                     "quantized_all_gather of 100 elements of fp32 with int8:256"));
+}
+
+TEST_CASE("checked collectives: one rank's own mistake is every rank's error") {
+    const auto wrong_shard = [](auto& comm) {
+        std::vector<float> full(100), shard(24);
+        zeropp::quantized_all_gather(host{}, comm, int8, shard, full);
+    };
+    REQUIRE(error_of(gather<float>(100, int8), wrong_shard) ==
+            "quantized_all_gather: on rank 2, expected a shard of 25 elements of 100, given one of 24");
+    const auto little_workspace = [](auto& comm) {
+        const std::vector<float> full(100);
+        std::vector<float> shard(25);
+        std::vector<std::byte> scratch(16);
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, full, shard, {}, scratch);
+    };
+    REQUIRE(error_of(reduce(100, {}), little_workspace).find("on rank 2, expected a workspace of at least") !=
+            std::string::npos);
+    REQUIRE(error_of(reduce(100, {}), reduce(100, {.chunks = 0})) ==
+            "hierarchical_quantized_reduce_scatter: on rank 2, expected at least 1 chunk, given 0");
+}
+
+TEST_CASE("checked secondary: ranks at different versions get an error, forward and backward") {
+    // Each rank stores and reads consistently; only together are they wrong.
+    const auto pass = [](std::uint64_t stored, std::uint64_t read, bool through_gather) {
+        return [=](auto& comm) {
+            using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+            zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, 100, 2));
+            secondary_type secondary({}, 100, 2, comm.index(), storage.view());
+            std::vector<float> full(100);
+            if (through_gather) {
+                zeropp::workspace<zeropp::host_space> scratch(
+                    zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, 100));
+                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(25), full, scratch.view(),
+                                             secondary, stored);
+            } else {
+                secondary.store(host{}, full, stored);
+            }
+            // Ranks 0 and 1 are of another node and know nothing of what goes wrong on this one.
+            if (comm.group_id() == 1) zeropp::secondary_partition_gather(host{}, comm, secondary, read, full);
+        };
+    };
+    REQUIRE(error_of(pass(7, 7, true), pass(7, 7, true)) == "");
+    REQUIRE(mentions(error_of(pass(7, 7, true), pass(8, 8, true)),
+                     "quantized_all_gather of 100 elements of fp32 with int8:256, stored at version 7",
+                     "quantized_all_gather of 100 elements of fp32 with int8:256, stored at version 8"));
+    const auto errors = errors_on_ranks(4, "ranks at different versions", [&](zeropp::thread_transport& transport) {
+        checked_communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
+        const std::uint64_t version = comm.rank() == 2 ? 8 : 7;
+        pass(version, version, false)(comm);
+    });
+    REQUIRE(errors[0] == "");
+    REQUIRE(errors[1] == "");
+    REQUIRE(errors[2] == errors[3]);
+    REQUIRE(errors[2] ==
+            "checked: expected the same call on every rank, given secondary_partition_gather of 100 elements "
+            "of fp32 with fp32, version 8 on rank 0; secondary_partition_gather of 100 elements of fp32 with "
+            "fp32, version 7 on rank 1");
+}
+
+TEST_CASE("checked collectives: after a disagreement the communicator works") {
+    const auto errors = errors_on_ranks(4, "after a disagreement", [&](zeropp::thread_transport& transport) {
+        checked_communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
+        bool refused = false;
+        try {
+            gather<float>(comm.rank() == 0 ? 100u : 104u, int8)(comm);
+        } catch (const zeropp::precondition_error&) {
+            refused = true;
+        }
+        if (!refused) throw zeropp::error("ranks that disagree got a result");
+        gather<float>(104, int8)(comm);
+        reduce(104, {})(comm);
+    });
+    for (const std::string& e : errors) REQUIRE(e == "");
+}

@@ -1,0 +1,220 @@
+#pragma once
+/// \file
+/// What the tests of the collectives share: element types, inputs, arrays with guards, topologies, ranks on threads.
+
+#include "support/collective_reference.hpp"
+#include "support/watchdog.hpp"
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/threads.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace collective_test {
+
+/// An element type of a user's own: the upper 24 bits of a float, three bytes without alignment.
+struct float24 {
+    unsigned char bytes[3];
+};
+
+/// A rank's index where C++ wants it.
+inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+}  // namespace collective_test
+
+template <>
+struct zeropp::element_traits<collective_test::float24> {
+    static constexpr std::string_view name = "float24";
+    static float to_float(collective_test::float24 x) noexcept {
+        return zeropp::bits_float(static_cast<std::uint32_t>(x.bytes[0] << 8 | x.bytes[1] << 16) |
+                                  static_cast<std::uint32_t>(x.bytes[2]) << 24);
+    }
+    static collective_test::float24 from_float(float x) noexcept {
+        std::uint32_t b = zeropp::float_bits(x);
+        b = x != x ? 0x7fc00000u : b + 0x7fu + ((b >> 8) & 1u);
+        return {{static_cast<unsigned char>(b >> 8), static_cast<unsigned char>(b >> 16),
+                 static_cast<unsigned char>(b >> 24)}};
+    }
+};
+
+namespace collective_test {
+
+/// The reference's description of an element type.
+template <class T>
+inline constexpr reference::float_format format_of = reference::fp32;
+template <>
+inline constexpr reference::float_format format_of<zeropp::half> = reference::fp16;
+template <>
+inline constexpr reference::float_format format_of<zeropp::bfloat16> = reference::bf16;
+template <>
+inline constexpr reference::float_format format_of<float24>{16, -126, 127};
+
+/// The reference's version of a quantizer of the library.
+template <zeropp::quantizer Q>
+reference::quantizer described(const Q& q) {
+    reference::quantizer d(zeropp::short_text(q.name()).str());
+    if (d.scheme == reference::quantizer::kind::lossless) d.block = Q::block_size;
+    return d;
+}
+
+template <class T>
+std::vector<float> widened(const T* data, std::size_t n) {
+    std::vector<float> values;
+    for (std::size_t i = 0; i != n; ++i) values.push_back(zeropp::element_traits<T>::to_float(data[i]));
+    return values;
+}
+
+template <class T>
+std::vector<T> narrowed(const std::vector<float>& values) {
+    std::vector<T> elements;
+    for (const float x : values) elements.push_back(zeropp::element_traits<T>::from_float(x));
+    return elements;
+}
+
+/// A tensor of `n` numbers that `format` can hold, another one for each seed: magnitudes that differ between blocks,
+/// lone outliers, zeros of both signs, a stretch of zeros and numbers near the smallest.
+inline std::vector<float> tensor_of(std::size_t n, const reference::float_format& format, std::uint64_t seed) {
+    std::vector<float> values;
+    std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (std::size_t i = 0; i != n; ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const double uniform = static_cast<double>(state >> 11) * 0x1p-52 - 1;
+        double x = uniform * std::ldexp(1.0, static_cast<int>((i / 61 + seed) % 9) - 4);
+        if (state % 97 == 0) x *= 30;
+        if (state % 31 == 1) x = std::copysign(0.0, uniform);
+        if (i / 300 % 7 == 5) x = 0;
+        if (i / 300 % 11 == 9) x = std::ldexp(uniform, format.smallest_exponent - 3);
+        values.push_back(static_cast<float>(format.nearest(x)));
+    }
+    return values;
+}
+
+/// An array with guard bytes on both sides, poisoned until it is written. `shift` moves it off its alignment of 16.
+template <class T>
+class guarded {
+public:
+    explicit guarded(std::size_t n, std::size_t shift = 0)
+        : n_(n), shift_(shift), bytes_(n * sizeof(T) + 2 * guard + 16, poison) {}
+
+    T* data() {
+        const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
+        return reinterpret_cast<T*>(bytes_.data() + (16 - address % 16) % 16 + guard + shift_);
+    }
+    zeropp::host_view<T> view() { return {data(), n_}; }
+    std::vector<float> values() { return widened(data(), n_); }
+
+    void fill(const std::vector<T>& elements) {
+        if (!elements.empty()) std::memcpy(data(), elements.data(), elements.size() * sizeof(T));
+    }
+
+    /// Whether nothing was written outside the array.
+    bool intact() {
+        const auto* first = reinterpret_cast<unsigned char*>(data());
+        const auto* last = first + n_ * sizeof(T);
+        const auto untouched = [](unsigned char b) { return b == poison; };
+        return std::all_of(bytes_.data(), const_cast<unsigned char*>(first), untouched) &&
+               std::all_of(const_cast<unsigned char*>(last), bytes_.data() + bytes_.size(), untouched);
+    }
+    /// Whether nothing was written at all.
+    bool untouched() const {
+        return std::all_of(bytes_.begin(), bytes_.end(), [](unsigned char b) { return b == poison; });
+    }
+
+private:
+    static constexpr unsigned char poison = 0xa5;
+    static constexpr std::size_t guard = 64;
+
+    std::size_t n_;
+    std::size_t shift_;
+    std::vector<unsigned char> bytes_;
+};
+
+/// Where two arrays differ first, to the bit (all NaN are one); empty when they do not.
+inline std::string difference(const std::vector<float>& given, const std::vector<float>& expected) {
+    if (given.size() != expected.size()) {
+        return std::to_string(given.size()) + " elements in place of " + std::to_string(expected.size());
+    }
+    for (std::size_t i = 0; i != given.size(); ++i) {
+        if (std::isnan(given[i]) && std::isnan(expected[i])) continue;
+        if (zeropp::float_bits(given[i]) == zeropp::float_bits(expected[i])) continue;
+        char text[128];
+        std::snprintf(text, sizeof text, "element %zu of %zu is %a (%g), expected %a (%g)", i, given.size(), given[i],
+                      given[i], expected[i], expected[i]);
+        return text;
+    }
+    return {};
+}
+
+/// A map of ranks to nodes.
+struct node_map {
+    std::string name;
+    std::vector<int> node_of_rank;
+
+    int ranks() const { return static_cast<int>(node_of_rank.size()); }
+    zeropp::two_level topology() const { return zeropp::two_level(std::span<const int>(node_of_rank)); }
+};
+
+inline const std::vector<node_map>& node_maps() {
+    static const std::vector<node_map> maps{{"1 x 1", {0}},
+                                            {"1 x 4", {0, 0, 0, 0}},
+                                            {"2 x 2", {0, 0, 1, 1}},
+                                            {"4 x 1", {0, 1, 2, 3}},
+                                            {"3 x 2", {0, 0, 1, 1, 2, 2}},
+                                            {"2 x 3", {0, 0, 0, 1, 1, 1}},
+                                            {"2 x 2, round robin", {0, 1, 0, 1}},
+                                            {"3 x 2, irregular", {5, 2, 9, 2, 5, 9}}};
+    return maps;
+}
+
+/// Sizes of tensors that meet every edge of blocks and slices, `block` being a quantizer's.
+inline std::vector<std::size_t> element_counts(std::size_t block) {
+    return {0, 1, block - 1, block, block + 1, 4 * block + 3, 5, 997, 3001, 10007};
+}
+
+/// Some of the sizes for each map: another choice for another map or salt, so that a few calls meet all pairs.
+inline std::vector<std::size_t> some_counts(std::size_t block, std::size_t map, std::size_t salt) {
+    const std::vector<std::size_t> all = element_counts(block);
+    std::vector<std::size_t> some;
+    for (const std::size_t k : {0u, 3u, 7u}) some.push_back(all[(map + 3 * salt + k) % all.size()]);
+    return some;
+}
+
+/// Runs work(transport) on threads; ends the program when they hang.
+template <class Work>
+void on_ranks(int ranks, const std::string& what, Work work) {
+    const zeropp_test::watchdog guard(std::chrono::seconds(60), what);
+    zeropp::run_on_threads(ranks, work);
+}
+
+/// Runs work(transport) on threads and returns what each rank threw, "" for nothing. Ranks that never return from a
+/// collective end the program.
+template <class Work>
+std::vector<std::string> errors_on_ranks(int ranks, const std::string& what, Work work) {
+    std::vector<std::string> errors(at(ranks));
+    on_ranks(ranks, what, [&](zeropp::thread_transport& transport) {
+        try {
+            work(transport);
+        } catch (const zeropp::precondition_error& e) {
+            errors[at(transport.rank())] = e.what();
+        }
+    });
+    return errors;
+}
+
+}  // namespace collective_test

@@ -1,0 +1,78 @@
+/// \file
+/// reduce_scatter_plan: chunks are whole blocks, cover every slice, and share two sets of buffers.
+
+#include "support/catch.hpp"
+
+#include <zeropp/collective/reduce_scatter_plan.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace {
+using plan = zeropp::detail::reduce_scatter_plan;
+constexpr zeropp::block_integer<8, 256> int8;
+constexpr zeropp::block_integer<4, 128> int4;
+}  // namespace
+
+TEST_CASE("plan: chunks cover the slice in whole blocks") {
+    for (const std::size_t elements : {1u, 255u, 1024u, 1025u, 4 * 256u + 4, 10007u, 100000u}) {
+        for (const int wanted : {1, 2, 3, 7, 100, 2147483647}) {
+            INFO(elements << " elements in " << wanted << " chunks");
+            const plan p(zeropp::two_level(2, 2), int4, int8, elements, wanted);
+            REQUIRE(p.chunk % 256 == 0);
+            REQUIRE(p.chunks >= 1);
+            REQUIRE(p.chunks <= static_cast<std::size_t>(wanted));
+            std::size_t covered = 0;
+            for (std::size_t c = 0; c != p.chunks; ++c) {
+                REQUIRE(p.count(c) >= 1);
+                REQUIRE(p.count(c) <= p.chunk);
+                covered += p.count(c);
+            }
+            REQUIRE(covered == p.part.slice_size());
+        }
+    }
+}
+
+TEST_CASE("plan: as many chunks as wanted where there are blocks enough") {
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 3).chunks == 3);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 12).chunks == 12);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 100).chunks == 12);
+}
+
+TEST_CASE("plan: buffers of the two chunks in flight do not overlap and fill the workspace") {
+    const plan p(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
+    // A chunk of 512 elements: 6 messages of 520 (padded 528) inside, 3 of 272 across, to send and to receive.
+    REQUIRE(p.chunk == 512);
+    REQUIRE(p.inside_bytes == 6 * 528);
+    REQUIRE(p.across_bytes == 3 * 272);
+    REQUIRE(p.workspace_bytes() == 2 * 2 * (6 * 528 + 3 * 272));
+    std::vector<std::byte> workspace(p.workspace_bytes());
+    const auto offset = [&](const std::byte* b) { return b - workspace.data(); };
+    for (const std::size_t c : {0u, 1u, 2u}) {
+        const auto first = static_cast<std::ptrdiff_t>(c % 2 * 2 * (6 * 528 + 3 * 272));
+        const auto buffers = p.buffers(workspace.data(), c);
+        REQUIRE(offset(buffers.inside_send) == first);
+        REQUIRE(offset(buffers.inside_receive) == first + 6 * 528);
+        REQUIRE(offset(buffers.across_send) == first + 2 * 6 * 528);
+        REQUIRE(offset(buffers.across_receive) == first + 2 * 6 * 528 + 3 * 272);
+    }
+}
+
+TEST_CASE("plan: one hop where one is enough, and nothing for nothing") {
+    // 250 elements of each of 4 slices: int8 takes 250 + 2 + 4 = 256 bytes, int4 125 + 3 + 8 -> 144.
+    REQUIRE(plan(zeropp::flat(4), int8, int4, 1000, 1).workspace_bytes() == 2 * 4 * 256);
+    REQUIRE(plan(zeropp::two_level(1, 4), int8, int4, 1000, 1).workspace_bytes() == 2 * 4 * 256);
+    REQUIRE(plan(zeropp::two_level(4, 1), int8, int4, 1000, 1).workspace_bytes() == 2 * 4 * 144);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 1000, 1).workspace_bytes() == 2 * 4 * 256 + 2 * 2 * 144);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 0, 5).workspace_bytes() == 0);
+}
+
+TEST_CASE("plan: options in words tell options apart") {
+    using zeropp::reduction;
+    REQUIRE(zeropp::reduce_options{}.text().str() == "sum in 1 chunk");
+    REQUIRE(zeropp::reduce_options{reduction::mean, 12, true}.text().str() == "mean in 12 chunks, accumulated");
+    REQUIRE(zeropp::reduce_options{reduction::sum, -3, false}.text().str() == "sum in 0 chunks");
+}

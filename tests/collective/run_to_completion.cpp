@@ -1,0 +1,87 @@
+/// \file
+/// The overloads that bring a workspace keep it until no work uses it, whatever is thrown in between.
+
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/run_to_completion.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+
+#include <atomic>
+#include <thread>
+
+using namespace collective_test;
+
+namespace {
+
+/// Refuses on the calling thread, as MPI does for a queue without MPI_THREAD_MULTIPLE.
+class refusing_transport {
+public:
+    int rank() const { return 0; }
+    int size() const { return 2; }
+    template <class E>
+    void all_gather(const E&, const std::byte*, std::byte*, std::size_t) {
+        throw zeropp::error("refused");
+    }
+    template <class E>
+    void all_to_all(const E&, const std::byte*, std::byte*, std::size_t) {
+        throw zeropp::error("refused");
+    }
+    refusing_transport split(std::span<const int>) { return {}; }
+};
+
+/// Calls with a queue that is slow to begin; whether all its work was done when "refused" came out.
+template <class Call>
+bool waits_after_refusal(Call call) {
+    std::atomic<bool> begun = false;
+    const zeropp::host_queue queue;
+    queue.enqueue([&begun] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        begun = true;
+    });
+    try {
+        call(queue);
+    } catch (const zeropp::error& e) {
+        return begun && std::string(e.what()) == "refused";
+    }
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("allocating overloads: a transport that throws leaves no work behind") {
+    const zeropp::block_integer<8, 256> int8;
+    zeropp::communicator comm(zeropp::two_level(1, 2), refusing_transport());
+    const std::vector<float> shard(500);
+    std::vector<float> full(1000), out(500);
+    REQUIRE(
+        waits_after_refusal([&](const auto& queue) { zeropp::quantized_all_gather(queue, comm, int8, shard, full); }));
+    REQUIRE(waits_after_refusal(
+        [&](const auto& queue) { zeropp::hierarchical_quantized_reduce_scatter(queue, comm, int8, int8, full, out); }));
+    using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
+    zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes(int8, 1000, 2));
+    secondary_type secondary(int8, 1000, 2, 0, storage.view());
+    REQUIRE(waits_after_refusal([&](const auto& queue) {
+        secondary.store(queue, full, 1);
+        zeropp::secondary_partition_gather(queue, comm, secondary, 1, full);
+    }));
+}
+
+TEST_CASE("run to completion: errors of the work, and of both, and none") {
+    const zeropp::host_queue queue;
+    const auto fails = [&] { queue.enqueue([] { throw zeropp::error("in the queue"); }); };
+    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, fails), "in the queue");
+    const auto fails_twice = [&] {
+        fails();
+        throw zeropp::error("before");
+    };
+    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, fails_twice), "before");
+    bool done = false;
+    zeropp::detail::run_to_completion(queue, [&] { queue.enqueue([&done] { done = true; }); });
+    REQUIRE(done);
+}

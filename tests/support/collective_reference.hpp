@@ -1,0 +1,262 @@
+#pragma once
+/// \file
+/// What each rank must end with after a collective, computed from all ranks' inputs in the plainest way: one block, one
+/// rank, one node after the other, in double with every rounding spelt out. Shares no code with the library; quantizers
+/// are re-derived from their names ("int4:128:signed:fp16") and the documentation.
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace collective_test::reference {
+
+inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+/// A binary floating-point format of `digits` significant bits, the hidden one included.
+struct float_format {
+    int digits;
+    int smallest_exponent;
+    int largest_exponent;
+
+    double largest() const { return (2 - std::ldexp(1.0, 1 - digits)) * std::ldexp(1.0, largest_exponent); }
+    /// The distance of representable numbers around x.
+    double spacing(double x) const {
+        const int exponent = x == 0 ? smallest_exponent : std::max(std::ilogb(x), smallest_exponent);
+        return std::ldexp(1.0, exponent - digits + 1);
+    }
+    /// To nearest, ties to even; Inf when that is beyond the largest.
+    double nearest(double x) const {
+        if (!std::isfinite(x)) return x;
+        const double y = std::nearbyint(x / spacing(x)) * spacing(x);
+        return std::fabs(y) > largest() ? std::copysign(INFINITY, y) : y;
+    }
+    /// The smallest magnitude not below |x|, signed as x; NaN when there is none.
+    double away_from_zero(double x) const {
+        const double y = std::ceil(std::fabs(x) / spacing(x)) * spacing(x);
+        return y > largest() ? nan : std::copysign(y, x);
+    }
+    /// The largest number not above x; NaN when there is none.
+    double below(double x) const {
+        const double y = std::min(std::floor(x / spacing(x)) * spacing(x), largest());
+        return y < -largest() ? nan : y;
+    }
+};
+
+inline constexpr float_format fp32{24, -126, 127};
+inline constexpr float_format fp16{11, -14, 15};
+inline constexpr float_format bf16{8, -126, 127};
+
+/// A double rounded to float. Sums, products and quotients of two floats come out as float arithmetic has them.
+inline double single(double x) { return fp32.nearest(x); }
+
+/// A quantizer, from its name.
+struct quantizer {
+    enum class kind { symmetric, signed_extreme, asymmetric, lossless };
+
+    kind scheme = kind::symmetric;
+    int bits = 0;
+    std::size_t block = 1;
+    float_format stored = fp32;  // of scales, or of elements when lossless
+
+    quantizer(std::string_view name) {
+        const std::map<std::string_view, float_format> formats{{"fp32", fp32}, {"fp16", fp16}, {"bf16", bf16}};
+        for (bool first = true; !name.empty(); first = false) {
+            const std::string_view word = name.substr(0, name.find(':'));
+            name.remove_prefix(std::min(name.size(), word.size() + 1));
+            if (formats.contains(word)) {
+                stored = formats.at(word);
+                if (first) scheme = kind::lossless;
+            } else if (word.starts_with("int")) {
+                bits = number(word.substr(3));
+            } else if (word == "signed") {
+                scheme = kind::signed_extreme;
+            } else if (word == "asymmetric") {
+                scheme = kind::asymmetric;
+            } else {
+                block = static_cast<std::size_t>(number(word));
+            }
+        }
+    }
+
+    /// What the values become on their way through one message, and how far off each can be.
+    struct outcome {
+        std::vector<float> values;
+        std::vector<double> error;
+    };
+    outcome through(const std::vector<float>& values) const {
+        outcome result;
+        for (std::size_t begin = 0; begin < values.size(); begin += block) {
+            const std::size_t end = std::min(values.size(), begin + block);
+            one_block({values.begin() + static_cast<std::ptrdiff_t>(begin),
+                       values.begin() + static_cast<std::ptrdiff_t>(end)},
+                      result);
+        }
+        return result;
+    }
+
+private:
+    static int number(std::string_view digits) {
+        int n = 0;
+        if (std::from_chars(digits.data(), digits.data() + digits.size(), n).ec != std::errc()) {
+            throw std::invalid_argument("not a quantizer that the reference knows: " + std::string(digits));
+        }
+        return n;
+    }
+
+    void one_block(const std::vector<float>& x, outcome& result) const {
+        if (scheme == kind::lossless) {
+            for (const float v : x) {
+                result.values.push_back(static_cast<float>(stored.nearest(v)));
+                result.error.push_back(std::fabs(stored.nearest(v) - static_cast<double>(v)));
+            }
+            return;
+        }
+        const bool finite = std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
+        const double low = *std::min_element(x.begin(), x.end());
+        const double high = *std::max_element(x.begin(), x.end());
+        double origin = 0, ideal = nan, first = 0, last = 0, steps_off = 0.5;
+        if (scheme == kind::symmetric) {
+            last = std::ldexp(1.0, bits - 1) - 1;
+            first = -last;
+            ideal = single(std::max(std::fabs(low), std::fabs(high)) / last);
+        } else if (scheme == kind::signed_extreme) {
+            first = -std::ldexp(1.0, bits - 1);
+            last = -first - 1;
+            steps_off = 1;
+            // The negative one of two equal magnitudes is the extreme; so is the negative zero of two zeros.
+            const bool negative = -low > high || (-low == high && std::any_of(x.begin(), x.end(), [&](float v) {
+                return std::fabs(v) == high && std::signbit(v);
+            }));
+            ideal = single(std::copysign(std::max(-low, high), negative ? 1.0 : -1.0) / -first);
+        } else {
+            last = std::ldexp(1.0, bits) - 1;
+            origin = stored.below(low);
+            ideal = single(single(high - origin) / last);
+        }
+        const double step = finite ? stored_step(ideal, std::max(-first, last), origin) : nan;
+        for (const float v : x) {
+            const double steps = step == 0 ? 0 : single(single(v - origin) * single(1 / step));
+            const double code = std::isnan(step) ? nan : std::clamp(std::nearbyint(steps), first, last);
+            const double value = single(origin + single(code * step));
+            result.values.push_back(value == 0 ? 0.0f : static_cast<float>(value));  // never the negative zero
+            // The arithmetic around the step has float's own rounding, of the step and of the value.
+            result.error.push_back(std::fabs(step) * steps_off * (1 + 1e-3) + std::fabs(static_cast<double>(v)) * 1e-6);
+        }
+    }
+
+    /// Steps are rounded away from zero, so that nothing is clipped, have a finite reciprocal, and `codes` of them stay
+    /// finite.
+    double stored_step(double ideal, double codes, double origin) const {
+        if (ideal != 0 && std::fabs(ideal) < 0x1p-126) ideal = std::copysign(0x1p-126, ideal);
+        const double step = stored.away_from_zero(ideal);
+        if (!std::isfinite(single(origin + single(step * codes))) && std::isfinite(step)) {
+            return std::copysign(stored.below(std::nextafter(std::fabs(step), 0.0)), step);
+        }
+        return step;
+    }
+};
+
+/// The ranks of each node: nodes by their lowest rank, ranks in order.
+inline std::vector<std::vector<int>> nodes_of(const std::vector<int>& node_of_rank) {
+    std::vector<std::vector<int>> nodes;
+    std::map<int, std::size_t> place;
+    for (std::size_t r = 0; r != node_of_rank.size(); ++r) {
+        const auto [at, is_new] = place.try_emplace(node_of_rank[r], nodes.size());
+        if (is_new) nodes.emplace_back();
+        nodes[at->second].push_back(static_cast<int>(r));
+    }
+    return nodes;
+}
+
+/// Where the slice of a rank begins; that of the next rank is its end.
+inline std::size_t slice_begin(std::size_t elements, std::size_t ranks, std::size_t rank) {
+    const std::size_t largest = (elements + ranks - 1) / ranks;
+    return std::min(elements, rank * largest);
+}
+
+inline std::vector<float> slice_of(const std::vector<float>& tensor, std::size_t ranks, std::size_t rank) {
+    const auto at = [&](std::size_t r) {
+        return tensor.begin() + static_cast<std::ptrdiff_t>(slice_begin(tensor.size(), ranks, r));
+    };
+    return {at(rank), at(rank + 1)};
+}
+
+/// `tensor`, every slice of which has gone through a message of its own, as elements of a format.
+inline std::vector<float> gathered(const std::vector<float>& tensor, std::size_t ranks, const quantizer& q,
+                                   const float_format& element) {
+    std::vector<float> full;
+    for (std::size_t r = 0; r != ranks; ++r) {
+        for (const float x : q.through(slice_of(tensor, ranks, r)).values) {
+            full.push_back(static_cast<float>(element.nearest(x)));
+        }
+    }
+    return full;
+}
+
+/// What a reduce-scatter leaves on one rank.
+struct reduced {
+    std::vector<float> shard;   // as the definition of the collective has it, to the bit
+    std::vector<double> exact;  // the sum or mean itself, previous value included
+    std::vector<double> error;  // how far from it quantization can take an element, before it is rounded to its type
+};
+
+/// The shard of rank `rank` when rank r contributes fulls[r]. `previous` is what the shard held, if that is added to.
+inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std::vector<std::vector<float>>& fulls,
+                                std::size_t rank, const quantizer& inside, const quantizer& across, bool mean,
+                                const std::vector<float>& previous, const float_format& element) {
+    const auto nodes = nodes_of(node_of_rank);
+    const std::size_t ranks = node_of_rank.size();
+    const std::size_t n = slice_of(fulls[0], ranks, rank).size();
+    std::vector<float> total;
+    reduced result{{}, std::vector<double>(n), std::vector<double>(n)};
+    for (const std::vector<int>& node : nodes) {
+        std::vector<float> of_node;
+        for (const int r : node) {
+            std::vector<float> own = slice_of(fulls[static_cast<std::size_t>(r)], ranks, rank);
+            for (std::size_t i = 0; i != n; ++i) result.exact[i] += static_cast<double>(own[i]);
+            if (node.size() > 1 || nodes.size() == 1) {
+                const quantizer::outcome sent = inside.through(own);
+                own = sent.values;
+                for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
+            }
+            if (of_node.empty()) {
+                of_node = own;
+            } else {
+                for (std::size_t i = 0; i != n; ++i) {
+                    of_node[i] =
+                        static_cast<float>(single(static_cast<double>(of_node[i]) + static_cast<double>(own[i])));
+                }
+            }
+        }
+        if (nodes.size() > 1) {
+            const quantizer::outcome sent = across.through(of_node);
+            of_node = sent.values;
+            for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
+        }
+        if (total.empty()) {
+            total = of_node;
+        } else {
+            for (std::size_t i = 0; i != n; ++i) {
+                total[i] = static_cast<float>(single(static_cast<double>(total[i]) + static_cast<double>(of_node[i])));
+            }
+        }
+    }
+    const double divisor = mean ? static_cast<double>(ranks) : 1.0;
+    for (std::size_t i = 0; i != n; ++i) {
+        const double was = previous.empty() ? 0.0 : static_cast<double>(previous[i]);
+        const double value = single(static_cast<double>(total[i]) / divisor);
+        result.shard.push_back(static_cast<float>(element.nearest(previous.empty() ? value : single(was + value))));
+        result.exact[i] = result.exact[i] / divisor + was;
+        result.error[i] /= divisor;
+    }
+    return result;
+}
+
+}  // namespace collective_test::reference
