@@ -27,8 +27,8 @@ struct deepspeed_config {
     /// Names of quantizers, passed on as they are: the library knows which exist.
     struct zeropp_settings {
         std::string weight_quantizer = "int8:256:fp16";
-        std::string gradient_quantizer_inside = "int8:256:fp16";
-        std::string gradient_quantizer_across = "int4:128:signed:fp16";
+        std::string gradient_quantizer_inside = "int8:256:bf16";
+        std::string gradient_quantizer_across = "int4:128:signed:bf16";
         std::string secondary_quantizer = "bf16";
     };
 

@@ -25,8 +25,9 @@ namespace zero3_gpt {
 using wire_formats =
     zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>, zeropp::lossless<float>,
                              zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                             zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::half>,
-                             zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>>;
+                             zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
+                             zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>,
+                             zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
 using wire_format = wire_formats::variant;
 
 /// Bytes that this rank has sent, by purpose.

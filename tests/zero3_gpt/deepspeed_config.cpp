@@ -209,8 +209,8 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.zero.hpz_partition_size == expected.hpz_partition_size);
     CHECK(config.zero.quantized_gradients == expected.quantized_gradients);
     CHECK(config.zeropp.weight_quantizer == "int8:256:fp16");
-    CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:fp16");
-    CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:fp16");
+    CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:bf16");
+    CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:bf16");
     CHECK(config.zeropp.secondary_quantizer == "bf16");
     CHECK(config.bf16);
     CHECK(config.warnings.empty());

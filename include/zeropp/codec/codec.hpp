@@ -11,9 +11,9 @@
 
 namespace zeropp {
 
-/// The codec of an execution; specialised for each kind of execution by the headers in codec/. All functions are static,
-/// enqueue their work on `exec`, and work on the memory of its space. In a buffer of messages, slot s of `where` is at
-/// byte s * wire_bytes(q, where.count); sums over contributors are float, in contributor order.
+/// The codec of an execution; specialised for each kind of execution by the headers in codec/. All functions are
+/// static, enqueue their work on `exec`, and work on the memory of its space. In a buffer of messages, slot s of
+/// `where` is at byte s * wire_bytes(q, where.count); sums over contributors are float, in contributor order.
 ///   `encode(exec, q, tensor, where, messages)`
 ///       slot s <- elements of `tensor` that `where` names. What a slot has no elements for is zero.
 ///   `decode(exec, q, messages, where, tensor)`

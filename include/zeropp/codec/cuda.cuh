@@ -52,7 +52,7 @@ struct codec<cuda_stream> {
         for_each_regular(where, [&](const slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&]<class Source>(const Source& source) {
                 using kernel = detail::decode_kernel<Source, T>;
-                detail::launch(stream, part.slots, kernel::threads(part.count),
+                detail::launch(stream, part.slots, kernel::units(part.count),
                                kernel{source, part, tensor, last, exact_reciprocal});
             });
         });
@@ -63,7 +63,7 @@ private:
     static void encode_from(const cuda_stream& stream, const Q& q, const Source& source, const slices& where,
                             std::byte* messages) {
         using kernel = detail::encode_kernel<Q, Source>;
-        detail::launch(stream, where.slots, kernel::threads(where.count), kernel{q, source, where, messages});
+        detail::launch(stream, where.slots, kernel::units(where.count), kernel{q, source, where, messages});
     }
 
     /// Calls f with the source of sums over `contributors`, from slot `first` on. The usual numbers of ranks in a node

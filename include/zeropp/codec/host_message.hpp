@@ -53,8 +53,8 @@ void encode_message(const Q& q, const wire_layout<Q>& layout, std::size_t valid,
 
 /// values <- elements [begin, begin + n) of a message. Requires begin to be a multiple of 8.
 template <quantizer Q>
-void decode_elements(const Q& q, const wire_layout<Q>& layout, const std::byte* message, std::size_t begin, std::size_t n,
-                     float* values) {
+void decode_elements(const Q& q, const wire_layout<Q>& layout, const std::byte* message, std::size_t begin,
+                     std::size_t n, float* values) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     while (n != 0) {
         const std::size_t block = begin / block_size;
@@ -72,10 +72,10 @@ void decode_elements(const Q& q, const wire_layout<Q>& layout, const std::byte* 
     }
 }
 
-/// values <- the sum, in order, of elements [begin, begin + n) of `contributors` messages that lie `stride` bytes apart.
+/// values <- the sum, in order, of elements [begin, begin + n) of `contributors` messages, `stride` bytes apart.
 template <quantizer Q>
-void sum_elements(const Q& q, const wire_layout<Q>& layout, const std::byte* messages, std::size_t stride, int contributors,
-                  std::size_t begin, std::size_t n, float* values) {
+void sum_elements(const Q& q, const wire_layout<Q>& layout, const std::byte* messages, std::size_t stride,
+                  int contributors, std::size_t begin, std::size_t n, float* values) {
     for (std::size_t done = 0; done < n; done += piece_size) {
         const std::size_t some = std::min(piece_size, n - done);
         float* const sum = values + done;

@@ -11,7 +11,8 @@
 
 namespace zeropp::detail {
 
-static_assert(std::endian::native == std::endian::little, "messages are little-endian and so is every machine this runs on");
+static_assert(std::endian::native == std::endian::little,
+              "messages are little-endian and so is every machine this runs on");
 
 /// Writes the `Bits` low bits of n codes densely, first code lowest: ceil(n * Bits / 8) bytes, unused bits zero.
 template <int Bits>

@@ -11,10 +11,11 @@
 #define ZEROPP_HOST_DEVICE
 #endif
 
-// The arithmetic is specified to the bit, and NaN must survive it. -ffast-math withdraws both without a word, so it is
-// refused here rather than noticed in a loss curve.
-#if defined(__FAST_MATH__)
-#error "zeropp needs IEEE arithmetic: compile the files that include it without -ffast-math"
+// The arithmetic is specified to the bit, and NaN must survive it. -ffast-math and -ffinite-math-only withdraw that
+// without a word, so they are refused here rather than noticed in a loss curve.
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "zeropp needs IEEE arithmetic: compile the files that include it without -ffast-math and -ffinite-math-only"
 #endif
 
-static_assert(FLT_EVAL_METHOD == 0, "zeropp needs float arithmetic without excess precision (on 32-bit x86: -msse2 -mfpmath=sse)");
+static_assert(FLT_EVAL_METHOD == 0,
+              "zeropp needs float arithmetic without excess precision (on 32-bit x86: -msse2 -mfpmath=sse)");

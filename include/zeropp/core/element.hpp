@@ -12,7 +12,8 @@
 
 namespace zeropp {
 
-/// IEEE binary16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7e00.
+/// IEEE binary16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7e00, or 0xfe00 where its
+/// sign is set.
 struct half {
     std::uint16_t bits;
 
@@ -52,7 +53,8 @@ private:
     }
 };
 
-/// bfloat16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7fc0.
+/// bfloat16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7fc0, or 0xffc0 where its sign
+/// is set.
 struct bfloat16 {
     std::uint16_t bits;
 

@@ -20,12 +20,12 @@ constexpr ZEROPP_HOST_DEVICE std::size_t round_up(std::size_t n, std::size_t mul
 }
 
 /// a * b rounded to float; +0 where that is zero. Never contracted with an addition that follows into a fused
-/// multiply-add, which would make the last bit depend on the instruction set and on the optimiser, and so differ between
-/// ranks, or host and GPU.
+/// multiply-add, which would make the last bit depend on the instruction set and on the optimiser, and so differ
+/// between ranks, or host and GPU.
 ///
-/// Barriers that compilers offer against contraction do not hold (GCC's vectoriser drops __builtin_assoc_barrier, clang's
-/// contract(off) gives way to -ffp-contract=fast), so the addition that a compiler may fuse is here: it leaves the value
-/// as it is, rounded once. Only the sign of a product too small for a float depends on the compiler.
+/// Barriers that compilers offer against contraction do not hold: GCC's vectoriser drops __builtin_assoc_barrier, and
+/// clang's contract(off) gives way to -ffp-contract=fast. So the addition that a compiler may fuse is here: it leaves
+/// the value as it is, rounded once. Only the sign of a product too small for a float depends on the compiler.
 constexpr ZEROPP_HOST_DEVICE inline float product(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fadd_rn(__fmul_rn(a, b), 0.0f);

@@ -17,8 +17,10 @@ namespace zeropp {
 /// BlockSize  a power of two from 8 to 65536. Smaller blocks cost more scales and lose less accuracy
 /// Scheme     `symmetric`, `signed_extreme` or `asymmetric`
 /// Scale      what scales are stored as: float, half or bfloat16
-/// A block that holds NaN or Inf, or whose scale `Scale` cannot hold (for half: an absmax over 65504 * qmax), decodes
-/// to NaN in every element.
+/// A code is x * (1 / step) in float, from the block's minimum on for `asymmetric`, rounded to nearest even.
+/// A block that holds NaN or Inf, or whose scale `Scale` cannot hold (for half: an absmax over 65504 * qmax; for
+/// bfloat16: one within 1 % of the largest float), decodes to NaN in every element. Steps are not smaller than 2^-126,
+/// for half not than 2^-24: what lies below half of that decodes to zero (`asymmetric`: to the minimum).
 /// Source     ZeRO++ (arXiv 2306.10209), section 3.1
 template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
 struct block_integer {
@@ -32,7 +34,9 @@ struct block_integer {
     using stats = typename Scheme::stats;
     using params = typename Scheme::template params<Scale>;
 
-    constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept { return Scheme::template fit<Bits, Scale>(s); }
+    constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept {
+        return Scheme::template fit<Bits, Scale>(s);
+    }
 
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
         return Scheme::template encode<Bits, Scale>(x, p);

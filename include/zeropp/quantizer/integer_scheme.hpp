@@ -56,7 +56,7 @@ struct symmetric {
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
         if (s.absmax >= infinity_bits) return {Scale(quiet_nan)};
-        return {stored_step<Scale>(quotient(bits_float(s.absmax), qmax<Bits>), qmax<Bits>)};
+        return {stored_step<Scale>(bits_float(s.absmax), qmax<Bits>)};
     }
 
     template <int Bits, scale_type Scale>
@@ -108,7 +108,7 @@ struct signed_extreme {
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
         if (s.extreme >= infinity_bits << 1) return {Scale(quiet_nan)};
         const float extreme = bits_float((s.extreme >> 1) | (s.extreme << 31));
-        return {stored_step<Scale>(quotient(extreme, wide_end<Bits>), wide_end<Bits>)};
+        return {stored_step<Scale>(extreme, wide_end<Bits>)};
     }
 
     template <int Bits, scale_type Scale>
@@ -178,7 +178,7 @@ struct asymmetric {
         const Scale minimum = round_down<Scale>(low);
         const float range = high - static_cast<float>(minimum);
         if (!is_finite(range)) return unfit;
-        const Scale scale = stored_step<Scale>(quotient(range, top<Bits>), top<Bits>, static_cast<float>(minimum));
+        const Scale scale = stored_step<Scale>(range, top<Bits>, static_cast<float>(minimum));
         return is_finite(static_cast<float>(scale)) ? params<Scale>{scale, minimum} : unfit;
     }
 

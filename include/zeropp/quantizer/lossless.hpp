@@ -6,7 +6,6 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 

@@ -7,6 +7,8 @@
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -44,22 +46,29 @@ struct named_quantizers {
     }
 
 private:
+    /// The name without the defaults, where they stand in their places.
     static std::string without_defaults(std::string_view name) {
-        std::string text(name);
-        for (const std::string_view word : {":fp32", ":symmetric"}) {
-            if (text.ends_with(word)) text.resize(text.size() - word.size());
+        std::string kept;
+        for (std::size_t field = 0, begin = 0; begin <= name.size(); ++field) {
+            const std::size_t end = std::min(name.find(':', begin), name.size());
+            const std::string_view word = name.substr(begin, end - begin);
+            const bool default_scheme = field == 2 && word == "symmetric";
+            const bool default_scale = field >= 2 && end == name.size() && word == "fp32";
+            if (!default_scheme && !default_scale) kept.append(field == 0 ? "" : ":").append(word);
+            begin = end + 1;
         }
-        if (const auto at = text.find(":symmetric:"); at != std::string::npos) text.erase(at, 10);
-        return text;
+        return kept;
     }
 };
 
 /// The set that the library's own programs are compiled with.
 using standard_quantizers =
     named_quantizers<lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>,
-                     block_integer<8, 256, symmetric, half>, block_integer<8, 2048>, block_integer<6, 128>,
+                     block_integer<8, 256, symmetric, half>, block_integer<8, 256, symmetric, bfloat16>,
+                     block_integer<8, 2048>, block_integer<6, 128>,
                      block_integer<6, 128, symmetric, half>, block_integer<4, 128>,
                      block_integer<4, 128, symmetric, half>, block_integer<4, 128, signed_extreme, half>,
+                     block_integer<4, 128, signed_extreme, bfloat16>,
                      block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>>;
 
 }  // namespace zeropp

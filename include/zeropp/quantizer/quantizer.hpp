@@ -15,7 +15,7 @@ namespace zeropp {
 /// Arithmetic on one block of elements; no loops over tensors, no memory access. A quantizer is a small trivially
 /// copyable value and every function is noexcept and ZEROPP_HOST_DEVICE (except `name`, which is host only):
 ///   `block_size`          elements that share parameters: a power of two from 8 to 65536
-///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, first element in the lowest bits
+///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, first in the lowest bits
 ///   `params`              what is stored for each block; trivially copyable, an empty type takes no bytes
 ///   `stats`               what `fit` needs to know of a block. Default-constructed it describes no element;
 ///                         `add(x)` takes in one element and `merge(s)` the elements of another. Commutative and
@@ -32,8 +32,8 @@ concept quantizer =
     std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
     (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
     ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
-    requires(const Q& q, typename Q::stats stats, const typename Q::stats& other, const typename Q::params& params, float x,
-             std::uint32_t code) {
+    requires(const Q& q, typename Q::stats stats, const typename Q::stats& other, const typename Q::params& params,
+             float x, std::uint32_t code) {
         { stats.add(x) } noexcept;
         { stats.merge(other) } noexcept;
         { q.fit(other) } noexcept -> std::same_as<typename Q::params>;

@@ -50,29 +50,28 @@ constexpr ZEROPP_HOST_DEVICE S round_down(float x) noexcept {
     }
 }
 
-/// The next S towards zero. Requires x finite and not zero.
-template <scale_type S>
-constexpr ZEROPP_HOST_DEVICE S next_towards_zero(S x) noexcept {
-    if constexpr (std::same_as<S, float>) {
-        return bits_float(float_bits(x) - 1);
-    } else {
-        --x.bits;
-        return x;
-    }
-}
-
 /// The smallest step that a block may have: its reciprocal is still a finite float.
 inline constexpr float smallest_step = 0x1p-126f;
 
-/// The step of a block as it is stored: `ideal` with its magnitude rounded up to an S, not below `smallest_step` unless
-/// it is zero, and such that `top` steps (the furthest code) from `origin` are still a finite float.
+/// The step of a block as it is stored: extent / top with its magnitude rounded up to an S, not below `smallest_step`
+/// unless the extent is zero. `top` steps (the furthest code) from `origin` are a finite float: where rounding up would
+/// go beyond, a float step is the next smaller one, too little for the extreme to notice; a coarser S gives NaN.
 template <scale_type S>
-constexpr ZEROPP_HOST_DEVICE S stored_step(float ideal, float top, float origin = 0.0f) noexcept {
-    const float magnitude = ideal < 0 ? -ideal : ideal;
-    if (magnitude > 0 && magnitude < smallest_step) ideal = ideal < 0 ? -smallest_step : smallest_step;
-    S step = round_away_from_zero<S>(ideal);
+constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin = 0.0f) noexcept {
+    float ideal = quotient(extent, top);
+    // The quotient of a tiny extent may be zero, so it is the extent that is asked.
+    if (extent != 0 && ideal < smallest_step && ideal > -smallest_step) {
+        ideal = (extent < 0) == (top < 0) ? smallest_step : -smallest_step;
+    }
+    const S step = round_away_from_zero<S>(ideal);
     const float stored = static_cast<float>(step);
-    if (is_finite(stored) && !is_finite(origin + product(stored, top))) step = next_towards_zero(step);
+    if (is_finite(stored) && !is_finite(origin + product(stored, top))) {
+        if constexpr (std::same_as<S, float>) {
+            return bits_float(float_bits(step) - 1);
+        } else {
+            return S(quiet_nan);
+        }
+    }
     return step;
 }
 

@@ -20,7 +20,7 @@ struct raw_granule {
     static constexpr bool wide = bytes % 16 == 0;
     static constexpr int loads = wide ? bytes / 16 : granule_size;
 
-    alignas(wide ? 16 : alignof(T)) unsigned char data[bytes];
+    alignas(wide ? 16 : alignof(T)) unsigned char data[static_cast<std::size_t>(bytes)];
 
     __device__ T at(int i) const {
         T x;
@@ -30,34 +30,30 @@ struct raw_granule {
     __device__ void set(int i, T x) { memcpy(data + i * static_cast<int>(sizeof(T)), &x, sizeof(T)); }
 };
 
-/// Reads `valid` elements, 0 to 8. `aligned` says that the eight start on a 16-byte boundary.
+/// Eight elements that exist. `aligned` says that they start on a 16-byte boundary.
 template <class T>
-__device__ raw_granule<T> load_granule(const T* from, int valid, bool aligned) {
+__device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
     raw_granule<T> r;
     if constexpr (raw_granule<T>::wide) {
-        if (valid == granule_size && aligned) {
+        if (aligned) {
             const uint4* words = reinterpret_cast<const uint4*>(from);
 #pragma unroll
             for (int w = 0; w != raw_granule<T>::loads; ++w) {
-                const uint4 word = __ldg(words + w);
+                const uint4 word = words[w];
                 memcpy(r.data + 16 * w, &word, 16);
             }
             return r;
         }
     }
 #pragma unroll
-    for (int i = 0; i != granule_size; ++i) {
-        T x{};
-        if (i < valid) x = from[i];
-        r.set(i, x);
-    }
+    for (int i = 0; i != granule_size; ++i) r.set(i, from[i]);
     return r;
 }
 
 template <class T>
-__device__ void store_granule(T* to, const raw_granule<T>& r, int valid, bool aligned) {
+__device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned) {
     if constexpr (raw_granule<T>::wide) {
-        if (valid == granule_size && aligned) {
+        if (aligned) {
             uint4* words = reinterpret_cast<uint4*>(to);
 #pragma unroll
             for (int w = 0; w != raw_granule<T>::loads; ++w) {
@@ -68,6 +64,25 @@ __device__ void store_granule(T* to, const raw_granule<T>& r, int valid, bool al
             return;
         }
     }
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) to[i] = r.at(i);
+}
+
+/// The first `valid` of eight elements, 0 to 8; the others are zeros.
+template <class T>
+__device__ raw_granule<T> load_part_granule(const T* from, int valid) {
+    raw_granule<T> r;
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) {
+        T x{};
+        if (i < valid) x = from[i];
+        r.set(i, x);
+    }
+    return r;
+}
+
+template <class T>
+__device__ void store_part_granule(T* to, const raw_granule<T>& r, int valid) {
 #pragma unroll
     for (int i = 0; i != granule_size; ++i) {
         if (i < valid) to[i] = r.at(i);
@@ -81,7 +96,7 @@ struct code_words {
     static constexpr int bytes = Bits;
     static constexpr int width = Bits % 16 == 0 ? 16 : Bits % 8 == 0 ? 8 : Bits % 4 == 0 ? 4 : Bits % 2 == 0 ? 2 : 1;
 
-    alignas(16) unsigned char data[(Bits + 7) / 8 * 8];
+    alignas(16) unsigned char data[static_cast<std::size_t>((Bits + 7) / 8 * 8)];
 };
 
 template <int Bytes>

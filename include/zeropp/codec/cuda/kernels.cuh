@@ -3,6 +3,10 @@
 /// The kernels: two function objects, each over a source of values. With a tensor as source, `encode_kernel` is encode
 /// and reorder + encode; with messages, it is decode + sum + encode. `decode_kernel` is decode, and decode + sum + scale.
 /// Bit-identical to the host codec: the same quantizer arithmetic, the same order of sums.
+///
+/// A thread block takes one unit of work after the other: so many whole granules for each thread, all of whose loads
+/// start before the first value is needed. A unit that the slice's end cuts short goes granule by granule, so that the
+/// ordinary one has neither bounds to check nor registers to check them with.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -25,15 +29,14 @@ inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
 inline constexpr kernel_tuning device_tuning = tuning_for(0);
 #endif
 
-__device__ inline std::size_t global_thread() {
-    return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ inline std::size_t all_threads() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
-
-/// How many of the eight elements from `begin` on exist.
-__device__ inline int valid_elements(std::size_t size, std::size_t begin) {
+/// How many of the eight elements of a granule there are among `size`.
+__device__ inline int valid_elements(std::size_t size, std::size_t granule) {
+    const std::size_t begin = granule * granule_size;
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
 }
+
+/// How many granules each thread has under way, were each to take so many loads of 16 bytes.
+constexpr int rounds_for(int loads) { return loads < device_tuning.loads_in_flight ? device_tuning.loads_in_flight / loads : 1; }
 
 /// Values from a tensor.
 template <class T>
@@ -46,15 +49,21 @@ struct tensor_source {
     /// What stays the same for a whole slot.
     struct slot {
         const T* slice;
+        /// Whether whole units take the fast way.
         bool aligned;
     };
 
     __device__ slot open(const slices& where, int s) const {
-        const T* slice = tensor + where.offset(s);
+        // The offset of a slot without elements may lie beyond the tensor's end.
+        const T* slice = where.size(s) != 0 ? tensor + where.offset(s) : tensor;
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
-    __device__ raw fetch(const slot& s, std::size_t begin, int valid) const {
-        return load_granule(s.slice + begin, valid, s.aligned);
+    __device__ raw fetch_whole(const slot& s, std::size_t granule) const {
+        return load_whole_granule(s.slice + granule * granule_size, true);
+    }
+    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
+        const T* from = s.slice + granule * granule_size;
+        return valid == granule_size ? load_whole_granule(from, s.aligned) : load_part_granule(from, valid);
     }
     __device__ static float value(const raw& r, int i) { return element_traits<T>::to_float(r.at(i)); }
 };
@@ -70,13 +79,16 @@ struct sum_source {
     struct raw {
         float sum[granule_size];
     };
-    static constexpr int loads = 2;
+    /// Messages whose loads start together.
+    static constexpr int at_once = Contributors != 0 ? Contributors : 4;
+    static constexpr int loads = at_once < 4 ? 2 : 4;
 
     struct slot {
         const std::byte* first;
         std::size_t stride;
         std::size_t params_offset;
         std::size_t elements;
+        static constexpr bool aligned = true;
     };
 
     __device__ slot open(const slices& where, int s) const {
@@ -84,64 +96,102 @@ struct sum_source {
         return {messages + static_cast<std::size_t>(s) * layout.bytes, static_cast<std::size_t>(slots) * layout.bytes,
                 layout.params_offset, layout.elements};
     }
-
-    __device__ raw fetch(const slot& s, std::size_t begin, int valid) const {
-        raw r{};
-        if (valid == 0) return r;
-        const int elements = valid_elements(s.elements, begin);
-        const std::byte* const codes = s.first + begin / granule_size * From::code_bits;
-        const std::byte* const params = s.first + s.params_offset + begin / From::block_size * params_bytes<From>;
-        add(r, codes, params, elements, true);
-        if constexpr (Contributors != 0) {
-#pragma unroll
-            for (int c = 1; c < Contributors; ++c) {
-                add(r, codes + static_cast<std::size_t>(c) * s.stride, params + static_cast<std::size_t>(c) * s.stride, elements, false);
-            }
-        } else {
-            for (int c = 1; c < contributors; ++c) {
-                add(r, codes + static_cast<std::size_t>(c) * s.stride, params + static_cast<std::size_t>(c) * s.stride, elements, false);
-            }
-        }
-        return r;
+    __device__ raw fetch_whole(const slot& s, std::size_t granule) const { return sum<at_once>(s, granule, granule_size); }
+    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
+        if (valid == 0) return raw{};
+        return sum<1>(s, granule, valid_elements(s.elements, granule));
     }
     __device__ static float value(const raw& r, int i) { return r.sum[i]; }
 
 private:
-    __device__ void add(raw& r, const std::byte* codes, const std::byte* stored, int elements, bool first) const {
-        const auto words = load_codes<From::code_bits>(codes, elements);
-        typename From::params params;
-        if constexpr (params_bytes<From> != 0) params = *reinterpret_cast<const typename From::params*>(stored);
+    /// The sums of a granule of which the messages hold `elements` elements, from AtOnce messages at a time.
+    template <int AtOnce>
+    __device__ raw sum(const slot& s, std::size_t granule, int elements) const {
+        raw r;
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            const float x = from.decode(code_at(words, i), params);
-            r.sum[i] = first ? x : r.sum[i] + x;
+        for (int i = 0; i != granule_size; ++i) r.sum[i] = -0.0f;  // what leaves every first value as it is
+        const std::byte* message = s.first;
+        const int all = Contributors != 0 ? Contributors : contributors;
+        int c = 0;
+        for (; c + AtOnce <= all; c += AtOnce) {
+            add<AtOnce>(r, message, s, granule, elements);
+            message += static_cast<std::size_t>(AtOnce) * s.stride;
+        }
+        if constexpr (AtOnce > 1 && Contributors == 0) {
+            for (; c < all; ++c) {
+                add<1>(r, message, s, granule, elements);
+                message += s.stride;
+            }
+        }
+        return r;
+    }
+
+    template <int N>
+    __device__ void add(raw& r, const std::byte* message, const slot& s, std::size_t granule, int elements) const {
+        constexpr std::size_t block_granules = From::block_size / granule_size;
+        const std::byte* codes = message + granule * From::code_bits;
+        const std::byte* stored = message + s.params_offset + granule / block_granules * params_bytes<From>;
+        code_words<From::code_bits> words[std::size_t{N}];
+        typename From::params params[std::size_t{N}];
+#pragma unroll
+        for (int c = 0; c != N; ++c) {
+            words[c] = load_codes<From::code_bits>(codes, elements);
+            if constexpr (params_bytes<From> != 0) params[c] = *reinterpret_cast<const typename From::params*>(stored);
+            codes += s.stride;
+            stored += s.stride;
+        }
+#pragma unroll
+        for (int c = 0; c != N; ++c) {
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) r.sum[i] += from.decode(code_at(words[c], i), params[c]);
         }
     }
 };
 
-/// Merges the stats of `Lanes` neighbouring threads; all of them get the result.
-template <int Lanes, class Stats>
-__device__ Stats merge_stats(Stats stats) {
+/// Merges each of N stats over teams of `Lanes` neighbouring threads; all of a team get the result. Teams of more than a
+/// warp need all threads of the block to come here.
+template <int Lanes, std::size_t N, class Stats>
+__device__ void merge_stats(Stats (&stats)[N]) {
     static_assert(sizeof(Stats) % 4 == 0 || sizeof(Stats) == 1, "stats travel between threads as 32-bit words");
     if constexpr (sizeof(Stats) >= 4) {
+        constexpr std::size_t words = sizeof(Stats) / 4;
+        std::uint32_t sent[words];
+        Stats other;
 #pragma unroll
-        for (int distance = 1; distance < Lanes; distance *= 2) {
-            constexpr int words = static_cast<int>(sizeof(Stats) / 4);
-            std::uint32_t mine[words];
-            memcpy(mine, &stats, sizeof(Stats));
+        for (int distance = 1; distance < (Lanes < 32 ? Lanes : 32); distance *= 2) {
 #pragma unroll
-            for (int w = 0; w != words; ++w) mine[w] = __shfl_xor_sync(0xffffffffu, mine[w], distance);
-            Stats other;
-            memcpy(&other, mine, sizeof(Stats));
-            stats.merge(other);
+            for (std::size_t n = 0; n != N; ++n) {
+                memcpy(sent, &stats[n], sizeof(Stats));
+#pragma unroll
+                for (std::size_t w = 0; w != words; ++w) sent[w] = __shfl_xor_sync(0xffffffffu, sent[w], distance);
+                memcpy(&other, sent, sizeof(Stats));
+                stats[n].merge(other);
+            }
+        }
+        if constexpr (Lanes > 32) {
+            __shared__ std::uint32_t of_warp[N][kernel_threads / 32][words];
+            const int warp = static_cast<int>(threadIdx.x) / 32;
+            __syncthreads();  // what was here before has been read
+            if (threadIdx.x % 32 == 0) {
+#pragma unroll
+                for (std::size_t n = 0; n != N; ++n) memcpy(of_warp[n][warp], &stats[n], sizeof(Stats));
+            }
+            __syncthreads();
+#pragma unroll
+            for (std::size_t n = 0; n != N; ++n) {
+#pragma unroll
+                for (int w = 0; w != Lanes / 32; ++w) {
+                    memcpy(&other, of_warp[n][warp / (Lanes / 32) * (Lanes / 32) + w], sizeof(Stats));
+                    stats[n].merge(other);
+                }
+            }
         }
     }
-    return stats;
 }
 
-/// Writes the messages of `where.slots` slots. A team of up to 32 neighbouring threads shares a block; a warp works on
-/// several blocks at a time, so that enough loads are under way before the first is needed. Blocks too large for the
-/// registers of a team are read twice, the second time from a cache.
+/// Writes the messages of `where.slots` slots. A team of neighbouring threads shares a block, one granule for each where
+/// that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for a
+/// team's registers are read twice, the second time from a cache.
 template <quantizer Q, class Source>
 struct encode_kernel {
     Q q;
@@ -150,58 +200,106 @@ struct encode_kernel {
     std::byte* messages;
 
     static constexpr int block_granules = Q::block_size / granule_size;
-    static constexpr int lanes = block_granules < 32 ? block_granules : 32;
+    static constexpr int lanes = block_granules < kernel_threads ? block_granules : kernel_threads;
     static constexpr int lane_granules = block_granules / lanes;
+    static constexpr int teams = kernel_threads / lanes;
     /// Most granules of one block that a thread holds in registers.
-    static constexpr int most_held = 8;
+    static constexpr int most_held = 4;
     static constexpr bool held = lane_granules <= most_held;
+    static constexpr int rounds = rounds_for(lane_granules * Source::loads);
+    static constexpr int unit_blocks = teams * rounds;
 
-    /// Threads for one slot of n elements, were each to do one block's share.
-    static constexpr std::size_t threads(std::size_t n) { return ceil_div(n, Q::block_size) * lanes; }
+    /// Units in a slot of n elements.
+    static constexpr std::size_t units(std::size_t n) {
+        return ceil_div(n, static_cast<std::size_t>(unit_blocks) * Q::block_size);
+    }
 
     __device__ void operator()() const {
         const wire_layout<Q> layout(where.count);
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
-            std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
             const auto slot = source.open(where, s);
-            const std::size_t size = where.size(s);
-            if constexpr (held) {
-                encode_held(layout, slot, size, message);
-            } else {
-                encode_streamed(layout, slot, size, message);
+            const part_of_slot part{layout, where.size(s), messages + static_cast<std::size_t>(s) * layout.bytes};
+            for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
+                 first += std::size_t{gridDim.x} * unit_blocks) {
+                if (slot.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
+                    encode<rounds, true>(slot, part, first);
+                } else {
+#pragma unroll 1
+                    for (int r = 0; r != rounds; ++r) encode<1, false>(slot, part, first + static_cast<std::size_t>(r * teams));
+                }
             }
-            if (global_thread() == 0) clear_padding(layout, message);
+            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(part);
         }
     }
 
 private:
-    static constexpr int teams = 32 / lanes;
-    static constexpr int wanted = device_tuning.loads_in_flight / (lane_granules * Source::loads);
-    static constexpr int rounds = wanted < 1 ? 1 : wanted;
+    /// A message, and how many elements there are for it.
+    struct part_of_slot {
+        wire_layout<Q> layout;
+        std::size_t size;
+        std::byte* message;
+    };
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
-    __device__ static int team() { return static_cast<int>(threadIdx.x) % 32 / lanes; }
+    __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// The first element of the g-th granule of this thread in a block.
-    __device__ static std::size_t granule_begin(std::size_t block, int g) {
-        return block * Q::block_size + static_cast<std::size_t>(g * lanes + lane()) * granule_size;
-    }
-
-    __device__ static void add(typename Q::stats& stats, const typename Source::raw& raw, int valid) {
-        if (valid == granule_size) {
+    /// Encodes the blocks from `first` on, Rounds for each team. `Whole` says that all of their elements exist.
+    template <int Rounds, bool Whole, class Slot>
+    __device__ void encode(const Slot& slot, const part_of_slot& part, std::size_t first) const {
+        constexpr int kept = held ? lane_granules : 1;
+        typename Source::raw raw[std::size_t{Rounds}][std::size_t{kept}];
+        typename Q::stats stats[std::size_t{Rounds}];
+        const std::size_t mine = first * block_granules + static_cast<std::size_t>(team() * block_granules + lane());
+        const auto granule = [=](int r, int g) { return mine + static_cast<std::size_t>(r * teams * block_granules + g * lanes); };
 #pragma unroll
-            for (int i = 0; i != granule_size; ++i) stats.add(Source::value(raw, i));
-        } else {
+        for (int r = 0; r != Rounds; ++r) {
+            if constexpr (held) {
 #pragma unroll
-            for (int i = 0; i != granule_size; ++i) {
-                if (i < valid) stats.add(Source::value(raw, i));
+                for (int g = 0; g != lane_granules; ++g) raw[r][g] = fetch<Whole>(slot, part, granule(r, g));
             }
+        }
+#pragma unroll
+        for (int r = 0; r != Rounds; ++r) {
+#pragma unroll(most_held)
+            for (int g = 0; g != lane_granules; ++g) {
+                if constexpr (!held) raw[r][0] = fetch<Whole>(slot, part, granule(r, g));
+                add<Whole>(stats[r], raw[r][held ? g : 0], part, granule(r, g));
+            }
+        }
+        merge_stats<lanes>(stats);
+#pragma unroll
+        for (int r = 0; r != Rounds; ++r) {
+            const typename Q::params params = q.fit(stats[r]);
+#pragma unroll(most_held)
+            for (int g = 0; g != lane_granules; ++g) {
+                if constexpr (!held) raw[r][0] = fetch<Whole>(slot, part, granule(r, g));
+                write<Whole>(raw[r][held ? g : 0], params, part, granule(r, g));
+            }
+            write_params<Whole>(params, part, first + static_cast<std::size_t>(r * teams + team()));
         }
     }
 
-    __device__ void write(const wire_layout<Q>& layout, const typename Source::raw& raw, const typename Q::params& params,
-                          std::size_t begin, int valid, std::byte* message) const {
-        const int nominal = valid_elements(layout.elements, begin);
+    template <bool Whole, class Slot>
+    __device__ typename Source::raw fetch(const Slot& slot, const part_of_slot& part, std::size_t granule) const {
+        if constexpr (Whole) return source.fetch_whole(slot, granule);
+        return source.fetch_part(slot, granule, valid_elements(part.size, granule));
+    }
+
+    template <bool Whole>
+    __device__ static void add(typename Q::stats& stats, const typename Source::raw& raw, const part_of_slot& part,
+                               std::size_t granule) {
+        const int valid = Whole ? granule_size : valid_elements(part.size, granule);
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            if (Whole || i < valid) stats.add(Source::value(raw, i));
+        }
+    }
+
+    template <bool Whole>
+    __device__ void write(const typename Source::raw& raw, const typename Q::params& params, const part_of_slot& part,
+                          std::size_t granule) const {
+        const int valid = Whole ? granule_size : valid_elements(part.size, granule);
+        const int nominal = Whole ? granule_size : valid_elements(part.layout.elements, granule);
         if (nominal == 0) return;
         std::uint32_t codes[granule_size];
 #pragma unroll
@@ -209,75 +307,28 @@ private:
             codes[i] = q.encode(Source::value(raw, i), params);
             if (i >= valid) codes[i] = 0;
         }
-        store_codes<Q::code_bits>(message + begin / granule_size * Q::code_bits, pack_codes<Q::code_bits>(codes), nominal);
+        store_codes<Q::code_bits>(part.message + granule * Q::code_bits, pack_codes<Q::code_bits>(codes), nominal);
     }
 
-    __device__ static void write_params(const wire_layout<Q>& layout, const typename Q::params& params, std::size_t block,
-                                        std::size_t size, std::byte* message) {
+    template <bool Whole>
+    __device__ static void write_params(const typename Q::params& params, const part_of_slot& part, std::size_t block) {
         if constexpr (params_bytes<Q> != 0) {
-            if (lane() != 0 || block >= layout.blocks) return;
-            typename Q::params stored{};
-            if (block * Q::block_size < size) stored = params;
-            *reinterpret_cast<typename Q::params*>(message + layout.params_offset + block * params_bytes<Q>) = stored;
-        }
-    }
-
-    template <class Slot>
-    __device__ void encode_held(const wire_layout<Q>& layout, const Slot& slot, std::size_t size, std::byte* message) const {
-        constexpr std::size_t blocks_at_once = static_cast<std::size_t>(teams) * rounds;
-        const std::size_t step = all_threads() / 32 * blocks_at_once;
-        for (std::size_t first = global_thread() / 32 * blocks_at_once; first < layout.blocks; first += step) {
-            typename Source::raw raw[rounds][lane_granules];
-#pragma unroll
-            for (int r = 0; r != rounds; ++r) {
-#pragma unroll
-                for (int g = 0; g != lane_granules; ++g) {
-                    const std::size_t begin = granule_begin(first + static_cast<std::size_t>(r * teams + team()), g);
-                    raw[r][g] = source.fetch(slot, begin, valid_elements(size, begin));
-                }
+            if (lane() != 0) return;
+            typename Q::params stored = params;
+            if constexpr (!Whole) {
+                if (block >= part.layout.blocks) return;
+                if (block * Q::block_size >= part.size) stored = typename Q::params{};
             }
-#pragma unroll
-            for (int r = 0; r != rounds; ++r) {
-                const std::size_t block = first + static_cast<std::size_t>(r * teams + team());
-                typename Q::stats stats;
-#pragma unroll
-                for (int g = 0; g != lane_granules; ++g) add(stats, raw[r][g], valid_elements(size, granule_begin(block, g)));
-                const typename Q::params params = q.fit(merge_stats<lanes>(stats));
-#pragma unroll
-                for (int g = 0; g != lane_granules; ++g) {
-                    const std::size_t begin = granule_begin(block, g);
-                    write(layout, raw[r][g], params, begin, valid_elements(size, begin), message);
-                }
-                write_params(layout, params, block, size, message);
-            }
-        }
-    }
-
-    template <class Slot>
-    __device__ void encode_streamed(const wire_layout<Q>& layout, const Slot& slot, std::size_t size, std::byte* message) const {
-        const std::size_t step = all_threads() / 32;
-        for (std::size_t block = global_thread() / 32; block < layout.blocks; block += step) {
-            typename Q::stats stats;
-            for (int g = 0; g != lane_granules; ++g) {
-                const std::size_t begin = granule_begin(block, g);
-                const int valid = valid_elements(size, begin);
-                add(stats, source.fetch(slot, begin, valid), valid);
-            }
-            const typename Q::params params = q.fit(merge_stats<lanes>(stats));
-            for (int g = 0; g != lane_granules; ++g) {
-                const std::size_t begin = granule_begin(block, g);
-                const int valid = valid_elements(size, begin);
-                write(layout, source.fetch(slot, begin, valid), params, begin, valid, message);
-            }
-            write_params(layout, params, block, size, message);
+            *reinterpret_cast<typename Q::params*>(part.message + part.layout.params_offset + block * params_bytes<Q>) = stored;
         }
     }
 
     /// Between the codes and the parameters, and behind the parameters.
-    __device__ static void clear_padding(const wire_layout<Q>& layout, std::byte* message) {
-        for (std::size_t i = code_bytes<Q>(layout.elements); i < layout.params_offset; ++i) message[i] = std::byte{0};
+    __device__ static void clear_padding(const part_of_slot& part) {
+        const wire_layout<Q>& layout = part.layout;
+        for (std::size_t i = code_bytes<Q>(layout.elements); i < layout.params_offset; ++i) part.message[i] = std::byte{0};
         for (std::size_t i = layout.params_offset + layout.blocks * params_bytes<Q>; i < layout.bytes; ++i) {
-            message[i] = std::byte{0};
+            part.message[i] = std::byte{0};
         }
     }
 };
@@ -292,47 +343,89 @@ struct decode_kernel {
     /// 1 / last.divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
     float exact_reciprocal;
 
-    static constexpr std::size_t threads(std::size_t n) { return ceil_div(n, granule_size); }
+    static constexpr int rounds = rounds_for(Source::loads);
+    static constexpr std::size_t unit_granules = std::size_t{rounds} * kernel_threads;
+
+    /// Units in a slot of n elements.
+    static constexpr std::size_t units(std::size_t n) { return ceil_div(n, unit_granules * granule_size); }
 
     __device__ void operator()() const {
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
+            const std::size_t size = where.size(s);
+            if (size == 0) continue;
             const auto slot = source.open(where, s);
             T* const slice = tensor + where.offset(s);
             const bool aligned = reinterpret_cast<std::uintptr_t>(slice) % 16 == 0;
-            const std::size_t size = where.size(s);
-            const std::size_t granules = ceil_div(size, granule_size);
-            for (std::size_t first = global_thread(); first < granules; first += all_threads() * rounds) {
-                typename Source::raw raw[rounds];
+            for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < size; first += gridDim.x * unit_granules) {
+                const std::size_t mine = first + threadIdx.x;
+                if (aligned && (first + unit_granules) * granule_size <= size) {
+                    typename Source::raw raw[std::size_t{rounds}];
 #pragma unroll
-                for (int r = 0; r != rounds; ++r) {
-                    const std::size_t begin = (first + static_cast<std::size_t>(r) * all_threads()) * granule_size;
-                    raw[r] = source.fetch(slot, begin, valid_elements(size, begin));
-                }
+                    for (int r = 0; r != rounds; ++r) {
+                        raw[r] = source.fetch_whole(slot, mine + static_cast<std::size_t>(r * kernel_threads));
+                    }
 #pragma unroll
-                for (int r = 0; r != rounds; ++r) {
-                    const std::size_t begin = (first + static_cast<std::size_t>(r) * all_threads()) * granule_size;
-                    write(raw[r], slice + begin, valid_elements(size, begin), aligned);
+                    for (int r = 0; r != rounds; ++r) {
+                        T* const to = slice + (mine + static_cast<std::size_t>(r * kernel_threads)) * granule_size;
+                        raw_granule<T> out;
+                        if (last.accumulate) out = load_whole_granule(to, true);
+                        finish_granule(raw[r], out);
+                        store_whole_granule(to, out, true);
+                    }
+                } else {
+#pragma unroll 1
+                    for (int r = 0; r != rounds; ++r) {
+                        write_part(slot, slice, aligned, size, mine + static_cast<std::size_t>(r * kernel_threads));
+                    }
                 }
             }
         }
     }
 
 private:
-    static constexpr int wanted = device_tuning.loads_in_flight / Source::loads;
-    static constexpr int rounds = wanted < 1 ? 1 : wanted;
-
-    __device__ void write(const typename Source::raw& raw, T* to, int valid, bool aligned) const {
+    template <class Slot>
+    __device__ void write_part(const Slot& slot, T* slice, bool aligned, std::size_t size, std::size_t granule) const {
+        const int valid = valid_elements(size, granule);
         if (valid == 0) return;
+        const typename Source::raw raw = source.fetch_part(slot, granule, valid);
+        T* const to = slice + granule * granule_size;
         raw_granule<T> out;
-        if (last.accumulate) out = load_granule<T>(to, valid, aligned);
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            const float sum = Source::value(raw, i);
-            const float result = exact_reciprocal != 0 ? product(sum, exact_reciprocal) : quotient(sum, last.divisor);
-            const float value = last.accumulate ? element_traits<T>::to_float(out.at(i)) + result : result;
-            out.set(i, element_traits<T>::from_float(value));
+        if (valid == granule_size) {
+            if (last.accumulate) out = load_whole_granule(to, aligned);
+            finish_granule(raw, out);
+            store_whole_granule(to, out, aligned);
+        } else {
+            if (last.accumulate) out = load_part_granule(to, valid);
+            finish_granule(raw, out);
+            store_part_granule(to, out, valid);
         }
-        store_granule(to, out, valid, aligned);
+    }
+
+    /// out <- the elements, added to what is there if asked for.
+    __device__ void finish_granule(const typename Source::raw& raw, raw_granule<T>& out) const {
+        float result[granule_size];
+        if (exact_reciprocal != 0) {
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) result[i] = times_power_of_two(Source::value(raw, i), exact_reciprocal);
+        } else {
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) result[i] = quotient(Source::value(raw, i), last.divisor);
+        }
+        if (last.accumulate) {
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) result[i] = element_traits<T>::to_float(out.at(i)) + result[i];
+        }
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) out.set(i, element_traits<T>::from_float(result[i]));
+    }
+
+    /// a * b, as the quotient by 1 / b to the bit: rounded before anything is added, and with a zero's sign.
+    __device__ static float times_power_of_two(float a, float b) {
+#if defined(__CUDA_ARCH__)
+        return __fmul_rn(a, b);
+#else
+        return a * b;
+#endif
     }
 };
 

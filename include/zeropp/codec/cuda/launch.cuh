@@ -27,17 +27,16 @@ __global__ void __launch_bounds__(kernel_threads) run(const __grid_constant__ Ke
 void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
 #endif
 
-/// Runs kernel() on enough threads for `slots` slots of `threads` threads' worth of work each, but no more blocks than
-/// fill the device a few times over. Throws cuda_error if it could not be launched.
+/// Runs kernel() on a thread block for each of the `units` units of work of each of `slots` slots, but no more blocks than
+/// fill the device a few times over; kernels loop over what is left. Throws cuda_error if it could not be launched.
 template <class Kernel>
-void launch(const cuda_stream& stream, int slots, std::size_t threads, const Kernel& kernel) {
-    if (slots == 0 || threads == 0) return;
+void launch(const cuda_stream& stream, int slots, std::size_t units, const Kernel& kernel) {
+    if (slots == 0 || units == 0) return;
     const int y = std::min(slots, most_blocks_y);
     const auto fill = static_cast<std::size_t>(stream.multiprocessors()) *
                       static_cast<std::size_t>(tuning_for(stream.compute_capability()).blocks_per_multiprocessor);
-    const std::size_t wanted = (threads + kernel_threads - 1) / kernel_threads;
     const std::size_t most = std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
-    const dim3 grid(static_cast<unsigned>(std::min(wanted, most)), static_cast<unsigned>(y));
+    const dim3 grid(static_cast<unsigned>(std::min(units, most)), static_cast<unsigned>(y));
     const dim3 block(kernel_threads);
 #if defined(__CUDACC__)
     void* arguments[] = {const_cast<Kernel*>(&kernel)};

@@ -1,0 +1,51 @@
+#include <zeropp/codec/host.hpp>
+
+#include <zeropp/execution/host.hpp>
+
+#include "conformance/codec_laws.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+using namespace zeropp_test;
+using zeropp::asymmetric;
+using zeropp::bfloat16;
+using zeropp::block_integer;
+using zeropp::half;
+using zeropp::host;
+using zeropp::lossless;
+using zeropp::signed_extreme;
+using zeropp::symmetric;
+
+}  // namespace
+
+TEST_CASE("the host's codec writes and reads the documented bytes, floats", "[codec][host]") {
+    const host exec;
+    check_codec<float>(exec, block_integer<8, 256>{});
+    check_codec<float>(exec, block_integer<4, 128, symmetric, half>{});
+    check_codec<float>(exec, block_integer<4, 128, signed_extreme, half>{});
+    check_codec<float>(exec, block_integer<4, 32, asymmetric, half>{});
+    check_codec<float>(exec, block_integer<6, 512, asymmetric>{});
+    check_codec<float>(exec, block_integer<3, 8, symmetric, bfloat16>{});
+    check_codec<float>(exec, lossless<float>{});
+}
+
+TEST_CASE("a tensor without elements may have no address", "[codec][host]") {
+    const host exec;
+    const block_integer<4, 128> q;
+    // A rank whose shard is empty, in a later chunk of the others' slices.
+    const auto none = zeropp::slices::single(0, 128, 100);
+    guarded<std::byte> message(zeropp::wire_bytes(q, 100), 0x77);
+    zeropp::codec<host>::encode(exec, q, static_cast<const float*>(nullptr), none, message.data());
+    require_bytes("nothing", message, std::vector<std::uint8_t>(message.size()));
+    zeropp::codec<host>::decode(exec, q, message.data(), none, static_cast<float*>(nullptr));
+    zeropp::codec<host>::reduce_decode(exec, q, message.data(), 1, none, static_cast<float*>(nullptr),
+                                       zeropp::finish{});
+}
+
+TEST_CASE("blocks of the largest size go through", "[codec][host]") {
+    const block_integer<3, 65536, symmetric, half> q;
+    const cut c = whole(65536 + 4321);
+    check_encode<float>(host{}, q, c);
+    check_decode<float>(host{}, q, c);
+}

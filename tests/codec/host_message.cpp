@@ -1,0 +1,76 @@
+#include <zeropp/codec/host_message.hpp>
+
+#include <zeropp/quantizer/block_integer.hpp>
+
+#include "conformance/codec_laws.hpp"
+#include "support/catch.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_test;
+
+using quantizer = zeropp::block_integer<6, 512, zeropp::asymmetric, zeropp::half>;
+constexpr reference_format format = reference_of<quantizer>::format;
+
+}  // namespace
+
+TEST_CASE("messages are decoded from any multiple of 8 on", "[codec][host_message]") {
+    constexpr std::size_t n = 1501;
+    const zeropp::wire_layout<quantizer> layout(n);
+    const auto bytes = as_bytes(format.message(mixed_floats(n, 71), n));
+    const auto all = format.elements(reinterpret_cast<const std::uint8_t*>(bytes.data()), n, n);
+    std::size_t wrong = 0;
+    for (std::size_t begin = 0; begin < n; begin += 8 * 13) {
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{513}, n}) {
+            const std::size_t some = std::min(count, n - begin);
+            guarded<float> values(some, 0xcd);
+            zeropp::detail::decode_elements(quantizer{}, layout, bytes.data(), begin, some, values.data());
+            const auto decoded = values.values();
+            for (std::size_t i = 0; i != some; ++i) {
+                if (!same(decoded[i], all[begin + i])) ++wrong;
+            }
+            if (!values.intact()) ++wrong;
+        }
+    }
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("what a message has no elements for is zero", "[codec][host_message]") {
+    constexpr std::size_t n = 1501;
+    const zeropp::wire_layout<quantizer> layout(n);
+    const std::vector<float> tensor = mixed_floats(n, 72);
+    for (const std::size_t valid :
+         {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
+        guarded<std::byte> message(layout.bytes, 0xee);
+        const auto load = [&](std::size_t begin, std::size_t count, float* values) {
+            std::copy_n(tensor.begin() + static_cast<std::ptrdiff_t>(begin), count, values);
+        };
+        zeropp::detail::encode_message(quantizer{}, layout, valid, load, message.data());
+        const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
+        require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
+    }
+}
+
+TEST_CASE("sums are taken in the order of the contributors", "[codec][host_message]") {
+    // 1e8 - 1e8 + 1 is 1, and 1 + 1e8 - 1e8 is 0 in float.
+    const zeropp::lossless<float> q;
+    const zeropp::wire_layout<zeropp::lossless<float>> layout(1);
+    constexpr reference_format f = reference_of<zeropp::lossless<float>>::format;
+    const auto sum_of = [&](const std::vector<float>& contributors) {
+        std::vector<std::uint8_t> messages;
+        for (const float x : contributors) {
+            const auto message = f.message({x}, 1);
+            messages.insert(messages.end(), message.begin(), message.end());
+        }
+        float sum = -1.0f;
+        zeropp::detail::sum_elements(q, layout, as_bytes(messages).data(), layout.bytes,
+                                     static_cast<int>(contributors.size()), 0, 1, &sum);
+        return sum;
+    };
+    CHECK(sum_of({1e8f, -1e8f, 1.0f}) == 1.0f);
+    CHECK(sum_of({1.0f, 1e8f, -1e8f}) == 0.0f);
+    CHECK(sum_of({2.5f}) == 2.5f);
+}

@@ -1,0 +1,3 @@
+// expect: zeropp needs IEEE arithmetic
+// flags: -ffinite-math-only
+#include <zeropp/core/math.hpp>

@@ -1,0 +1,286 @@
+#pragma once
+/// \file
+/// The laws of the quantizer concept, checked for any model. Models are seen through `quantizer_model`, so that the
+/// laws are compiled once and not once for each of them.
+
+#include <zeropp/quantizer/quantizer.hpp>
+
+#include "support/catch.hpp"
+#include "support/floating_format.hpp"
+#include "support/samples.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace zeropp_test {
+
+/// A block through a quantizer.
+struct quantized_block {
+    std::vector<std::uint32_t> codes;
+    std::vector<float> decoded;
+    std::vector<float> bounds;  // empty if the quantizer states none
+    std::vector<std::uint8_t> params;
+};
+
+/// What the laws need to know of a quantizer.
+struct quantizer_model {
+    std::string name;
+    std::size_t block_size;
+    int code_bits;
+    /// Whether each code stands for its element alone, so that NaN and Inf stay where they are.
+    bool element_wise;
+
+    quantized_block (*round_trip)(const std::vector<float>& block);
+    /// The bytes of the parameters fitted to the parts: each part's stats merged into the first's one after another
+    /// (`left`), or the last two first (`right`). An empty part is a default-constructed stats.
+    std::vector<std::uint8_t> (*fit_left)(const std::vector<std::vector<float>>& parts);
+    std::vector<std::uint8_t> (*fit_right)(const std::vector<std::vector<float>>& parts);
+    /// Whether both orders give the same stats to the bit, for stats without padding.
+    bool (*same_stats)(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b);
+};
+
+namespace model_of {
+
+template <class Params>
+std::vector<std::uint8_t> bytes(const Params& p) {
+    std::vector<std::uint8_t> all(std::is_empty_v<Params> ? 0 : sizeof p);
+    if (!all.empty()) std::memcpy(all.data(), &p, all.size());
+    return all;
+}
+
+template <class Stats>
+Stats taken(const std::vector<float>& values) {
+    Stats s;
+    for (const float x : values)
+        s.add(x);
+    return s;
+}
+
+template <class Stats>
+Stats left(const std::vector<std::vector<float>>& parts) {
+    Stats s;
+    for (const auto& part : parts)
+        s.merge(taken<Stats>(part));
+    return s;
+}
+
+template <class Stats>
+Stats right(const std::vector<std::vector<float>>& parts) {
+    Stats s;
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+        Stats t = taken<Stats>(*part);
+        t.merge(s);
+        s = t;
+    }
+    return s;
+}
+
+template <class Q>
+quantized_block round_trip(const std::vector<float>& block) {
+    const Q q{};
+    const auto p = q.fit(taken<typename Q::stats>(block));
+    quantized_block result;
+    result.params = bytes(p);
+    for (const float x : block) {
+        result.codes.push_back(q.encode(x, p));
+        result.decoded.push_back(q.decode(result.codes.back(), p));
+        if constexpr (zeropp::bounded_quantizer<Q>) result.bounds.push_back(q.error_bound(x, p));
+    }
+    return result;
+}
+
+}  // namespace model_of
+
+/// The model of a quantizer type. `element_wise` as in quantizer_model.
+template <zeropp::quantizer Q>
+quantizer_model describe(bool element_wise = false) {
+    using stats = typename Q::stats;
+    using parts = std::vector<std::vector<float>>;
+    return {zeropp::short_text(Q{}.name()).str(),
+            static_cast<std::size_t>(Q::block_size),
+            Q::code_bits,
+            element_wise,
+            &model_of::round_trip<Q>,
+            [](const parts& p) { return model_of::bytes(Q{}.fit(model_of::left<stats>(p))); },
+            [](const parts& p) { return model_of::bytes(Q{}.fit(model_of::right<stats>(p))); },
+            [](const parts& a, const parts& b) {
+                if constexpr (std::has_unique_object_representations_v<stats>) {
+                    const stats x = model_of::left<stats>(a);
+                    const stats y = model_of::right<stats>(b);
+                    return std::memcmp(&x, &y, sizeof x) == 0;
+                } else {
+                    return true;
+                }
+            }};
+}
+
+/// The codes of a block fit their bits, and it comes back within the bounds that the quantizer states, if any. A block
+/// that the quantizer cannot hold must come back as NaN throughout; `may_overflow` says that it is one.
+inline void check_block(const quantizer_model& q, const std::vector<float>& block, bool may_overflow = false) {
+    const quantized_block result = q.round_trip(block);
+    const std::uint32_t top = q.code_bits == 32 ? 0xffffffffu : (1u << q.code_bits) - 1u;
+    const bool all_nan = std::all_of(result.decoded.begin(), result.decoded.end(), is_nan);
+    for (std::size_t i = 0; i != block.size(); ++i) {
+        if (result.codes[i] > top) {
+            CAPTURE(q.name, i, text_of(block[i]), result.codes[i]);
+            FAIL_CHECK("a code does not fit its bits");
+        }
+        if (may_overflow && all_nan) continue;
+        if (!result.bounds.empty()) {
+            const double error = std::fabs(static_cast<double>(result.decoded[i]) - static_cast<double>(block[i]));
+            if (!(error <= static_cast<double>(result.bounds[i]))) {
+                CAPTURE(q.name, i, block.size(), text_of(block[i]), text_of(result.decoded[i]),
+                        text_of(result.bounds[i]));
+                FAIL_CHECK("further off than the quantizer says");
+                return;
+            }
+        } else if (is_nan(result.decoded[i])) {
+            CAPTURE(q.name, i, text_of(block[i]));
+            FAIL_CHECK("NaN out of nothing");
+            return;
+        }
+    }
+    const quantized_block again = q.round_trip(block);
+    const bool same_bits = again.codes == result.codes && again.params == result.params &&
+                           std::equal(again.decoded.begin(), again.decoded.end(), result.decoded.begin(), same);
+    INFO(q.name);
+    CHECK(same_bits);
+}
+
+/// Stats are a commutative monoid to the bit.
+inline void check_stats_laws(const quantizer_model& q, std::uint64_t seed) {
+    CAPTURE(q.name);
+    using parts = std::vector<std::vector<float>>;
+    random_source random(seed);
+    const std::vector<float> special{0.0f,
+                                     -0.0f,
+                                     1.0f,
+                                     -1.0f,
+                                     float_of(1),
+                                     float_of(0x80000001u),
+                                     3e38f,
+                                     -3e38f,
+                                     float_of(0x7f800000u),
+                                     float_of(0xff800000u),
+                                     float_of(0x7fc00000u),
+                                     float_of(0xffc00001u)};
+    for (int round = 0; round != 40; ++round) {
+        parts p(3);
+        for (auto& part : p) {
+            // An empty part stands for the identity.
+            part.resize(random.below(5));
+            for (float& x : part) {
+                x = random.below(4) == 0 ? special[random.below(special.size())] : static_cast<float>(random.normal());
+            }
+        }
+        p[random.below(3)].push_back(static_cast<float>(random.normal()));
+        const parts swapped{p[1], p[0], p[2]};
+        const parts reversed{p[2], p[1], p[0]};
+        parts whole(1);
+        for (const auto& part : p)
+            whole[0].insert(whole[0].end(), part.begin(), part.end());
+        const auto expected = q.fit_left(whole);
+        for (const parts& other : {p, swapped, reversed}) {
+            const bool in_any_order = q.fit_left(other) == expected && q.fit_right(other) == expected &&
+                                      q.same_stats(whole, other) && q.same_stats(other, p);
+            CHECK(in_any_order);
+        }
+    }
+}
+
+/// A block of zeros of either sign comes back as zeros.
+inline void check_zeros(const quantizer_model& q) {
+    CAPTURE(q.name);
+    for (const std::size_t n : {std::size_t{1}, std::size_t{2}, std::size_t{7}, q.block_size}) {
+        for (int signs = 0; signs != 3; ++signs) {
+            std::vector<float> zeros(n, signs == 1 ? -0.0f : 0.0f);
+            if (signs == 2) zeros[n / 2] = -0.0f;
+            const auto decoded = q.round_trip(zeros).decoded;
+            CHECK(std::all_of(decoded.begin(), decoded.end(), [](float x) { return x == 0.0f; }));
+        }
+    }
+}
+
+/// One NaN or Inf anywhere makes every element NaN; or stays alone where codes stand for elements.
+inline void check_not_finite(const quantizer_model& q) {
+    CAPTURE(q.name);
+    const std::size_t n = q.block_size;
+    std::size_t wrong = 0;
+    for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc00000u, 0x7f800001u, 0xffffffffu}) {
+        for (const std::size_t at : {std::size_t{0}, std::size_t{1}, n / 2, n - 1}) {
+            std::vector<float> block = normal_floats(n, 7);
+            block[at] = float_of(bits);
+            const auto decoded = q.round_trip(block).decoded;
+            for (std::size_t i = 0; i != n; ++i) {
+                const bool finite = is_finite(static_cast<double>(decoded[i]));
+                const bool untouched = is_nan(block[i]) ? is_nan(decoded[i]) : decoded[i] == block[i];
+                const bool right = !q.element_wise ? is_nan(decoded[i]) : i == at ? untouched : finite;
+                if (!right) ++wrong;
+            }
+        }
+        if (is_finite(static_cast<double>(q.round_trip({float_of(bits)}).decoded[0]))) ++wrong;
+    }
+    CHECK(wrong == 0);
+}
+
+/// Ordinary blocks of all shapes, and the extremes that a float can hold.
+inline void check_blocks(const quantizer_model& q) {
+    const std::size_t n = q.block_size;
+    for (const std::size_t size : {std::size_t{1}, std::size_t{2}, std::size_t{7}, n - 1, n}) {
+        for (const double scale : {1e-3, 1.0, 300.0})
+            check_block(q, normal_floats(size, size, scale));
+        std::vector<float> shifted = normal_floats(size, 11, 0.01);
+        for (float& x : shifted)
+            x += 100.0f;
+        check_block(q, shifted);
+        for (float& x : shifted)
+            x = -x;
+        check_block(q, shifted);
+    }
+    for (const float x : {1.0f, -1.0f, 0.1f, -3.75f, 65504.0f, 1e-30f, 1e-42f}) {
+        check_block(q, {x});
+        check_block(q, std::vector<float>(n, x));
+        check_block(q, {x, -x});
+    }
+
+    constexpr float largest = std::numeric_limits<float>::max();
+    constexpr float smallest_normal = std::numeric_limits<float>::min();
+    const float denormal = float_of(1);
+    for (const float x : {denormal, -denormal, float_of(12345), smallest_normal, -smallest_normal, 5e-8f, -6e-8f}) {
+        check_block(q, {x});
+        check_block(q, {x, 0.0f, -x, 2 * x, 0.5f * x});
+    }
+    for (const float x : {largest, -largest, 0.999f * largest, largest / 2, 1e38f, 1e30f, 6e6f, -70000.0f}) {
+        check_block(q, {x}, true);
+        check_block(q, {x, 0.0f}, true);
+        check_block(q, {x, 1.0f, x / 3}, true);
+        check_block(q, {x, -x}, true);
+        check_block(q, {x, x / 2}, true);
+        check_block(q, {x, -x / 2, 1e-40f}, true);
+    }
+    // Large values of every size up to the largest, so that no rounding of the scale goes untried.
+    random_source random(5);
+    for (int i = 0; i != 300; ++i) {
+        const float a = static_cast<float>(random.uniform() * static_cast<double>(largest));
+        const float b = static_cast<float>((random.uniform() - 0.5) * static_cast<double>(largest));
+        check_block(q, {a, b, a / 2}, true);
+        check_block(q, {-a, b}, true);
+        check_block(q, {a, a * 0.75f}, true);
+    }
+}
+
+inline void check_quantizer_laws(const quantizer_model& q) {
+    check_stats_laws(q, 3);
+    check_zeros(q);
+    check_not_finite(q);
+    check_blocks(q);
+}
+
+}  // namespace zeropp_test

@@ -1,0 +1,88 @@
+#include <zeropp/quantizer/named.hpp>
+
+#include "support/catch.hpp"
+#include "support/toy_quantizer.hpp"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace {
+
+using zeropp::standard_quantizers;
+
+/// The index of the quantizer that a name stands for.
+std::size_t index_of(const std::string& name) { return standard_quantizers::parse(name).index(); }
+
+std::string refusal(const std::string& name) {
+    try {
+        standard_quantizers::parse(name);
+    } catch (const zeropp::precondition_error& e) {
+        return e.what();
+    }
+    return "accepted";
+}
+
+const std::vector<std::string> names{
+    "fp32",     "fp16",          "bf16",     "int8:256",      "int8:256:fp16",        "int8:2048",
+    "int6:128", "int6:128:fp16", "int4:128", "int4:128:fp16", "int4:128:signed:fp16", "int4:128:asymmetric:fp16",
+    "int4:2048"};
+
+}  // namespace
+
+TEST_CASE("every standard name stands for its quantizer", "[quantizer][named]") {
+    for (std::size_t i = 0; i != names.size(); ++i) {
+        CAPTURE(names[i]);
+        CHECK(index_of(names[i]) == i);
+        CHECK(standard_quantizers::name(standard_quantizers::parse(names[i])) == names[i]);
+    }
+    CHECK(std::variant_size_v<standard_quantizers::variant> == names.size());
+    const auto q = standard_quantizers::parse("int4:128:signed:fp16");
+    CHECK(std::holds_alternative<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>>(q));
+}
+
+TEST_CASE("defaults may be spelt out", "[quantizer][named]") {
+    CHECK(index_of("int8:256:symmetric:fp32") == index_of("int8:256"));
+    CHECK(index_of("int8:256:symmetric") == index_of("int8:256"));
+    CHECK(index_of("int8:256:fp32") == index_of("int8:256"));
+    CHECK(index_of("int4:128:symmetric:fp16") == index_of("int4:128:fp16"));
+    CHECK(standard_quantizers::name(standard_quantizers::parse("int4:128:symmetric:fp16")) == "int4:128:fp16");
+}
+
+TEST_CASE("a wrong name is answered with the right ones", "[quantizer][named]") {
+    std::string list;
+    for (const auto& name : names)
+        list += (list.empty() ? "" : ", ") + name;
+    CHECK(standard_quantizers::list() == list);
+    for (const std::string wrong : {"",
+                                    "int8",
+                                    "int8:",
+                                    "int8:512",
+                                    "INT8:256",
+                                    "int8:256 ",
+                                    " int8:256",
+                                    "int8:256:fp16:symmetric",
+                                    ":symmetric",
+                                    "int8:256:",
+                                    "int8:256:signed",
+                                    "int8:256:fp32:fp32",
+                                    "int8:256:symmetric:symmetric",
+                                    "int8:256:fp32:symmetric",
+                                    "fp64",
+                                    "fp32:fp32",
+                                    "fp16:fp32",
+                                    "bf16:symmetric",
+                                    "bf16:symmetric:fp32",
+                                    ":fp32",
+                                    "int4:128:asymmetric"}) {
+        CHECK(refusal(wrong) == "quantizer: expected one of " + list + ", given \"" + wrong + "\"");
+    }
+}
+
+TEST_CASE("a program's own set of names", "[quantizer][named]") {
+    using own = zeropp::named_quantizers<zeropp_test::toy_quantizer, zeropp::lossless<float>>;
+    CHECK(own::list() == "toy, fp32");
+    CHECK(own::parse("toy").index() == 0);
+    CHECK(own::name(own::parse("fp32")) == "fp32");
+    CHECK_THROWS_AS(own::parse("int8:256"), zeropp::precondition_error);
+}

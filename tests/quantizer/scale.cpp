@@ -1,0 +1,136 @@
+#include <zeropp/quantizer/scale.hpp>
+
+#include "support/catch.hpp"
+#include "support/floating_format.hpp"
+#include "support/integer_models.hpp"
+#include "support/samples.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_test;
+using zeropp::bfloat16;
+using zeropp::half;
+
+constexpr float largest = std::numeric_limits<float>::max();
+
+std::vector<float> telling_floats() {
+    std::vector<float> values{0.0f,         -0.0f,
+                              largest,      -largest,
+                              65504.0f,     65505.0f,
+                              -65504.0f,    -65505.0f,
+                              65519.0f,     65520.0f,
+                              0x1.fep127f,  0x1.fe0002p127f,
+                              -0x1.fep127f, -0x1.fe0002p127f,
+                              0x1p-24f,     0x1.8p-24f,
+                              0x1p-26f,     -0x1p-26f,
+                              float_of(1),  float_of(0x80000001u),
+                              0x1p-126f,    1.0f,
+                              1.0001f,      -1.0001f};
+    for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc00000u})
+        values.push_back(float_of(bits));
+    random_source random(31);
+    for (int i = 0; i != 100'000; ++i) {
+        values.push_back(random.any_float());
+        values.push_back(
+            static_cast<float>(random.normal() * std::ldexp(1.0, static_cast<int>(random.below(50)) - 30)));
+    }
+    return values;
+}
+
+template <class S>
+float number(S s) {
+    return static_cast<float>(s);
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("scales are rounded away from zero, minima down", "[quantizer][scale]", float, half, bfloat16) {
+    const floating_format format = format_of<TestType>;
+    std::size_t wrong = 0;
+    float first = 0.0f;
+    for (const float x : telling_floats()) {
+        const float away = number(zeropp::round_away_from_zero<TestType>(x));
+        const float down = number(zeropp::round_down<TestType>(x));
+        bool right = false;
+        if (!is_finite(static_cast<double>(x))) {
+            // Infinity has no place in half's or bfloat16's range; +Inf rounded down may be the largest value.
+            right = is_nan(away) && (is_nan(down) || (x > 0 && sizeof(TestType) == 2));
+        } else {
+            const double magnitude = std::fabs(static_cast<double>(x));
+            const double up = format.value(format.ceil(magnitude));
+            const double below = format.value(std::min(format.floor(magnitude), format.infinity() - 1));
+            const double expected_away = x < 0 ? -up : up;
+            const double expected_down = x < 0 ? -up : below;
+            right = (is_finite(up) ? static_cast<double>(away) == expected_away : is_nan(away)) &&
+                    (is_finite(expected_down) ? static_cast<double>(down) == expected_down : is_nan(down)) &&
+                    (away == 0.0f || is_nan(away) || std::signbit(away) == std::signbit(x));
+        }
+        if (!right && wrong++ == 0) first = x;
+    }
+    CAPTURE(first);
+    CHECK(wrong == 0);
+}
+
+TEMPLATE_TEST_CASE("stored steps are large enough, not too large, and decode to finite values", "[quantizer][scale]",
+                   float, half, bfloat16) {
+    const floating_format format = format_of<TestType>;
+    std::size_t wrong = 0;
+    random_source random(32);
+    for (const int top : {1, 3, 7, 15, 31, 63, 127, 128, 255}) {
+        const float reach = static_cast<float>(top);
+        for (int i = 0; i != 4000; ++i) {
+            const float extent =
+                i % 2 == 0 ? std::fabs(random.any_float())
+                           : static_cast<float>(static_cast<double>(largest) * (1.0 - random.uniform() * 0.02));
+            if (!is_finite(static_cast<double>(extent))) continue;
+            const float ideal = extent / reach;
+            const float step = number(zeropp::stored_step<TestType>(extent, reach));
+            const double up = format.value(format.ceil(static_cast<double>(ideal)));
+            if (is_nan(step)) {
+                // Only where the type has no such step, or has one so coarse that the furthest code overflows.
+                const bool overflows = !is_finite(static_cast<double>(static_cast<float>(up * top)));
+                if (is_finite(up) && (sizeof(TestType) == 4 || !overflows)) ++wrong;
+                continue;
+            }
+            const double reached = static_cast<double>(step) * top;
+            if (!is_finite(static_cast<double>(step * reach))) ++wrong;
+            if (reached < static_cast<double>(extent) - static_cast<double>(step) * 0x1p-13) ++wrong;
+            if (ideal >= 0x1p-126f && static_cast<double>(step) > up) ++wrong;
+            if (extent > 0 && step < 0x1p-126f) ++wrong;
+            // A negative extent gives the negative of the step.
+            if (number(zeropp::stored_step<TestType>(-extent, reach)) != -step) ++wrong;
+            if (number(zeropp::stored_step<TestType>(extent, -reach)) != -step) ++wrong;
+        }
+    }
+    CHECK(wrong == 0);
+    CHECK(number(zeropp::stored_step<TestType>(0.0f, 7.0f)) == 0.0f);
+    CHECK(number(zeropp::stored_step<TestType>(float_of(1), 7.0f)) ==
+          (sizeof(TestType) == 2 && format.exponent_bits == 5 ? 0x1p-24f : 0x1p-126f));
+    CHECK(is_nan(number(zeropp::stored_step<TestType>(float_of(0x7fc00000u), 7.0f))));
+    CHECK(is_nan(number(zeropp::stored_step<TestType>(float_of(0x7f800000u), 7.0f))));
+}
+
+TEST_CASE("a step that would have to clip is refused", "[quantizer][scale]") {
+    // 255 steps of any bfloat16 at or above these overflow; 255 of the next smaller miss the extreme by a whole step.
+    CHECK(is_nan(number(zeropp::stored_step<bfloat16>(largest, 255.0f))));
+    CHECK(is_nan(number(zeropp::stored_step<bfloat16>(largest / 2, 255.0f, largest / 2))));
+    CHECK(number(zeropp::stored_step<bfloat16>(0.99f * largest, 255.0f)) == 0x1.fep119f);
+    // A float misses by next to nothing.
+    CHECK(zeropp::stored_step<float>(largest, 7.0f) * 7.0f > 0.9999999f * largest);
+    CHECK(zeropp::stored_step<float>(largest, 255.0f) * 255.0f > 0.999999f * largest);
+}
+
+TEST_CASE("the reciprocal of a step", "[quantizer][scale]") {
+    CHECK(zeropp::reciprocal_step(4.0f) == 0.25f);
+    CHECK(zeropp::reciprocal_step(-0.5f) == -2.0f);
+    CHECK(zeropp::reciprocal_step(0.0f) == 0.0f);
+    CHECK(zeropp::reciprocal_step(-0.0f) == 0.0f);
+    CHECK(zeropp::reciprocal_step(zeropp::smallest_step) == 0x1p126f);
+    CHECK(zeropp::reciprocal_step(largest) == 0x1p-128f);
+    CHECK(is_nan(zeropp::reciprocal_step(float_of(0x7fc00000u))));
+}

@@ -1,0 +1,124 @@
+#include <zeropp/quantizer/wire_layout.hpp>
+
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+
+#include "support/catch.hpp"
+#include "support/integer_models.hpp"
+#include "support/reference.hpp"
+#include "support/toy_quantizer.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_test;
+using zeropp::asymmetric;
+using zeropp::bfloat16;
+using zeropp::block_integer;
+using zeropp::half;
+using zeropp::lossless;
+using zeropp::signed_extreme;
+using zeropp::wire_layout;
+
+std::vector<std::size_t> telling_counts(std::size_t block) {
+    std::vector<std::size_t> counts;
+    for (std::size_t n = 0; n != 70; ++n)
+        counts.push_back(n);
+    for (const std::size_t n : {block, 2 * block, 3 * block, 1000 * block}) {
+        for (const std::size_t more : {0u, 1u, 7u}) {
+            counts.push_back(n + more);
+            counts.push_back(n - more);
+        }
+    }
+    for (const std::size_t n : {1009u, 7919u, 104729u})
+        counts.push_back(n);
+    return counts;
+}
+
+template <class Q>
+void check_layout(const reference_format& f) {
+    static_assert(zeropp::params_bytes<Q> % alignof(typename Q::params) == 0 || zeropp::params_bytes<Q> == 0);
+    CHECK(zeropp::params_bytes<Q> == f.stored_bytes() * static_cast<std::size_t>(f.numbers_per_block()));
+    std::size_t wrong = 0;
+    for (const std::size_t n : telling_counts(f.block_size)) {
+        const wire_layout<Q> layout(n);
+        if (layout.elements != n || layout.blocks != f.blocks(n) || layout.params_offset != f.params_offset(n) ||
+            layout.bytes != f.message_bytes(n) || zeropp::wire_bytes(Q{}, n) != layout.bytes) {
+            ++wrong;
+            CAPTURE(Q::name().str(), n);
+            CHECK(layout.params_offset == f.params_offset(n));
+            CHECK(layout.bytes == f.message_bytes(n));
+        }
+        if (layout.bytes % 16 != 0 || layout.params_offset % alignof(typename Q::params) != 0) ++wrong;
+    }
+    // Whole blocks end on bytes.
+    for (const std::size_t block : {0u, 1u, 2u, 77u}) {
+        const std::size_t bits = block * f.block_size * static_cast<std::size_t>(f.bits);
+        if (bits % 8 != 0 || wire_layout<Q>::block_offset(block) != bits / 8) ++wrong;
+    }
+    CHECK(wrong == 0);
+}
+
+template <int Bits, int BlockSize, class Scheme, class Scale>
+void check_integer() {
+    check_layout<block_integer<Bits, BlockSize, Scheme, Scale>>(
+        {scheme_named<Scheme>, Bits, BlockSize, format_of<Scale>});
+}
+
+}  // namespace
+
+TEST_CASE("layouts of messages follow the formula", "[quantizer][wire_layout]") {
+    check_integer<2, 8, zeropp::symmetric, float>();
+    check_integer<3, 8, signed_extreme, half>();
+    check_integer<4, 128, zeropp::symmetric, half>();
+    check_integer<4, 128, asymmetric, half>();
+    check_integer<5, 64, asymmetric, float>();
+    check_integer<6, 128, zeropp::symmetric, bfloat16>();
+    check_integer<7, 16, asymmetric, bfloat16>();
+    check_integer<8, 2048, signed_extreme, float>();
+    check_layout<lossless<float>>({scheme::lossless, 32, 64, fp32_format});
+    check_layout<lossless<half>>({scheme::lossless, 16, 64, fp16_format});
+    check_layout<lossless<bfloat16>>({scheme::lossless, 16, 64, bf16_format});
+}
+
+TEST_CASE("sizes of messages by hand", "[quantizer][wire_layout]") {
+    // 1000 elements of 4 bits are 500 bytes, 8 blocks have 8 scales of 2 bytes: 516, padded to 528.
+    constexpr wire_layout<block_integer<4, 128, zeropp::symmetric, half>> a(1000);
+    static_assert(a.blocks == 8 && a.params_offset == 500 && a.bytes == 528);
+    // 1000 bytes, 4 scales of 4 bytes: 1016, padded to 1024.
+    static_assert(zeropp::wire_bytes(block_integer<8, 256>{}, 1000) == 1024);
+    // 3 elements of 6 bits are 18 bits: 3 bytes. The scale begins at 4 and ends at 8.
+    constexpr wire_layout<block_integer<6, 128>> b(3);
+    static_assert(b.blocks == 1 && b.params_offset == 4 && b.bytes == 16);
+    // 100 elements of 3 bits are 38 bytes; 13 blocks have two halves each: 38 + 52 = 90, padded to 96.
+    static_assert(zeropp::wire_bytes(block_integer<3, 8, asymmetric, half>{}, 100) == 96);
+    // A user's parameters of one byte need no alignment: 5 bytes of codes, 2 of parameters.
+    constexpr wire_layout<toy_quantizer> c(17);
+    static_assert(c.blocks == 2 && c.params_offset == 5 && c.bytes == 16);
+    static_assert(zeropp::wire_bytes(lossless<half>{}, 9) == 32);
+    SUCCEED();
+}
+
+TEST_CASE("a message of nothing has no bytes", "[quantizer][wire_layout]") {
+    static_assert(zeropp::wire_bytes(block_integer<4, 128>{}, 0) == 0);
+    static_assert(zeropp::wire_bytes(lossless<float>{}, 0) == 0);
+    constexpr wire_layout<block_integer<4, 128>> none(0);
+    static_assert(none.blocks == 0 && none.params_offset == 0);
+    SUCCEED();
+}
+
+TEST_CASE("sizes beyond 32 bits", "[quantizer][wire_layout]") {
+    constexpr std::size_t many = (std::size_t{1} << 40) + 1;
+    static_assert(zeropp::wire_bytes(lossless<float>{}, many) == (std::size_t{1} << 42) + 16);
+    // 2^38 bytes of codes and 2^35 scales of 2 bytes, and for one element more a byte and a scale.
+    static_assert(zeropp::wire_bytes(block_integer<2, 32, zeropp::symmetric, half>{}, many - 1) ==
+                  (std::size_t{1} << 38) + (std::size_t{1} << 36));
+    static_assert(zeropp::wire_bytes(block_integer<2, 32, zeropp::symmetric, half>{}, many) ==
+                  (std::size_t{1} << 38) + (std::size_t{1} << 36) + 16);
+    static_assert(wire_layout<block_integer<8, 256>>::block_offset(std::size_t{1} << 33) == std::size_t{1} << 41);
+    static_assert(zeropp::code_bytes<block_integer<7, 8>>(std::size_t{1} << 61) == std::size_t{7} << 58);
+    SUCCEED();
+}

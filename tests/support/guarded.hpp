@@ -1,0 +1,54 @@
+#pragma once
+/// \file
+/// Buffers that notice what is written where it should not be, and what should be written and is not.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace zeropp_test {
+
+/// `size` elements filled with a byte pattern, between guards of the same pattern; aligned to 64 bytes. In memory that
+/// no T was ever constructed in, as a framework's buffers are.
+template <class T>
+class guarded {
+public:
+    guarded(std::size_t size, std::uint8_t pattern)
+        : size_(size), pattern_(pattern), memory_(size * sizeof(T) + 4 * guard, pattern) {
+        const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + guard;
+        start_ = guard + (64 - address % 64) % 64;
+    }
+    guarded(const std::vector<T>& values, std::uint8_t pattern) : guarded(values.size(), pattern) {
+        if (size_ != 0) std::memcpy(data(), values.data(), size_ * sizeof(T));
+    }
+    guarded(const guarded&) = delete;
+    guarded& operator=(const guarded&) = delete;
+
+    T* data() { return reinterpret_cast<T*>(memory_.data() + start_); }
+    std::size_t size() const { return size_; }
+    std::vector<T> values() {
+        std::vector<T> copy(size_);
+        if (size_ != 0) std::memcpy(copy.data(), data(), size_ * sizeof(T));
+        return copy;
+    }
+
+    /// Whether the memory around the elements still holds the pattern.
+    bool intact() const {
+        const auto end = start_ + size_ * sizeof(T);
+        const auto untouched = [&](std::uint8_t b) { return b == pattern_; };
+        return std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(start_), untouched) &&
+               std::all_of(memory_.begin() + static_cast<std::ptrdiff_t>(end), memory_.end(), untouched);
+    }
+
+private:
+    static constexpr std::size_t guard = 64;
+
+    std::size_t size_;
+    std::uint8_t pattern_;
+    std::vector<std::uint8_t> memory_;
+    std::size_t start_;
+};
+
+}  // namespace zeropp_test

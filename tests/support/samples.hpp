@@ -1,0 +1,106 @@
+#pragma once
+/// \file
+/// Numbers to test with, the same on every machine.
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <vector>
+
+namespace zeropp_test {
+
+/// The splitmix64 generator.
+class random_source {
+public:
+    explicit random_source(std::uint64_t seed) : state_(seed) {}
+
+    std::uint64_t next() {
+        state_ += 0x9e3779b97f4a7c15u;
+        std::uint64_t z = state_;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+
+    /// One of 0 .. n - 1.
+    std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
+
+    /// Uniform in (0, 1).
+    double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
+
+    double normal() {
+        const double radius = std::sqrt(-2.0 * std::log(uniform()));
+        return radius * std::cos(2.0 * std::numbers::pi * uniform());
+    }
+
+    /// Student's t with three degrees of freedom: heavy tails, as gradients have.
+    double student_t3() {
+        const double z = normal();
+        const double a = normal();
+        const double b = normal();
+        const double c = normal();
+        return z / std::sqrt((a * a + b * b + c * c) / 3.0);
+    }
+
+    /// Any float, uniform over the bits: NaN, Inf and denormals included.
+    float any_float() { return std::bit_cast<float>(static_cast<std::uint32_t>(next() >> 32)); }
+
+private:
+    std::uint64_t state_;
+};
+
+inline std::vector<float> normal_floats(std::size_t n, std::uint64_t seed, double scale = 1.0) {
+    random_source random(seed);
+    std::vector<float> values(n);
+    for (float& x : values)
+        x = static_cast<float>(scale * random.normal());
+    return values;
+}
+
+/// n floats in stretches of very different kinds: ordinary, zero, constant, shifted, tiny, denormal, huge, NaN, Inf.
+inline std::vector<float> mixed_floats(std::size_t n, std::uint64_t seed) {
+    random_source random(seed);
+    std::vector<float> values;
+    while (values.size() < n) {
+        const std::size_t kind = random.below(16);
+        const std::size_t length = 1 + random.below(300);
+        const double level = random.normal();
+        for (std::size_t i = 0; i != length && values.size() < n; ++i) {
+            const double x = random.normal();
+            switch (kind) {
+            case 0:
+                values.push_back(random.below(2) == 0 ? 0.0f : -0.0f);
+                break;
+            case 1:
+                values.push_back(static_cast<float>(level));
+                break;
+            case 2:
+                values.push_back(static_cast<float>(1000.0 * level + x));
+                break;
+            case 3:
+                values.push_back(static_cast<float>(x * 1e-30));
+                break;
+            case 4:
+                values.push_back(static_cast<float>(x * 1e-42));
+                break;
+            case 5:
+                values.push_back(static_cast<float>(x * 5e37));
+                break;
+            case 6:
+                values.push_back(static_cast<float>(x * 3e5));
+                break;
+            case 7:
+                values.push_back(random.student_t3() > 8.0 ? random.any_float() : static_cast<float>(x));
+                break;
+            default:
+                values.push_back(static_cast<float>(x));
+                break;
+            }
+        }
+    }
+    return values;
+}
+
+}  // namespace zeropp_test
