@@ -4,6 +4,8 @@
 
 #include <zeropp/execution/execution.hpp>
 
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace zeropp {
@@ -19,6 +21,8 @@ struct host {
     void enqueue(F&& work) const {
         std::forward<F>(work)();
     }
+    /// Copies `bytes` from one place to another.
+    void copy(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
     event record() const { return {}; }
     void wait(const event&) const {}
     void wait() const {}

@@ -6,6 +6,7 @@
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,7 +27,10 @@ public:
     using transport_type = Transport;
 
     /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport.
-    communicator(Topology topology, Transport world) : topology_(std::move(topology)), world_(std::move(world)) {
+    ///
+    /// By reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on which argument a
+    /// compiler evaluates first.
+    communicator(Topology topology, Transport&& world) : topology_(std::move(topology)), world_(std::move(world)) {
         if (topology_.size() != world_.size()) {
             throw precondition_error("communicator", "a topology of the transport's " + std::to_string(world_.size()) + " ranks",
                                      "one of " + std::to_string(topology_.size()));
@@ -39,6 +43,11 @@ public:
         for (int g = 0; g != topology_.groups(); ++g) members.push_back(topology_.rank_of(g, index()));
         across_.emplace(world_.split(members));
     }
+
+    /// The same over a copy of `world`, which is the same rank of the same group.
+    communicator(Topology topology, const Transport& world)
+        requires std::copy_constructible<Transport>
+        : communicator(std::move(topology), Transport(world)) {}
 
     const Topology& topology() const { return topology_; }
     int rank() const { return world_.rank(); }
