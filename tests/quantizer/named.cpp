@@ -23,10 +23,21 @@ std::string refusal(const std::string& name) {
     return "accepted";
 }
 
-const std::vector<std::string> names{
-    "fp32",     "fp16",          "bf16",     "int8:256",      "int8:256:fp16",        "int8:2048",
-    "int6:128", "int6:128:fp16", "int4:128", "int4:128:fp16", "int4:128:signed:fp16", "int4:128:asymmetric:fp16",
-    "int4:2048"};
+const std::vector<std::string> names{"fp32",
+                                     "fp16",
+                                     "bf16",
+                                     "int8:256",
+                                     "int8:256:fp16",
+                                     "int8:256:bf16",
+                                     "int8:2048",
+                                     "int6:128",
+                                     "int6:128:fp16",
+                                     "int4:128",
+                                     "int4:128:fp16",
+                                     "int4:128:signed:fp16",
+                                     "int4:128:signed:bf16",
+                                     "int4:128:asymmetric:fp16",
+                                     "int4:2048"};
 
 }  // namespace
 

@@ -44,8 +44,8 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 ///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone, groups
 ///           of one the across hop alone. The bits do not depend on chunks, execution or transport
 /// In place  shard may be this rank's slice of full; otherwise they must not overlap. full is not changed elsewhere
-/// Order     enqueued on both executions; complete when `inside` is; host{} has finished on return. Arrays, communicator
-///           and both executions must outlive the work
+/// Order     enqueued on both executions; complete when `inside` is (if it throws, when both are); host{} has finished on
+///           return. Arrays, communicator and both executions must outlive the work
 /// Requires  the same n, element type, quantizers and options on all ranks; with two executions on MPI,
 ///           MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the

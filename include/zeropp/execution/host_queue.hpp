@@ -4,6 +4,7 @@
 
 #include <zeropp/execution/execution.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -70,10 +71,7 @@ public:
     }
 
     /// An event that completes with the work enqueued so far.
-    event record() const {
-        const std::lock_guard lock(state_->mutex);
-        return {state_, state_->enqueued};
-    }
+    event record() const { return {state_, state_->ticket_to_record()}; }
 
     /// Later work starts after `other`, which may belong to another queue. Does not block the caller.
     void wait(const event& other) const {
@@ -81,7 +79,7 @@ public:
         enqueue([other] { other.wait(); });
     }
 
-    /// Blocks until all enqueued work is complete, then rethrows the first exception, if any, and forgets it.
+    /// Blocks until all enqueued work is complete, then rethrows the first exception, if any; the next call does not.
     void wait() const { state_->drain(); }
 
     /// The most bytes that a callable may hold.
@@ -98,7 +96,10 @@ private:
         explicit task(F&& work) {
             using callable = std::remove_cvref_t<F>;
             static_assert(sizeof(callable) <= task_capacity, "work for a host_queue must fit task_capacity bytes");
-            static_assert(alignof(callable) <= alignof(std::max_align_t) && std::is_nothrow_move_constructible_v<callable>);
+            static_assert(alignof(callable) <= alignof(std::max_align_t),
+                          "work for a host_queue must not be over-aligned");
+            static_assert(std::is_nothrow_move_constructible_v<callable>,
+                          "work for a host_queue must be nothrow-movable");
             ::new (static_cast<void*>(storage_)) callable(std::forward<F>(work));
             act_ = [](action what, void* self, void* target) {
                 auto* held = static_cast<callable*>(self);
@@ -141,14 +142,29 @@ private:
         std::uint64_t enqueued = 0;   // tickets handed out
         std::uint64_t completed = 0;  // tickets whose work has run or was skipped
         bool closing = false;
-        // The last failure: work with tickets [failed_first, failed_last] failed or was skipped because of it.
-        std::exception_ptr failure;
-        std::uint64_t failed_first = 1;
-        std::uint64_t failed_last = 0;
+
+        /// The work with tickets [first, last] failed or was skipped because of it.
+        struct failed_work {
+            std::uint64_t first;
+            std::uint64_t last;
+            std::exception_ptr thrown;
+        };
+        // Every failure so far, since events may ask for old ones. One place is always free: recording a failure, which
+        // may be that memory has run out, does not allocate.
+        std::vector<failed_work> failures;
 
         static constexpr std::uint64_t still_failing = ~std::uint64_t{0};
 
-        bool failing() const { return failed_last == still_failing; }
+        state() { failures.reserve(1); }
+
+        bool failing() const { return !failures.empty() && failures.back().last == still_failing; }
+
+        std::uint64_t ticket_to_record() {
+            const std::lock_guard lock(mutex);
+            // Where `wait()` has collected a failure and nothing is enqueued since, there is nothing to wait for: the
+            // tickets end in work that was skipped, and 0 is complete without having failed.
+            return !failures.empty() && failures.back().last == enqueued ? 0 : enqueued;
+        }
 
         void push(task&& work) {
             {
@@ -183,11 +199,7 @@ private:
                         thrown = std::current_exception();
                     }
                     lock.lock();
-                    if (thrown) {
-                        failure = thrown;
-                        failed_first = completed + 1;
-                        failed_last = still_failing;
-                    }
+                    if (thrown) failures.push_back({completed + 1, still_failing, std::move(thrown)});
                 }
                 ++completed;
                 changed.notify_all();
@@ -197,17 +209,23 @@ private:
         void wait_for(std::uint64_t ticket) {
             std::unique_lock lock(mutex);
             changed.wait(lock, [&] { return completed >= ticket; });
-            if (ticket >= failed_first && ticket <= failed_last) std::rethrow_exception(failure);
+            const auto failed = std::find_if(failures.rbegin(), failures.rend(), [&](const failed_work& f) {
+                return f.first <= ticket && ticket <= f.last;
+            });
+            if (failed != failures.rend()) std::rethrow_exception(failed->thrown);
         }
 
         void drain() {
             std::unique_lock lock(mutex);
             const std::uint64_t ticket = enqueued;
+            const std::size_t collected = failures.size() - (failing() ? 1 : 0);
             changed.wait(lock, [&] { return completed >= ticket; });
             if (failing()) {
-                failed_last = enqueued;
-                std::rethrow_exception(failure);
+                failures.reserve(failures.size() + 1);
+                failures.back().last = completed;
             }
+            // Another thread that waits at the same time may have collected it: its work was skipped all the same.
+            if (failures.size() != collected) std::rethrow_exception(failures[collected].thrown);
         }
     };
 

@@ -7,11 +7,13 @@
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,8 @@ namespace zeropp {
 /// throws the same precondition_error and no data has moved: a wrong call is an error and not a hang.
 ///
 /// Costs one small all-gather on the calling thread, which synchronises the ranks: for development and tests.
-/// `Control` carries the comparison: a host transport of the same ranks, apart from the data's.
+/// `Control` carries the comparison: a host transport of the same ranks, apart from the data's. Where it watches too, it
+/// sees a collective of its own, "checked".
 template <class Transport, class Control = Transport>
 class checked {
 public:
@@ -52,6 +55,7 @@ public:
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
         std::vector<statement> all(static_cast<std::size_t>(size()), mine);
+        begin_collective(control_, {"checked", 0, {}, {}, {}}, {});
         control_.all_gather(host{}, reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
                             sizeof(statement));
         require_agreement(all);

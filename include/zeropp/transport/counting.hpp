@@ -5,12 +5,13 @@
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
 #include <span>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,18 +34,21 @@ struct traffic {
 template <class Transport, topology Topology>
 class counting {
 public:
-    /// Throws precondition_error unless the topology has as many ranks as the transport.
-    counting(Transport inner, Topology nodes)
-        : inner_(std::move(inner)),
-          nodes_(std::move(nodes)),
-          world_ranks_(static_cast<std::size_t>(inner_.size())),
-          totals_(std::make_shared<std::vector<traffic>>()) {
+    /// Throws precondition_error unless the topology has as many ranks as the transport. By reference, as communicator's.
+    counting(Transport&& inner, Topology nodes)
+        : inner_(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(static_cast<std::size_t>(inner_.size())),
+          totals_(std::make_shared<totals>()) {
         if (nodes_.size() != inner_.size()) {
             throw precondition_error("counting", "a topology of the transport's " + std::to_string(inner_.size()) + " ranks",
                                      "one of " + std::to_string(nodes_.size()));
         }
         std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
     }
+
+    /// The same around a copy of `inner`.
+    counting(const Transport& inner, Topology nodes)
+        requires std::copy_constructible<Transport>
+        : counting(Transport(inner), std::move(nodes)) {}
 
     int rank() const { return inner_.rank(); }
     int size() const { return inner_.size(); }
@@ -62,23 +66,25 @@ public:
     }
 
     counting split(std::span<const int> members) {
+        Transport inner = inner_.split(members);
         std::vector<int> world_ranks;
         for (const int m : members) world_ranks.push_back(world_ranks_[static_cast<std::size_t>(m)]);
-        return counting(inner_.split(members), nodes_, std::move(world_ranks), totals_);
+        return counting(std::move(inner), nodes_, std::move(world_ranks), totals_);
     }
 
     void begin(const collective_call& call, const std::string& problem) {
         begin_collective(inner_, call, problem);
-        ++entry(call.primitive).calls;
+        ++totals_->enter(call.primitive).calls;
     }
 
-    /// One entry for each collective called so far; operations outside a collective are under "".
-    const std::vector<traffic>& by_primitive() const { return *totals_; }
+    /// One entry for each collective called so far, in order of their first calls. An operation counts for the collective
+    /// that began last; those before the first are under "".
+    const std::vector<traffic>& by_primitive() const { return totals_->entries; }
 
     /// The sum of all entries.
     traffic total() const {
         traffic sum{.primitive = "total"};
-        for (const traffic& t : *totals_) {
+        for (const traffic& t : totals_->entries) {
             sum.calls += t.calls;
             sum.bytes_inside += t.bytes_inside;
             sum.bytes_across += t.bytes_across;
@@ -87,26 +93,29 @@ public:
     }
 
     /// Starts again from zero.
-    void reset() { totals_->clear(); }
+    void reset() { *totals_ = totals(); }
 
 private:
-    counting(Transport inner, Topology nodes, std::vector<int> world_ranks, std::shared_ptr<std::vector<traffic>> totals)
-        : inner_(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(std::move(world_ranks)), totals_(std::move(totals)) {}
+    struct totals {
+        std::vector<traffic> entries;
+        std::size_t current = 0;  // the entry of the collective that began last
 
-    /// The entry of a collective, moved to the end: the last entry is the collective in progress.
-    traffic& entry(std::string_view primitive) {
-        for (std::size_t i = 0; i != totals_->size(); ++i) {
-            if ((*totals_)[i].primitive == short_text(primitive)) {
-                std::swap((*totals_)[i], totals_->back());
-                return totals_->back();
-            }
+        /// The entry of `primitive`, which begins.
+        traffic& enter(const short_text& primitive) {
+            current = 0;
+            while (current != entries.size() && entries[current].primitive != primitive)
+                ++current;
+            if (current == entries.size()) entries.push_back({.primitive = primitive});
+            return entries[current];
         }
-        totals_->push_back({.primitive = primitive});
-        return totals_->back();
-    }
+    };
+
+    counting(Transport inner, Topology nodes, std::vector<int> world_ranks, std::shared_ptr<totals> shared)
+        : inner_(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(std::move(world_ranks)),
+          totals_(std::move(shared)) {}
 
     void count(std::size_t bytes) {
-        traffic& current = totals_->empty() ? entry("") : totals_->back();
+        traffic& current = totals_->entries.empty() ? totals_->enter("") : totals_->entries[totals_->current];
         const int self = world_ranks_[static_cast<std::size_t>(rank())];
         for (const int peer : world_ranks_) {
             if (peer == self) continue;
@@ -118,7 +127,7 @@ private:
     Transport inner_;
     Topology nodes_;
     std::vector<int> world_ranks_;  // of this transport's ranks
-    std::shared_ptr<std::vector<traffic>> totals_;
+    std::shared_ptr<totals> totals_;
 };
 
 }  // namespace zeropp

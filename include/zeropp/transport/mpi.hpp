@@ -87,11 +87,23 @@ public:
 
     mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
-        if (self == members.end()) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
-        MPI_Comm child = MPI_COMM_NULL;
-        detail::require_mpi(MPI_Comm_split(state_->comm, members.front(), static_cast<int>(self - members.begin()), &child),
+        const bool listed = self != members.end();
+        MPI_Comm comm = MPI_COMM_NULL;
+        // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
+        detail::require_mpi(MPI_Comm_split(state_->comm, listed ? members.front() : MPI_UNDEFINED,
+                                           static_cast<int>(self - members.begin()), &comm),
                             "MPI_Comm_split");
-        return mpi_transport(child, true);
+        if (!listed) {
+            throw precondition_error("mpi_transport", "a split list with rank " + std::to_string(rank()),
+                                     "one without");
+        }
+        mpi_transport child(comm, true);
+        if (static_cast<std::size_t>(child.size()) != members.size()) {
+            throw precondition_error("mpi_transport",
+                                     "the same split list on each of its " + std::to_string(members.size()) + " ranks",
+                                     "lists of " + std::to_string(child.size()) + " ranks that begin alike");
+        }
+        return child;
     }
 
 private:
@@ -101,7 +113,7 @@ private:
         int rank = 0;
         int size = 0;
         int thread_level = MPI_THREAD_SINGLE;
-        std::vector<MPI_Request> requests;
+        std::vector<MPI_Request> requests;  // a receive and a send by turns
 
         state(MPI_Comm c, bool own) : comm(c), owned(own) {
             if (owned) detail::require_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -140,7 +152,29 @@ private:
                     detail::require_mpi(MPI_Isend(out + done, count, MPI_BYTE, to, tag, comm, &requests.back()), "MPI_Isend");
                 }
             }
-            detail::require_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+            wait_for_all(bytes);
+        }
+
+        /// Waits for all requests, and for `bytes` bytes from each other rank. A message that is too long is MPI's error;
+        /// one that is too short is not, and would leave old bytes for new ones.
+        void wait_for_all(std::size_t bytes) {
+            // One by one: after an error the rest still uses the caller's memory, and Open MPI 4.1's MPI_Waitall hangs.
+            int failure = MPI_SUCCESS;
+            std::size_t received = 0;
+            for (std::size_t i = 0; i != requests.size(); ++i) {
+                MPI_Status status;
+                int count = 0;
+                int code = MPI_Wait(&requests[i], &status);
+                if (code == MPI_SUCCESS && i % 2 == 0) code = MPI_Get_count(&status, MPI_BYTE, &count);
+                if (failure == MPI_SUCCESS) failure = code;
+                received += static_cast<std::size_t>(count);
+            }
+            detail::require_mpi(failure, "MPI_Wait");
+            const std::size_t expected = static_cast<std::size_t>(size - 1) * bytes;
+            if (received != expected) {
+                throw precondition_error("mpi_transport", std::to_string(expected) + " bytes from the other ranks",
+                                         std::to_string(received));
+            }
         }
 
         static constexpr std::size_t piece = std::size_t{1} << 30;

@@ -4,9 +4,11 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,8 +28,12 @@ namespace zeropp {
 /// Connects threads of one process through shared memory; needs no installation. Each rank's handle belongs to one
 /// thread (and the executions it enqueues on). Copies of a handle are the same rank.
 ///
-/// Ranks that call different operations, or with different sizes, get a precondition_error on every rank. After
-/// `abort`, every waiting and later call on any rank throws peer_error.
+/// On a GPU, ranks are threads that each enqueue on a stream of their own: the calling threads meet, and their streams
+/// wait for one another through events.
+///
+/// Ranks that call different operations, or with different sizes or lists, get the same precondition_error on every rank,
+/// and can go on. After `abort`, every waiting and later call on any rank throws peer_error. A rank that ends without
+/// calling what the others call leaves them waiting, unless somebody calls `abort`.
 class thread_transport {
 public:
     /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0.
@@ -42,25 +49,25 @@ public:
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(group_->slots.size()); }
 
-    template <host_execution E>
+    template <execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exec.enqueue([g = group_, rank = rank_, send, recv, bytes] {
-            g->exchange(rank, "all_gather", send, recv, bytes, [](const std::byte* from) { return from; });
+        in_turn(exec, [g = group_, rank = rank_, send, recv, bytes](const auto& on) {
+            g->exchange(on, rank, "all_gather", send, recv, bytes, [](const std::byte* from) { return from; });
         });
     }
 
-    template <host_execution E>
+    template <execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exec.enqueue([g = group_, rank = rank_, send, recv, bytes] {
-            g->exchange(rank, "all_to_all", send, recv, bytes,
+        in_turn(exec, [g = group_, rank = rank_, send, recv, bytes](const auto& on) {
+            g->exchange(on, rank, "all_to_all", send, recv, bytes,
                         [=](const std::byte* from) { return from + static_cast<std::size_t>(rank) * bytes; });
         });
     }
 
     thread_transport split(std::span<const int> members) {
+        std::shared_ptr<group> child = group_->split(rank_, members);
         const auto self = std::find(members.begin(), members.end(), rank_);
-        if (self == members.end()) throw precondition_error("split", "a list with rank " + std::to_string(rank_), "one without");
-        return {group_->split(rank_, members), static_cast<int>(self - members.begin())};
+        return {std::move(child), static_cast<int>(self - members.begin())};
     }
 
     /// Makes every rank that waits, or calls later, on this transport and all its splits throw peer_error with `reason`.
@@ -78,15 +85,17 @@ private:
 
         void abort(const std::string& why) {
             std::vector<std::shared_ptr<group>> alive;
+            std::string first_reason;
             {
                 const std::lock_guard lock(mutex);
                 if (!aborted) reason = why;
                 aborted = true;
+                first_reason = reason;
                 for (const auto& g : groups) {
                     if (auto locked = g.lock()) alive.push_back(std::move(locked));
                 }
             }
-            for (const auto& g : alive) g->fail(why);
+            for (const auto& g : alive) g->fail(first_reason);
         }
     };
 
@@ -97,8 +106,12 @@ private:
             const char* operation = nullptr;
             const std::byte* send = nullptr;
             std::size_t bytes = 0;
-            std::span<const int> members;
-            std::shared_ptr<group> child;
+            // Of the execution's event type, which is the same on all ranks: when `send` is ready, and when this rank has
+            // copied what it wants from the others.
+            const void* ready = nullptr;
+            const void* done = nullptr;
+            std::span<const int> members = {};
+            std::weak_ptr<group> child = {};
         };
 
         std::shared_ptr<family> relatives;
@@ -121,78 +134,150 @@ private:
         void fail(const std::string& why) {
             {
                 const std::lock_guard lock(mutex);
-                if (!failed) reason = why;
+                reason = why;
                 failed = true;
             }
             changed.notify_all();
         }
 
-        /// Returns when all ranks have called it.
+        /// Returns true to the last rank to come, which releases the others.
+        bool last_to_arrive() {
+            if (++arrived != slots.size()) return false;
+            arrived = 0;
+            ++generation;
+            changed.notify_all();
+            return true;
+        }
+
+        /// Returns when all ranks have called it, or throws on all that wait if one of them never will.
         void meet() {
             std::unique_lock lock(mutex);
             if (failed) throw peer_error(reason);
-            if (++arrived == slots.size()) {
-                arrived = 0;
-                ++generation;
-                lock.unlock();
-                changed.notify_all();
-                return;
-            }
-            changed.wait(lock, [&, mine = generation] { return generation != mine || failed; });
-            if (failed) throw peer_error(reason);
+            const std::uint64_t mine = generation;
+            if (last_to_arrive()) return;
+            changed.wait(lock, [&] { return generation != mine || failed; });
+            if (generation == mine) throw peer_error(reason);
         }
+
+        /// The end of what ranks do together after they have met: leaves when all ranks do. They have read each other's
+        /// memory, so no rank may go before the others are done, whatever has failed elsewhere meanwhile; and all of them
+        /// come here, by way of the destructor, so that it cannot hang.
+        class together {
+        public:
+            explicit together(group& g) : group_(g) {}
+            together(const together&) = delete;
+            together& operator=(const together&) = delete;
+            ~together() {
+                std::unique_lock lock(group_.mutex);
+                const std::uint64_t mine = group_.generation;
+                if (group_.last_to_arrive()) return;
+                group_.changed.wait(lock, [&] { return group_.generation != mine; });
+            }
+
+        private:
+            group& group_;
+        };
 
         slot& at(int rank) { return slots[static_cast<std::size_t>(rank)]; }
 
-        template <class Source>
-        void exchange(int rank, const char* operation, const std::byte* send, std::byte* recv, std::size_t bytes,
-                      Source source) {
-            at(rank).operation = operation;
-            at(rank).send = send;
-            at(rank).bytes = bytes;
+        /// The ranks meet, and each enqueues its copies on `exec`. Where that is a stream, what it has to wait for on the
+        /// others' streams are their events: the host does not wait for the data.
+        template <class E, class Source>
+        void exchange(const E& exec, int rank, const char* operation, const std::byte* send, std::byte* recv,
+                      std::size_t bytes, Source source) {
+            using event = typename E::event;
+            const event ready = exec.record();
+            event done;
+            at(rank) = {.operation = operation, .send = send, .bytes = bytes, .ready = &ready, .done = &done};
             meet();
-            const std::string disagreement = compare();
-            if (disagreement.empty()) {
+            const together until_all_are_done(*this);
+            require_same_operation();
+            std::exception_ptr failure;
+            try {
                 const int n = static_cast<int>(slots.size());
                 for (int i = 0; i != n; ++i) {
                     const int from = (rank + i) % n;
                     const std::byte* data = source(at(from).send);
                     std::byte* to = recv + static_cast<std::size_t>(from) * bytes;
-                    if (data != to && bytes != 0) std::memcpy(to, data, bytes);
+                    exec.wait(*static_cast<const event*>(at(from).ready));
+                    if (data != to && bytes != 0) exec.copy(to, data, bytes);
                 }
+                done = exec.record();
+            } catch (...) {
+                failure = std::current_exception();
             }
-            meet();
-            if (!disagreement.empty()) throw precondition_error(disagreement);
+            if constexpr (!std::same_as<E, host>) {
+                // Not a meeting that can fail: a rank that throws here still owes the others its event.
+                { const together until_all_have_recorded(*this); }
+                for (const slot& s : slots) exec.wait(*static_cast<const event*>(s.done));
+            }
+            if (failure) std::rethrow_exception(failure);
         }
 
-        /// How the ranks' operations differ; empty when they do not. The same text on every rank.
-        std::string compare() const {
+        /// The transport's group for `members`, the same object on all of them.
+        std::shared_ptr<group> split(int rank, std::span<const int> members) {
+            // The first rank of a list makes the group, before they meet: a failure to do so leaves nobody behind.
+            std::shared_ptr<group> own;
+            if (!members.empty() && members.front() == rank) {
+                own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
+                own->join_family();
+            }
+            at(rank) = {.operation = "split", .members = members, .child = own};
+            meet();
+            const together until_all_are_done(*this);
+            require_same_operation();
+            require_members();
+            return at(members.front()).child.lock();
+        }
+
+        /// Throws how the ranks' operations differ, unless they do not: the same text on every rank.
+        void require_same_operation() const {
             const auto same = [&](const slot& s) {
                 return std::strcmp(s.operation, slots[0].operation) == 0 && s.bytes == slots[0].bytes;
             };
-            if (std::all_of(slots.begin(), slots.end(), same)) return {};
-            std::string text = "thread_transport: expected the same operation on every rank, given";
-            for (std::size_t r = 0; r != slots.size(); ++r) {
-                text += (r == 0 ? " " : ", ") + std::string(slots[r].operation) + " of " + std::to_string(slots[r].bytes) +
-                        " bytes on rank " + std::to_string(r);
-            }
-            return text;
+            if (std::all_of(slots.begin(), slots.end(), same)) return;
+            throw_given("the same operation on every rank", [](const slot& s) {
+                return std::string(s.operation) + " of " + std::to_string(s.bytes) + " bytes";
+            });
         }
 
-        std::shared_ptr<group> split(int rank, std::span<const int> members) {
-            at(rank).members = members;
-            meet();
-            if (members.front() == rank) {
-                at(rank).child = std::make_shared<group>(relatives, static_cast<int>(members.size()));
-                at(rank).child->join_family();
+        /// Throws the lists given to `split` unless the ranks of each list gave that same list: the same text everywhere.
+        void require_members() const {
+            for (std::size_t r = 0; r != slots.size(); ++r) {
+                const auto& list = slots[r].members;
+                const auto gave_it_too = [&](int m) {
+                    return m >= 0 && static_cast<std::size_t>(m) < slots.size() && std::ranges::count(list, m) == 1 &&
+                           std::ranges::equal(slots[static_cast<std::size_t>(m)].members, list);
+                };
+                const bool with_itself = std::ranges::count(list, static_cast<int>(r)) == 1;
+                if (with_itself && std::ranges::all_of(list, gave_it_too)) continue;
+                throw_given("the same list of ranks on each rank in it, itself among them", [](const slot& s) {
+                    std::string text;
+                    for (const int m : s.members) text += (text.empty() ? "{" : ", ") + std::to_string(m);
+                    return "split " + (text.empty() ? "{" : text) + "}";
+                });
             }
-            meet();
-            std::shared_ptr<group> child = at(members.front()).child;
-            meet();
-            at(rank).child = nullptr;
-            return child;
+        }
+
+        template <class Describe>
+        [[noreturn]] void throw_given(std::string_view expected, Describe describe) const {
+            std::string given;
+            for (std::size_t r = 0; r != slots.size(); ++r) {
+                given += (r == 0 ? "" : ", ") + describe(slots[r]) + " on rank " + std::to_string(r);
+            }
+            throw precondition_error("thread_transport", expected, given);
         }
     };
+
+    /// Host executions do the work, meeting included, in their turn; a stream gets its copies from the calling thread.
+    template <class E, class Work>
+    static void in_turn(const E& exec, Work work) {
+        if constexpr (host_execution<E>) {
+            exec.enqueue([work] { work(host{}); });
+        } else {
+            work(exec);
+        }
+    }
 
     thread_transport(std::shared_ptr<group> g, int rank) : group_(std::move(g)), rank_(rank) {}
 

@@ -23,6 +23,7 @@ namespace zeropp {
 ///                                         recv do not overlap
 ///   `split(members)` a transport of `members` (ranks of this one, in their new order, this rank among them). The lists
 ///                    of any two ranks are equal or disjoint. Blocks the caller
+/// A transport around another one also passes `begin` on (see begin_collective), or those inside it cannot watch.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
                        requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace zeropp::detail {
 
@@ -148,43 +149,46 @@ private:
     }
 };
 
-/// Merges each of N stats over teams of `Lanes` neighbouring threads; all of a team get the result. Teams of more than a
-/// warp need all threads of the block to come here.
+/// Merges each of N stats over groups of `Lanes` neighbouring threads of a warp; all of a group get the result.
+template <int Lanes, std::size_t N, class Stats>
+__device__ void merge_in_warp(Stats (&stats)[N]) {
+    constexpr std::size_t words = sizeof(Stats) / 4;
+#pragma unroll
+    for (int distance = 1; distance < Lanes; distance *= 2) {
+#pragma unroll
+        for (std::size_t n = 0; n != N; ++n) {
+            std::uint32_t sent[words];
+            memcpy(sent, &stats[n], sizeof(Stats));
+#pragma unroll
+            for (std::size_t w = 0; w != words; ++w) sent[w] = __shfl_xor_sync(0xffffffffu, sent[w], distance);
+            Stats other;
+            memcpy(&other, sent, sizeof(Stats));
+            stats[n].merge(other);
+        }
+    }
+}
+
+/// The same over teams of up to a thread block. Teams of more than a warp need all threads of the block to come here.
 template <int Lanes, std::size_t N, class Stats>
 __device__ void merge_stats(Stats (&stats)[N]) {
-    static_assert(sizeof(Stats) % 4 == 0 || sizeof(Stats) == 1, "stats travel between threads as 32-bit words");
-    if constexpr (sizeof(Stats) >= 4) {
-        constexpr std::size_t words = sizeof(Stats) / 4;
-        std::uint32_t sent[words];
-        Stats other;
-#pragma unroll
-        for (int distance = 1; distance < (Lanes < 32 ? Lanes : 32); distance *= 2) {
-#pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-                memcpy(sent, &stats[n], sizeof(Stats));
-#pragma unroll
-                for (std::size_t w = 0; w != words; ++w) sent[w] = __shfl_xor_sync(0xffffffffu, sent[w], distance);
-                memcpy(&other, sent, sizeof(Stats));
-                stats[n].merge(other);
-            }
-        }
+    static_assert(sizeof(Stats) % 4 == 0 || std::is_empty_v<Stats>, "stats travel between threads as 32-bit words");
+    if constexpr (!std::is_empty_v<Stats>) {
+        merge_in_warp<(Lanes < 32 ? Lanes : 32)>(stats);
         if constexpr (Lanes > 32) {
-            __shared__ std::uint32_t of_warp[N][kernel_threads / 32][words];
+            constexpr int team_warps = Lanes / 32;
+            __shared__ std::uint32_t of_warp[N][kernel_threads / 32][sizeof(Stats) / 4];
+            const int lane = static_cast<int>(threadIdx.x) % 32;
             const int warp = static_cast<int>(threadIdx.x) / 32;
             __syncthreads();  // what was here before has been read
-            if (threadIdx.x % 32 == 0) {
+            if (lane == 0) {
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) memcpy(of_warp[n][warp], &stats[n], sizeof(Stats));
             }
             __syncthreads();
+            const int from = warp / team_warps * team_warps + lane % team_warps;
 #pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-#pragma unroll
-                for (int w = 0; w != Lanes / 32; ++w) {
-                    memcpy(&other, of_warp[n][warp / (Lanes / 32) * (Lanes / 32) + w], sizeof(Stats));
-                    stats[n].merge(other);
-                }
-            }
+            for (std::size_t n = 0; n != N; ++n) memcpy(&stats[n], of_warp[n][from], sizeof(Stats));
+            merge_in_warp<team_warps>(stats);
         }
     }
 }
@@ -208,6 +212,9 @@ struct encode_kernel {
     static constexpr bool held = lane_granules <= most_held;
     static constexpr int rounds = rounds_for(lane_granules * Source::loads);
     static constexpr int unit_blocks = teams * rounds;
+    /// Without a number ptxas spills a few registers here and there to make room for a block more. Merging over several
+    /// warps takes more of them, and so does widening a half by arithmetic.
+    static constexpr int resident_blocks = lanes > 32 || std::is_same_v<Source, tensor_source<half>> ? 2 : 3;
 
     /// Units in a slot of n elements.
     static constexpr std::size_t units(std::size_t n) {
@@ -345,6 +352,7 @@ struct decode_kernel {
 
     static constexpr int rounds = rounds_for(Source::loads);
     static constexpr std::size_t unit_granules = std::size_t{rounds} * kernel_threads;
+    static constexpr int resident_blocks = 3;
 
     /// Units in a slot of n elements.
     static constexpr std::size_t units(std::size_t n) { return ceil_div(n, unit_granules * granule_size); }

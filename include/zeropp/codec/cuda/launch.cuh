@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// How kernels are launched. A kernel is a trivially copyable function object whose operator() is device code.
+/// How kernels are launched. A kernel is a trivially copyable function object whose operator() is device code, and that
+/// says how many of its blocks a multiprocessor must have registers for (`resident_blocks`).
 
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -19,7 +20,7 @@ inline constexpr int most_blocks_y = 65535;
 
 #if defined(__CUDACC__)
 template <class Kernel>
-__global__ void __launch_bounds__(kernel_threads) run(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(const __grid_constant__ Kernel kernel) {
     kernel();
 }
 #else

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# The one command for a machine with a GPU: builds what runs on one, runs it, measures, and writes the results.
+#
+#   tests/gpu.sh [--include DIR] [--build-dir DIR] [--results DIR] [--arch ARCHITECTURES] [--prebuilt | --build-only]
+#
+#   --include DIR     a folder with catch2/catch.hpp (2.13), CLI/CLI.hpp and nlohmann/json.hpp, for machines that have
+#                     no packages of them (on Debian 12 all three are in /usr/include)
+#   --build-dir DIR   where to build (default: build/gpu)
+#   --results DIR     where codec_gpu.json, summary.txt and the logs go (default: build/gpu-results)
+#   --arch LIST       for which GPUs, as CMake writes them: 90, or 80;90 (default: those of this machine)
+#   --build-only      build, on a machine without a GPU, and stop
+#   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
+#
+# Needs nvcc, CMake 3.25 or newer and a C++20 compiler. NCCL is found where NCCL_ROOT says, in Python's packages, or
+# beside the CUDA toolkit. Ends within 8 minutes. Exit status: 0 all passed, 1 something failed, or was skipped for want
+# of a GPU or of NCCL, 2 it could not begin.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+include=
+build=$root/build/gpu
+results=$root/build/gpu-results
+arch=native
+mode=all
+while [ $# -gt 0 ]; do
+    case $1 in
+    --include | --build-dir | --results | --arch)
+        [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; }
+        case $1 in
+        --include) include=$(cd "$2" && pwd) ;;
+        --build-dir) mkdir -p "$2" && build=$(cd "$2" && pwd) ;;
+        --results) results=$2 ;;
+        --arch) arch=$2 ;;
+        esac
+        shift
+        ;;
+    --prebuilt) mode=prebuilt ;;
+    --build-only) mode=build ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
+    esac
+    shift
+done
+mkdir -p "$results"
+results=$(cd "$results" && pwd)
+
+deadline=$((SECONDS + 470))
+summary=()
+failed=0
+
+heading() { printf '\n==== %s (%d s) ====\n' "$*" "$SECONDS"; }
+
+# within SECONDS COMMAND...: bounded by its own limit and by what is left of the whole.
+within() {
+    local limit=$1 left=$((deadline - SECONDS))
+    shift
+    [ "$left" -lt "$limit" ] && limit=$left
+    [ "$limit" -gt 0 ] || { echo "no time is left for: $*" >&2; return 124; }
+    timeout --kill-after=5 "$limit" "$@"
+}
+
+# verdict NAME STATUS: notes how a step ended. 77 is what a program ends with that found no GPU.
+verdict() {
+    local text
+    case $2 in
+    0) text=passed ;;
+    77) text="SKIPPED: no GPU here" ;;
+    124 | 137) text="FAILED: out of time" ;;
+    *) text="FAILED ($2)" ;;
+    esac
+    [ "$2" -eq 0 ] || failed=$((failed + 1))
+    summary+=("$(printf '%-34s %s' "$1" "$text")")
+    echo "-- $1: $text"
+}
+
+# step NAME SECONDS COMMAND...: runs it, shows and keeps its output, and notes how it ended.
+step() {
+    local name=$1 limit=$2 status=0
+    shift 2
+    within "$limit" "$@" </dev/null 2>&1 | tee "$results/${name//[ \/]/_}.log" || status=${PIPESTATUS[0]}
+    verdict "$name" "$status"
+    return "$status"
+}
+
+# NCCL of Python's packages, where nothing else says where NCCL is.
+if [ -z "${NCCL_ROOT:-}" ] && command -v python3 >/dev/null; then
+    where='import importlib.util as u; print(u.find_spec("nvidia.nccl").submodule_search_locations[0])'
+    NCCL_ROOT=$(timeout 20 python3 -c "$where" 2>/dev/null || true)
+fi
+if [ -n "${NCCL_ROOT:-}" ]; then
+    export NCCL_ROOT
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$NCCL_ROOT/lib
+fi
+
+if [ $mode != prebuilt ]; then
+    heading "building in $build"
+    configure=(-S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DZEROPP_WERROR=ON
+        -DZEROPP_BUILD_GPU=ON -DZEROPP_ENABLE_CUDA=ON -DZEROPP_ENABLE_MPI=OFF -DZEROPP_INSTALL=OFF)
+    command -v ninja >/dev/null && configure+=(-G Ninja)
+    command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+    [ -z "$include" ] || configure+=("-DZEROPP_CATCH2_INCLUDE=$include" "-DCMAKE_INCLUDE_PATH=$include")
+    step configure 60 cmake "${configure[@]}" || exit 1
+    build_limit=240
+    [ $mode != build ] || deadline=$((SECONDS + 3600)) build_limit=3600
+    step build $build_limit cmake --build "$build" --target zeropp_gpu -j "$(nproc)" || exit 1
+fi
+if [ $mode = build ]; then
+    exit 0
+fi
+
+heading "tests"
+# The programs themselves and not ctest, so that a machine without CMake runs the same.
+for test in "$build"/gpu/test_* "$build"/gpu/example_*; do
+    step "$(basename "$test")" 120 "$test" || true
+done
+if [ ! -x "$build/gpu/test_gpu_nccl" ]; then
+    summary+=("$(printf '%-34s %s' test_gpu_nccl "FAILED: not built, for want of NCCL")")
+    failed=$((failed + 1))
+fi
+
+heading "compute-sanitizer"
+for tool in memcheck racecheck; do
+    if command -v compute-sanitizer >/dev/null; then
+        status=0
+        step "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            "$build/gpu/test_gpu_kernels" "[slice]" || status=$?
+        if [ "$status" -ne 0 ] && grep -qi "device not supported" "$results/$tool.log"; then
+            failed=$((failed - 1))
+            summary[-1]=$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer refuses this device")
+        fi
+    else
+        summary+=("$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer is not here")")
+    fi
+done
+
+heading "codec_gpu"
+notes=()
+for line in "${summary[@]}"; do
+    read -r name text <<<"$line"
+    notes+=(--note "$name=$text")
+done
+if command -v nvidia-smi >/dev/null; then
+    driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
+    notes+=(--note "driver=$driver")
+fi
+step codec_gpu 150 "$build/gpu/codec_gpu" "$results/codec_gpu.json" "${notes[@]}" || true
+
+heading "summary"
+{
+    printf '%s\n' "${summary[@]}"
+    echo
+    # The rows that the library's promise is about.
+    grep -E '^(quantizer|(int8:256|int4:128) .* bf16 +(256|1024|4096) )' "$results/codec_gpu.log" || true
+} | tee "$results/summary.txt"
+echo "results: $results"
+[ $failed -eq 0 ] || { echo "FAILED: $failed step(s)"; exit 1; }
+echo "passed in $SECONDS s"

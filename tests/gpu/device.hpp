@@ -1,0 +1,128 @@
+#pragma once
+/// \file
+/// A stream and arrays on the GPU, for tests.
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/execution/cuda_stream.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace zeropp_test::gpu {
+
+using zeropp::detail::require_cuda;
+
+/// A stream of its own, which nothing synchronises with by accident, and the execution that borrows it.
+class owned_stream {
+public:
+    owned_stream() : native_(create()), exec_(native_) {}
+    owned_stream(const owned_stream&) = delete;
+    owned_stream& operator=(const owned_stream&) = delete;
+    ~owned_stream() { cudaStreamDestroy(native_); }
+
+    const zeropp::cuda_stream& exec() const { return exec_; }
+    cudaStream_t native() const { return native_; }
+
+private:
+    static cudaStream_t create() {
+        cudaStream_t stream = nullptr;
+        require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        return stream;
+    }
+
+    cudaStream_t native_;
+    zeropp::cuda_stream exec_;
+};
+
+/// n elements of device memory, `shift` elements behind a boundary of 256 bytes, and bytes on both sides that nobody
+/// may write. Elements start out as the same bytes: what should be written and is not is seen.
+template <class T>
+class device_array {
+public:
+    explicit device_array(std::size_t n, std::size_t shift = 0) : n_(n), front_(256 + shift * sizeof(T)) {
+        require_cuda(cudaMalloc(&memory_, bytes()), "cudaMalloc");
+        fill();
+    }
+    explicit device_array(const std::vector<T>& values, std::size_t shift = 0) : device_array(values.size(), shift) {
+        move(data(), values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice);
+    }
+    device_array(const device_array&) = delete;
+    device_array& operator=(const device_array&) = delete;
+    ~device_array() { cudaFree(memory_); }
+
+    T* data() const { return reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + front_); }
+    std::size_t size() const { return n_; }
+    zeropp::device_view<T> view() const { return {data(), n_}; }
+
+    /// All bytes as they were at first.
+    void fill() {
+        const owned_stream stream;
+        require_cuda(cudaMemsetAsync(memory_, untouched, bytes(), stream.native()), "cudaMemsetAsync");
+        stream.exec().wait();
+    }
+
+    /// What the work that is complete has left.
+    std::vector<T> read() const {
+        std::vector<T> values(n_);
+        move(values.data(), data(), n_ * sizeof(T), cudaMemcpyDeviceToHost);
+        return values;
+    }
+
+    /// Whether nothing was written outside the array.
+    bool intact() const {
+        std::vector<unsigned char> all(bytes());
+        move(all.data(), memory_, bytes(), cudaMemcpyDeviceToHost);
+        const auto ok = [](unsigned char b) { return b == untouched; };
+        const auto first = all.begin() + static_cast<std::ptrdiff_t>(front_);
+        const auto last = first + static_cast<std::ptrdiff_t>(n_ * sizeof(T));
+        return std::all_of(all.begin(), first, ok) && std::all_of(last, all.end(), ok);
+    }
+
+private:
+    static constexpr unsigned char untouched = 0xa5;
+    static constexpr std::size_t back = 256;
+
+    static void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+        const owned_stream stream;
+        require_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream.native()), "cudaMemcpyAsync");
+        stream.exec().wait();
+    }
+
+    std::size_t bytes() const { return front_ + n_ * sizeof(T) + back; }
+
+    std::size_t n_;
+    std::size_t front_;
+    void* memory_ = nullptr;
+};
+
+/// Where two arrays differ first, all NaN being one; "" when they do not.
+template <class T>
+std::string difference(const std::vector<T>& given, const std::vector<T>& expected) {
+    if (given.size() != expected.size()) return "another size";
+    for (std::size_t i = 0; i != given.size(); ++i) {
+        if (std::memcmp(&given[i], &expected[i], sizeof(T)) == 0) continue;
+        double g = 0;
+        double e = 0;
+        if constexpr (zeropp::element<T>) {
+            g = static_cast<double>(zeropp::element_traits<T>::to_float(given[i]));
+            e = static_cast<double>(zeropp::element_traits<T>::to_float(expected[i]));
+            if (g != g && e != e) continue;
+        } else {
+            g = static_cast<double>(given[i]);
+            e = static_cast<double>(expected[i]);
+        }
+        char text[128];
+        std::snprintf(text, sizeof text, "number %zu of %zu is %g, expected %g", i, given.size(), g, e);
+        return text;
+    }
+    return {};
+}
+
+}  // namespace zeropp_test::gpu

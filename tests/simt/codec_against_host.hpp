@@ -1,0 +1,295 @@
+#pragma once
+/// \file
+/// The codec of CUDA streams, operation by operation, against the codec of the host: the same bits, whatever the sizes,
+/// the alignment, the number of contributors, the slots and the grid.
+
+#include "simt/cuda_emulation.hpp"
+
+#include "simt/device.hpp"
+#include "support/catch.hpp"
+#include "support/samples.hpp"
+
+#include <zeropp/codec/cuda.cuh>
+#include <zeropp/codec/host.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zeropp_test::simt {
+
+/// Element types of users' own: three bytes without alignment, and eight bytes.
+struct three_bytes {
+    unsigned char bytes[3];
+};
+struct eight_bytes {
+    double value;
+};
+
+}  // namespace zeropp_test::simt
+
+template <>
+struct zeropp::element_traits<zeropp_test::simt::three_bytes> {
+    static constexpr std::string_view name = "three_bytes";
+    static ZEROPP_HOST_DEVICE float to_float(zeropp_test::simt::three_bytes x) noexcept {
+        return zeropp::bits_float(static_cast<std::uint32_t>(x.bytes[0] << 8 | x.bytes[1] << 16) |
+                                  static_cast<std::uint32_t>(x.bytes[2]) << 24);
+    }
+    static ZEROPP_HOST_DEVICE zeropp_test::simt::three_bytes from_float(float x) noexcept {
+        std::uint32_t b = zeropp::float_bits(x);
+        b = x != x ? 0x7fc00000u : b + 0x7fu + ((b >> 8) & 1u);
+        return {{static_cast<unsigned char>(b >> 8), static_cast<unsigned char>(b >> 16),
+                 static_cast<unsigned char>(b >> 24)}};
+    }
+};
+
+template <>
+struct zeropp::element_traits<zeropp_test::simt::eight_bytes> {
+    static constexpr std::string_view name = "eight_bytes";
+    static ZEROPP_HOST_DEVICE float to_float(zeropp_test::simt::eight_bytes x) noexcept {
+        return static_cast<float>(x.value);
+    }
+    static ZEROPP_HOST_DEVICE zeropp_test::simt::eight_bytes from_float(float x) noexcept {
+        return {static_cast<double>(x)};
+    }
+};
+
+namespace zeropp_test::simt {
+
+/// Which elements of a tensor of `part.count()` elements travel in which slot, with a name for reports.
+struct layout {
+    std::string name;
+    zeropp::slices where;
+};
+
+/// A tensor of n elements, divided and ordered in all the ways that the collectives use, and some that they do not.
+inline std::vector<layout> layouts(std::size_t n, std::size_t block) {
+    using zeropp::partition;
+    using zeropp::slice_order;
+    static constexpr int irregular[] = {3, 0, 4, 1, 2, 5};
+    const slice_order reordered{3, 2, 1, nullptr};
+    const slice_order table{3, 0, 0, irregular};
+    const std::size_t sixth = partition(n, 6).slice_size();
+    const std::size_t half = partition(n, 2).slice_size();
+    return {
+        {"one slot", zeropp::slices::single(n, 0, n)},
+        {"one slot longer than its elements", zeropp::slices::single(n, 0, n + 3)},
+        {"four slots", {partition(n, 4), {}, 0, partition(n, 4).slice_size(), 0, 4}},
+        {"reordered slots", {partition(n, 6), reordered, 0, sixth, 0, 6}},
+        {"slots of a table", {partition(n, 6), table, 0, sixth, 0, 6}},
+        {"the middle of reordered slots", {partition(n, 6), reordered, 0, sixth, 2, 3}},
+        {"the end of the slots of a table", {partition(n, 6), table, 0, sixth, 3, 3}},
+        {"a first chunk", {partition(n, 2), {2, 1, 1, nullptr}, 0, half < block ? half : block, 0, 2}},
+        {"a chunk behind the first", {partition(n, 2), {}, block, half <= block ? 1 : half - block, 0, 2}},
+        {"more slots than elements", {partition(n, 23), {}, 0, partition(n, 23).slice_size(), 0, 23}},
+    };
+}
+
+/// Sizes that meet every edge of granules and blocks, and what a thread block does at once.
+inline std::vector<std::size_t> sizes(std::size_t block) {
+    std::vector<std::size_t> all{0, 1, 7, 8, 9, block - 1, block, block + 1, 997, 3 * block + 5};
+    if (block <= 4096) all.insert(all.end(), {5003, 16381, 16384, 20011});
+    return all;
+}
+
+/// Numbers of every kind in short runs, signed zeros, denormals, NaN and Inf among them; others for each contributor
+/// and each `salt`.
+template <class T>
+std::vector<T> tensor(std::size_t n, std::size_t contributor, std::size_t salt = 0) {
+    static const std::vector<float> pool = mixed_floats(1u << 18, 11);
+    random_source random(salt * 64 + contributor);
+    std::vector<T> values;
+    while (values.size() < n) {
+        const std::size_t run = 1 + random.below(100);
+        const std::size_t first = random.below(pool.size() - run);
+        for (std::size_t i = 0; i != run && values.size() < n; ++i) {
+            values.push_back(zeropp::element_traits<T>::from_float(pool[first + i]));
+        }
+    }
+    return values;
+}
+
+/// Where two arrays differ first, all NaN being one; "" when they do not.
+template <class T>
+std::string difference(const std::vector<T>& given, const std::vector<T>& expected) {
+    if (given.size() != expected.size()) return "another size";
+    if (given.empty() || std::memcmp(given.data(), expected.data(), given.size() * sizeof(T)) == 0) return {};
+    for (std::size_t i = 0; i != given.size(); ++i) {
+        if (std::memcmp(&given[i], &expected[i], sizeof(T)) == 0) continue;
+        const float g = zeropp::element_traits<T>::to_float(given[i]);
+        const float e = zeropp::element_traits<T>::to_float(expected[i]);
+        if (g != g && e != e) continue;
+        char text[128];
+        std::snprintf(text, sizeof text, "element %zu of %zu is %a, expected %a", i, given.size(), static_cast<double>(g),
+                      static_cast<double>(e));
+        return text;
+    }
+    return {};
+}
+
+/// The same for messages, padding included. Where codes are elements, all NaN are one.
+template <zeropp::quantizer Q>
+std::string message_difference(const Q& q, const zeropp::slices& where, const std::vector<std::byte>& given,
+                               const std::vector<std::byte>& expected) {
+    if (given.size() != expected.size()) return "another size";
+    if (given.empty() || std::memcmp(given.data(), expected.data(), given.size()) == 0) return {};
+    const zeropp::wire_layout<Q> wire(where.count);
+    for (std::size_t i = 0; i != given.size(); ++i) {
+        if (given[i] == expected[i]) continue;
+        const std::size_t byte = i % wire.bytes;
+        if constexpr (zeropp::params_bytes<Q> == 0) {
+            constexpr std::size_t width = Q::code_bits / 8;
+            const std::size_t code_begin = i - byte % width;
+            std::uint32_t codes[2] = {0, 0};
+            std::memcpy(&codes[0], &given[code_begin], width);
+            std::memcpy(&codes[1], &expected[code_begin], width);
+            const float g = q.decode(codes[0], {});
+            const float e = q.decode(codes[1], {});
+            if (byte < wire.params_offset && g != g && e != e) continue;
+        }
+        return "byte " + std::to_string(byte) + " of slot " + std::to_string(i / wire.bytes) + " (of " +
+               std::to_string(wire.bytes) + " bytes, parameters from " + std::to_string(wire.params_offset) + ") is " +
+               std::to_string(static_cast<int>(given[i])) + ", expected " + std::to_string(static_cast<int>(expected[i]));
+    }
+    return {};
+}
+
+/// The messages of `contributors` ranks for the same slots, as the host encodes them.
+template <class T, zeropp::quantizer Q>
+std::vector<std::byte> host_messages(const Q& q, const zeropp::slices& where, int contributors, std::size_t salt = 0) {
+    const std::size_t group = static_cast<std::size_t>(where.slots) * wire_bytes(q, where.count);
+    std::vector<std::byte> messages(static_cast<std::size_t>(contributors) * group);
+    for (int c = 0; c != contributors; ++c) {
+        const auto elements = tensor<T>(where.part.count(), static_cast<std::size_t>(c), salt);
+        zeropp::codec<zeropp::host>::encode(zeropp::host{}, q, elements.data(), where,
+                                            messages.data() + static_cast<std::size_t>(c) * group);
+    }
+    return messages;
+}
+
+/// What changes from case to case, so that a few calls meet all of it: the device's size, the alignment of tensors and
+/// the number of contributors.
+struct variation {
+    std::size_t n = 0;
+
+    int multiprocessors() const {
+        constexpr int some[] = {1, 132, 3};
+        return some[n % 3];
+    }
+    std::size_t shift() const { return n / 2 % 2; }
+    int contributors() const {
+        constexpr int some[] = {1, 2, 3, 4, 5, 8};
+        return some[n % 6];
+    }
+    zeropp::finish finish() const {
+        constexpr float divisors[] = {1, 3, 4, 6, 8};
+        return {divisors[n % 5], n / 3 % 2 == 1};
+    }
+};
+
+using zeropp::cuda_stream;
+using on_device = zeropp::codec<cuda_stream>;
+using on_host = zeropp::codec<zeropp::host>;
+
+template <class T, zeropp::quantizer Q>
+void check_encode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
+    const auto elements = tensor<T>(l.where.part.count(), 0, v.n);
+    const std::vector<std::byte> expected = host_messages<T>(q, l.where, 1, v.n);
+    const device_array<T> in(elements, v.shift());
+    const device_array<std::byte> out(expected.size());
+    on_device::encode(exec, q, in.data(), l.where, out.data());
+    exec.wait();
+    REQUIRE(message_difference(q, l.where, out.read(), expected) == "");
+    REQUIRE((out.intact() && in.intact() && difference(in.read(), elements).empty()));
+}
+
+template <class T, zeropp::quantizer Q>
+void check_decode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
+    const std::vector<std::byte> messages = host_messages<T>(q, l.where, 1, v.n);
+    auto expected = tensor<T>(l.where.part.count(), 9, v.n);
+    const device_array<T> out(expected, v.shift());
+    const device_array<std::byte> in(messages);
+    on_host::decode(zeropp::host{}, q, messages.data(), l.where, expected.data());
+    on_device::decode(exec, q, in.data(), l.where, out.data());
+    exec.wait();
+    REQUIRE(difference(out.read(), expected) == "");
+    REQUIRE((out.intact() && in.intact()));
+}
+
+template <class T, zeropp::quantizer Q>
+void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
+    const int contributors = v.contributors();
+    const zeropp::finish last = v.finish();
+    INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : ""));
+    const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.n);
+    auto expected = tensor<T>(l.where.part.count(), 9, v.n);
+    const device_array<T> out(expected, v.shift());
+    const device_array<std::byte> in(messages);
+    on_host::reduce_decode(zeropp::host{}, q, messages.data(), contributors, l.where, expected.data(), last);
+    on_device::reduce_decode(exec, q, in.data(), contributors, l.where, out.data(), last);
+    exec.wait();
+    REQUIRE(difference(out.read(), expected) == "");
+    REQUIRE((out.intact() && in.intact()));
+}
+
+template <zeropp::quantizer From, zeropp::quantizer To>
+void check_reduce_encode(const cuda_stream& exec, const From& from, const To& to, const layout& l, const variation& v) {
+    const int contributors = v.contributors();
+    INFO(contributors << " contributors");
+    const std::vector<std::byte> messages = host_messages<float>(from, l.where, contributors, v.n);
+    std::vector<std::byte> expected(static_cast<std::size_t>(l.where.slots) * wire_bytes(to, l.where.count));
+    const device_array<std::byte> in(messages);
+    const device_array<std::byte> out(expected.size());
+    on_host::reduce_encode(zeropp::host{}, from, messages.data(), contributors, l.where, to, expected.data());
+    on_device::reduce_encode(exec, from, in.data(), contributors, l.where, to, out.data());
+    exec.wait();
+    REQUIRE(message_difference(to, l.where, out.read(), expected) == "");
+    REQUIRE((out.intact() && in.intact()));
+}
+
+/// Calls check(exec, layout, variation) for all sizes and layouts, on devices of three sizes.
+template <class Check>
+void for_each_case(std::size_t block, Check check) {
+    const owned_stream streams[] = {owned_stream(1), owned_stream(132), owned_stream(3)};
+    variation v;
+    for (const std::size_t n : sizes(block)) {
+        for (const layout& l : layouts(n, block)) {
+            INFO(n << " elements, " << l.name << ", variation " << v.n);
+            check(streams[v.n % 3].exec(), l, v);
+            ++v.n;
+        }
+    }
+    REQUIRE(device_fault() == "");
+}
+
+/// Encode, decode, and decode + sum + finish.
+template <class T, zeropp::quantizer Q>
+void check_tensors(const Q& q) {
+    INFO(zeropp::short_text(q.name()).str() << " on " << zeropp::element_traits<T>::name);
+    for_each_case(Q::block_size, [&](const cuda_stream& exec, const layout& l, const variation& v) {
+        check_encode<T>(exec, q, l, v);
+        check_decode<T>(exec, q, l, v);
+        check_reduce_decode<T>(exec, q, l, v);
+    });
+}
+
+/// Decode + sum + encode.
+template <zeropp::quantizer From, zeropp::quantizer To>
+void check_sums(const From& from, const To& to) {
+    INFO(zeropp::short_text(from.name()).str() << " to " << zeropp::short_text(to.name()).str());
+    const auto block = static_cast<std::size_t>(From::block_size > To::block_size ? From::block_size : To::block_size);
+    for_each_case(block, [&](const cuda_stream& exec, const layout& l, const variation& v) {
+        check_reduce_encode(exec, from, to, l, v);
+    });
+}
+
+}  // namespace zeropp_test::simt

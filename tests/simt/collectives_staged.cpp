@@ -1,0 +1,47 @@
+#include "simt/collectives.hpp"
+
+#include <zeropp/transport/staged.hpp>
+
+namespace simt = zeropp_test::simt;
+
+namespace {
+
+/// Threads that know nothing of the device, under `staged`.
+struct staged_threads {
+    zeropp::staged<zeropp::thread_transport> operator()(const zeropp::thread_transport& world) const {
+        return zeropp::staged<zeropp::thread_transport>(world);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("collectives on the device: gathers through a host transport", "[simt][collectives]") {
+    simt::check_all_gathers(staged_threads());
+}
+
+TEST_CASE("collectives on the device: reduce-scatter through a host transport", "[simt][collectives]") {
+    simt::check_reduce_scatters(staged_threads());
+}
+
+TEST_CASE("staged: the next operation, on another stream, waits for the pinned buffer", "[simt][collectives]") {
+    std::vector<std::vector<int>> first(2);
+    std::vector<std::vector<int>> second(2);
+    zeropp::run_on_threads(2, [&](zeropp::thread_transport& world) {
+        zeropp::staged<zeropp::thread_transport> transport(world);
+        const int rank = transport.rank();
+        const simt::owned_stream one;
+        const simt::owned_stream two;
+        const simt::device_array<int> send(std::vector<int>{rank + 1, 10 * (rank + 1)});
+        const simt::device_array<int> gathered(4);
+        const simt::device_array<int> exchanged(2);
+        const auto bytes_of = [](const simt::device_array<int>& a) { return reinterpret_cast<std::byte*>(a.data()); };
+        transport.all_gather(one.exec(), bytes_of(send), bytes_of(gathered), 8);
+        transport.all_to_all(two.exec(), bytes_of(send), bytes_of(exchanged), 4);
+        one.exec().wait();
+        two.exec().wait();
+        first[static_cast<std::size_t>(rank)] = gathered.read();
+        second[static_cast<std::size_t>(rank)] = exchanged.read();
+    });
+    CHECK(first == std::vector<std::vector<int>>(2, {1, 10, 2, 20}));
+    CHECK(second == std::vector<std::vector<int>>{{1, 2}, {10, 20}});
+}

@@ -1,0 +1,552 @@
+#include "simt/cuda_doubles.hpp"
+
+#include "simt/cuda_emulation.hpp"
+
+#include <zeropp/codec/cuda/launch.cuh>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ZEROPP_TEST_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ZEROPP_TEST_ASAN 1
+#endif
+#endif
+#if defined(ZEROPP_TEST_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
+
+// The runtime's handles point to types that only it defines; here, these.
+
+struct CUstream_st {
+    std::deque<std::function<void()>> pending;
+    std::uint64_t enqueued = 0;
+    std::uint64_t completed = 0;
+};
+
+struct CUevent_st {
+    std::shared_ptr<CUstream_st> stream;  // that it was recorded on last
+    std::uint64_t ticket = 0;             // complete when the stream has completed as much
+};
+
+namespace zeropp_test::simt {
+
+namespace {
+
+constexpr unsigned char poison = 0xff;  // NaN, whatever the element type
+constexpr std::size_t allocation_alignment = 256;
+
+class device {
+public:
+    std::mutex mutex;
+
+    // Memory
+
+    std::map<std::byte*, std::size_t> device_blocks;
+    std::map<std::byte*, std::size_t> pinned_blocks;
+
+    static bool holds(const std::map<std::byte*, std::size_t>& blocks, const void* p, std::size_t bytes) {
+        auto* const at = static_cast<std::byte*>(const_cast<void*>(p));
+        auto block = blocks.upper_bound(at);
+        if (block == blocks.begin()) return false;
+        --block;
+        return at + bytes <= block->first + block->second;
+    }
+    bool on_device(const void* p, std::size_t bytes) const { return holds(device_blocks, p, bytes); }
+
+    cudaError_t allocate(std::map<std::byte*, std::size_t>& blocks, void** p, std::size_t bytes) {
+        *p = nullptr;
+        if (bytes == 0) return cudaSuccess;
+        if (posix_memalign(p, allocation_alignment, bytes) != 0) return cudaErrorMemoryAllocation;
+        std::memset(*p, poison, bytes);
+        blocks.emplace(static_cast<std::byte*>(*p), bytes);
+        if (&blocks == &device_blocks) hide(*p, bytes);
+        return cudaSuccess;
+    }
+    cudaError_t release(std::map<std::byte*, std::size_t>& blocks, void* p) {
+        if (p == nullptr) return cudaSuccess;
+        const auto block = blocks.find(static_cast<std::byte*>(p));
+        if (block == blocks.end()) return cudaErrorInvalidValue;
+        show(p, block->second);
+        // Work still to come that uses it will not find what it has left there.
+        std::memset(p, poison, block->second);
+        blocks.erase(block);
+        std::free(p);
+        return cudaSuccess;
+    }
+
+    /// Host code may not touch device memory: AddressSanitizer sees to it while no work runs.
+    static void hide([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
+#if defined(ZEROPP_TEST_ASAN)
+        ASAN_POISON_MEMORY_REGION(p, bytes);
+#endif
+    }
+    static void show([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
+#if defined(ZEROPP_TEST_ASAN)
+        ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+#endif
+    }
+
+    /// While it lives, device memory can be read and written.
+    class access {
+    public:
+        explicit access(device& d) : device_(d) {
+            if (device_.accesses_++ != 0) return;
+            for (const auto& [p, bytes] : device_.device_blocks) show(p, bytes);
+        }
+        access(const access&) = delete;
+        access& operator=(const access&) = delete;
+        ~access() {
+            if (--device_.accesses_ != 0) return;
+            for (const auto& [p, bytes] : device_.device_blocks) hide(p, bytes);
+        }
+
+    private:
+        device& device_;
+    };
+
+    // Streams
+
+    std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams{{nullptr, std::make_shared<CUstream_st>()}};
+    std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events;
+
+    std::shared_ptr<CUstream_st> find(cudaStream_t stream) const {
+        const auto s = streams.find(stream);
+        return s == streams.end() ? nullptr : s->second;
+    }
+    CUevent_st* find(cudaEvent_t event) const {
+        const auto e = events.find(event);
+        return e == events.end() ? nullptr : e->second.get();
+    }
+
+    static void enqueue(CUstream_st& stream, std::function<void()> work) {
+        stream.pending.push_back(std::move(work));
+        ++stream.enqueued;
+    }
+
+    /// Runs the stream's work up to `ticket`, and before it what that work waits for on other streams. (A wait can only
+    /// be for an event recorded before it, so this ends.)
+    cudaError_t complete(CUstream_st& stream, std::uint64_t ticket) {
+        const access open(*this);
+        while (stream.completed < ticket) {
+            const std::function<void()> work = std::move(stream.pending.front());
+            stream.pending.pop_front();
+            work();
+            ++stream.completed;
+        }
+        return status;
+    }
+    cudaError_t complete(CUstream_st& stream) { return complete(stream, stream.enqueued); }
+
+    // Failures
+
+    cudaError_t status = cudaSuccess;  // of the device: stays until recover()
+    std::string fault;
+    std::map<std::string, cudaError_t> injected;
+    std::map<std::string, std::size_t> calls;
+
+    void fail(cudaError_t code, const std::string& why) {
+        status = code;
+        fault = why;
+    }
+
+    // What it says it is, and what was launched
+
+    int multiprocessors = 4;
+    int compute_capability = 90;
+    bool logging = false;
+    bool running_kernels = true;
+    std::vector<dim3> grids;
+
+private:
+    int accesses_ = 0;
+};
+
+device& the_device() {
+    static device d;
+    return d;
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+/// The body of an entry point: one at a time, unless it was told to fail.
+template <class Body>
+cudaError_t entry_point(const char* name, Body body) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    ++d.calls[name];
+    cudaError_t code = cudaSuccess;
+    if (const auto injected = d.injected.find(name); injected != d.injected.end()) {
+        code = injected->second;
+        d.injected.erase(injected);
+    } else {
+        code = body(d);
+    }
+    if (code != cudaSuccess) last_error = code;
+    return code;
+}
+
+/// The body of an entry point that enqueues on a stream: f(device, stream).
+template <class F>
+cudaError_t on_stream(const char* name, cudaStream_t stream, F f) {
+    return entry_point(name, [&](device& d) {
+        const auto s = d.find(stream);
+        if (!s) return cudaErrorInvalidResourceHandle;
+        return d.status != cudaSuccess ? d.status : f(d, s);
+    });
+}
+
+cudaError_t create_stream(const char* name, cudaStream_t* stream) {
+    return entry_point(name, [&](device& d) {
+        auto s = std::make_shared<CUstream_st>();
+        *stream = s.get();
+        d.streams.emplace(*stream, std::move(s));
+        return cudaSuccess;
+    });
+}
+
+cudaError_t create_event(const char* name, cudaEvent_t* event) {
+    return entry_point(name, [&](device& d) {
+        auto e = std::make_unique<CUevent_st>();
+        *event = e.get();
+        d.events.emplace(*event, std::move(e));
+        return cudaSuccess;
+    });
+}
+
+/// One place of work on a stream that moves or sets bytes. Ranges on the device must lie in one allocation.
+cudaError_t check_range(device& d, const void* p, std::size_t bytes, bool on_device) {
+    if (d.on_device(p, bytes) == on_device || bytes == 0) return cudaSuccess;
+    return cudaErrorInvalidValue;
+}
+
+struct error_text {
+    cudaError_t code;
+    const char* name;
+    const char* text;
+};
+
+constexpr error_text error_texts[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+};
+
+const error_text* find_text(cudaError_t code) {
+    const auto* const found = std::find_if(std::begin(error_texts), std::end(error_texts),
+                                           [&](const error_text& e) { return e.code == code; });
+    return found == std::end(error_texts) ? nullptr : found;
+}
+
+}  // namespace
+
+live_objects live() {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    return {d.streams.size() - 1, d.events.size(), d.device_blocks.size(), d.pinned_blocks.size()};
+}
+
+void set_device(int multiprocessors, int compute_capability) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    d.multiprocessors = multiprocessors;
+    d.compute_capability = compute_capability;
+}
+
+void fail_next(const std::string& entry_point, cudaError_t code) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    d.injected[entry_point] = code;
+}
+
+std::size_t calls(const std::string& entry_point) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    const auto c = d.calls.find(entry_point);
+    return c == d.calls.end() ? 0 : c->second;
+}
+
+launch_log::launch_log(bool run) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    d.grids.clear();
+    d.logging = true;
+    d.running_kernels = run;
+}
+
+launch_log::~launch_log() {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    d.logging = false;
+    d.running_kernels = true;
+}
+
+std::vector<dim3> launch_log::grids() const {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    return d.grids;
+}
+
+std::string device_fault() {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    return d.fault;
+}
+
+void recover() {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    d.fail(cudaSuccess, "");
+    d.injected.clear();
+}
+
+std::size_t pending(cudaStream_t stream) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    return d.find(stream)->pending.size();
+}
+
+void write_device(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    if (!d.on_device(to, bytes)) throw std::logic_error("write_device: not in device memory");
+    const device::access open(d);
+    std::memcpy(to, from, bytes);
+}
+
+void read_device(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    if (!d.on_device(from, bytes)) throw std::logic_error("read_device: not in device memory");
+    const device::access open(d);
+    std::memcpy(to, from, bytes);
+}
+
+}  // namespace zeropp_test::simt
+
+namespace simt = zeropp_test::simt;
+using simt::device;
+
+void zeropp::detail::emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel) {
+    const cudaError_t code = simt::on_stream("cudaLaunchKernel", stream, [&](device& d, const auto& s) {
+        const bool grid_fits = grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
+                               grid.z <= 65535;
+        const std::size_t threads = std::size_t{block.x} * block.y * block.z;
+        if (!grid_fits || threads < 1 || threads > 1024) return cudaErrorInvalidConfiguration;
+        if (d.logging) d.grids.push_back(grid);
+        if (!d.running_kernels) return cudaSuccess;
+        d.enqueue(*s, [&d, grid, block, run = std::move(kernel)] {
+            if (d.status != cudaSuccess) return;
+            const std::string wrong = simt::run_grid(grid, block, run);
+            if (!wrong.empty()) d.fail(cudaErrorLaunchFailure, wrong);
+        });
+        return cudaSuccess;
+    });
+    require_cuda(code, "cudaLaunchKernel");
+}
+
+// The entry points.
+
+cudaError_t cudaGetDevice(int* number) {
+    return simt::entry_point("cudaGetDevice", [&](device&) {
+        *number = 0;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaSetDevice(int number) {
+    return simt::entry_point("cudaSetDevice", [&](device&) { return number == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    return simt::entry_point("cudaGetDeviceCount", [&](device&) {
+        *count = 1;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number) {
+    return simt::entry_point("cudaDeviceGetAttribute", [&](device& d) {
+        if (number != 0) return cudaErrorInvalidDevice;
+        switch (attribute) {
+        case cudaDevAttrMultiProcessorCount: *value = d.multiprocessors; return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMajor: *value = d.compute_capability / 10; return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor: *value = d.compute_capability % 10; return cudaSuccess;
+        default: return cudaErrorInvalidValue;
+        }
+    });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+    return simt::entry_point("cudaDeviceSynchronize", [](device& d) {
+        for (const auto& [handle, stream] : d.streams) d.complete(*stream);
+        return d.status;
+    });
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(simt::last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return simt::last_error; }
+
+const char* cudaGetErrorName(cudaError_t code) {
+    const auto* const e = simt::find_text(code);
+    return e ? e->name : "unrecognized error code";
+}
+const char* cudaGetErrorString(cudaError_t code) {
+    const auto* const e = simt::find_text(code);
+    return e ? e->text : "unrecognized error code";
+}
+
+cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+    return simt::entry_point("cudaMalloc", [&](device& d) { return d.allocate(d.device_blocks, p, bytes); });
+}
+cudaError_t cudaFree(void* p) {
+    return simt::entry_point("cudaFree", [&](device& d) { return d.release(d.device_blocks, p); });
+}
+cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
+    return simt::entry_point("cudaHostAlloc", [&](device& d) { return d.allocate(d.pinned_blocks, p, bytes); });
+}
+cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
+    return simt::entry_point("cudaMallocHost", [&](device& d) { return d.allocate(d.pinned_blocks, p, bytes); });
+}
+cudaError_t cudaFreeHost(void* p) {
+    return simt::entry_point("cudaFreeHost", [&](device& d) { return d.release(d.pinned_blocks, p); });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    return simt::on_stream("cudaMemcpyAsync", stream, [&](device& d, const auto& s) {
+        const bool from_device = kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDeviceToHost;
+        const bool to_device = kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyHostToDevice;
+        const cudaError_t source = simt::check_range(d, from, bytes, from_device);
+        const cudaError_t target = simt::check_range(d, to, bytes, to_device);
+        if (kind == cudaMemcpyDefault || source != cudaSuccess || target != cudaSuccess) return cudaErrorInvalidValue;
+        const auto* const first = static_cast<const std::byte*>(from);
+        auto* const out = static_cast<std::byte*>(to);
+        if (first != out && first < out + bytes && out < first + bytes) return cudaErrorInvalidValue;
+        if (!from_device && !device::holds(d.pinned_blocks, from, bytes)) {
+            // Pageable memory is read before the call returns.
+            d.enqueue(*s, [&d, to, bytes, staged = std::vector<std::byte>(first, first + bytes)] {
+                if (d.status == cudaSuccess && bytes != 0) std::memcpy(to, staged.data(), bytes);
+            });
+            return cudaSuccess;
+        }
+        d.enqueue(*s, [&d, to, from, bytes] {
+            if (d.status == cudaSuccess && bytes != 0) std::memmove(to, from, bytes);
+        });
+        // Pageable memory is written before the call returns.
+        return !to_device && !device::holds(d.pinned_blocks, to, bytes) ? d.complete(*s) : cudaSuccess;
+    });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    return simt::on_stream("cudaMemsetAsync", stream, [&](device& d, const auto& s) {
+        if (simt::check_range(d, to, bytes, true) != cudaSuccess) return cudaErrorInvalidValue;
+        d.enqueue(*s, [&d, to, value, bytes] {
+            if (d.status == cudaSuccess && bytes != 0) std::memset(to, value, bytes);
+        });
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+    return simt::on_stream("cudaLaunchHostFunc", stream, [&](device& d, const auto& s) {
+        d.enqueue(*s, [&d, function, argument] {
+            if (d.status == cudaSuccess) function(argument);
+        });
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return simt::create_stream("cudaStreamCreate", stream); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    return simt::create_stream("cudaStreamCreateWithFlags", stream);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+    return simt::create_stream("cudaStreamCreateWithPriority", stream);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    return simt::entry_point("cudaStreamDestroy", [&](device& d) {
+        const auto s = d.find(stream);
+        if (!s || stream == nullptr) return cudaErrorInvalidResourceHandle;
+        d.complete(*s);
+        d.streams.erase(stream);
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return simt::on_stream("cudaStreamSynchronize", stream, [](device& d, const auto& s) { return d.complete(*s); });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return simt::on_stream("cudaStreamQuery", stream,
+                           [](device&, const auto& s) { return s->pending.empty() ? cudaSuccess : cudaErrorNotReady; });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    return simt::on_stream("cudaStreamWaitEvent", stream, [&](device& d, const auto& s) {
+        const CUevent_st* const e = d.find(event);
+        if (!e) return cudaErrorInvalidResourceHandle;
+        // What counts is the last record until now: the event may be recorded again, or destroyed, before the wait runs.
+        if (e->stream) d.enqueue(*s, [&d, on = e->stream, ticket = e->ticket] { d.complete(*on, ticket); });
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return simt::create_event("cudaEventCreate", event); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    return simt::create_event("cudaEventCreateWithFlags", event);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    return simt::entry_point("cudaEventDestroy", [&](device& d) {
+        return d.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+    });
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return simt::on_stream("cudaEventRecord", stream, [&](device& d, const auto& s) {
+        CUevent_st* const e = d.find(event);
+        if (!e) return cudaErrorInvalidResourceHandle;
+        e->stream = s;
+        e->ticket = s->enqueued;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    return simt::entry_point("cudaEventSynchronize", [&](device& d) {
+        const CUevent_st* const e = d.find(event);
+        if (!e) return cudaErrorInvalidResourceHandle;
+        return e->stream ? d.complete(*e->stream, e->ticket) : d.status;
+    });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return simt::entry_point("cudaEventQuery", [&](device& d) {
+        const CUevent_st* const e = d.find(event);
+        if (!e) return cudaErrorInvalidResourceHandle;
+        return !e->stream || e->stream->completed >= e->ticket ? d.status : cudaErrorNotReady;
+    });
+}

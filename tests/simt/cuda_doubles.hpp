@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// The device behind the test doubles of the CUDA runtime (cuda_doubles.cpp): what tests set and ask of it.
+///
+/// Streams are asynchronous at their worst, and the same in every run: work runs only when somebody waits for it, or for
+/// an event behind it, and no sooner. Whatever the library forgets to wait for has then not happened yet. Device memory
+/// starts out poisoned; with AddressSanitizer, host code that touches it is a fault.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zeropp_test::simt {
+
+/// What exists on the device now. After a test that gives everything back: nothing.
+struct live_objects {
+    std::size_t streams = 0;
+    std::size_t events = 0;
+    std::size_t device_blocks = 0;
+    std::size_t pinned_blocks = 0;
+
+    friend bool operator==(const live_objects&, const live_objects&) = default;
+};
+live_objects live();
+
+/// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor.
+void set_device(int multiprocessors, int compute_capability);
+
+/// The next call of this entry point ("cudaMalloc") does nothing and returns `code`. Kernel launches are
+/// "cudaLaunchKernel".
+void fail_next(const std::string& entry_point, cudaError_t code);
+
+/// How often an entry point was called so far.
+std::size_t calls(const std::string& entry_point);
+
+/// The grids of the kernels that were launched since it was made, in order. With `run` false they are not run.
+class launch_log {
+public:
+    explicit launch_log(bool run = true);
+    launch_log(const launch_log&) = delete;
+    launch_log& operator=(const launch_log&) = delete;
+    ~launch_log();
+
+    std::vector<dim3> grids() const;
+};
+
+/// What was wrong with the kernel or the copy that failed last; "" if none has. All later work on the device fails too.
+std::string device_fault();
+/// Makes a device that has failed usable again.
+void recover();
+
+/// Pieces of work enqueued on the stream that have not run.
+std::size_t pending(cudaStream_t stream);
+
+/// Bytes of device memory, read and written while no work runs. They ask the doubles and not the CUDA runtime, so that
+/// they count as no call and synchronise nothing.
+void write_device(void* to, const void* from, std::size_t bytes);
+void read_device(void* to, const void* from, std::size_t bytes);
+
+}  // namespace zeropp_test::simt

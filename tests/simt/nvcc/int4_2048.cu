@@ -1,0 +1,8 @@
+#include "shipped.cuh"
+
+namespace {
+using zeropp::block_integer;
+using q = block_integer<4, 2048>;
+}  // namespace
+
+ZEROPP_SHIPPED(q, q)

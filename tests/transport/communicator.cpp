@@ -1,0 +1,61 @@
+#include <zeropp/transport/communicator.hpp>
+
+#include "conformance/transport_laws.hpp"
+#include "support/catch.hpp"
+#include "support/expectations.hpp"
+#include "support/on_threads.hpp"
+
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_test;
+using zeropp::flat;
+using zeropp::thread_transport;
+using zeropp::two_level;
+
+template <class Topology>
+void joins_on_threads(const Topology& topology) {
+    on_threads(topology.size(), "a communicator", [&](thread_transport& world, expectations& expect) {
+        joins(topology, world, expect);
+        joins(topology, both<counted, checking>::wrap(world), expect);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("communicator connects each rank with its group and its counterparts", "[transport][communicator]") {
+    for (const two_level& t :
+         {two_level(1, 1), two_level(1, 4), two_level(2, 2), two_level(4, 1), two_level(3, 2), two_level(2, 3)}) {
+        joins_on_threads(t);
+    }
+    const std::vector<std::vector<int>> maps{{0, 1, 0, 1}, {0, 1, 2, 0, 1, 2}, {0, 1, 1, 0}, {5, -1, 3, 3, 5, -1}};
+    for (const auto& map : maps)
+        joins_on_threads(two_level(std::span<const int>(map)));
+    joins_on_threads(flat(1));
+    joins_on_threads(flat(5));
+}
+
+TEST_CASE("communicator is a value that can be moved", "[transport][communicator]") {
+    on_threads(4, "a moved communicator", [](thread_transport& world, expectations& expect) {
+        zeropp::communicator made(two_level(2, 2), world);
+        zeropp::communicator comm = std::move(made);
+        connects(comm.group(), comm.rank(), comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, expect);
+        connects(comm.across(), comm.rank(), comm.rank() % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3},
+                 expect);
+    });
+}
+
+TEST_CASE("communicator refuses a topology of another size", "[transport][communicator]") {
+    on_threads(3, "a topology of another size", [](thread_transport& world, expectations& expect) {
+        expect.equal(thrown<zeropp::precondition_error>([&] { zeropp::communicator(two_level(2, 2), world); }),
+                     "communicator: expected a topology of the transport's 3 ranks, given one of 4");
+        expect.equal(thrown<zeropp::precondition_error>([&] { zeropp::communicator(flat(2), world); }),
+                     "communicator: expected a topology of the transport's 3 ranks, given one of 2");
+    });
+}
