@@ -1,7 +1,7 @@
 # The training losses of all runs: gnuplot -e "data='FILE'; image='FILE.png'" loss.gnuplot
 set terminal pngcairo size 960,600
 set output image
-set title "zero3_gpt: training loss by what goes over the wire"
+set title "zero3_gpt: training loss by what goes over the wire" noenhanced
 set xlabel "step"
 set ylabel "loss, nats per byte"
 set key autotitle columnhead
