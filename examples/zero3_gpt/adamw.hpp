@@ -73,8 +73,7 @@ public:
 
         // Decoupled decay, before the step as in PyTorch.
         const auto keep = static_cast<float>(1.0 - learning_rate * options_.weight_decay);
-        for (std::size_t i = decay_begin_; i < decay_end_; ++i)
-            weights[i] *= keep;
+        for (std::size_t i = decay_begin_; i < decay_end_; ++i) weights[i] *= keep;
 
         for (std::size_t i = 0; i < weights.size(); ++i) {
             const float slope = scale * gradient[i];

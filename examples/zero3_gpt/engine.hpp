@@ -22,12 +22,11 @@ namespace zero3_gpt {
 
 /// What this example can put on the wire. Every pair of gradient formats is an instance of the reduce-scatter, so the
 /// list is short; a framework would name its own.
-using wire_formats =
-    zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>, zeropp::lossless<float>,
-                             zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                             zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
-                             zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>,
-                             zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+using wire_formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>, zeropp::lossless<float>,
+                                              zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                                              zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
+                                              zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>,
+                                              zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
 using wire_format = wire_formats::variant;
 
 /// Bytes that this rank has sent, by purpose.
@@ -185,9 +184,13 @@ private:
                                     .beta2 = config.optimizer.beta2,
                                     .epsilon = config.optimizer.eps,
                                     .weight_decay = config.optimizer.weight_decay};
-        units_.push_back({n, std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(offset),
-                                                whole.begin() + static_cast<std::ptrdiff_t>(offset + size)),
-                          std::vector<float>(size), adamw(options, offset, size, network_.decayed(unit)), {}, {}});
+        units_.push_back({n,
+                          std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(offset),
+                                             whole.begin() + static_cast<std::ptrdiff_t>(offset + size)),
+                          std::vector<float>(size),
+                          adamw(options, offset, size, network_.decayed(unit)),
+                          {},
+                          {}});
         for (auto& buffer : full_) buffer.resize(std::max(buffer.size(), n));
         for (auto& buffer : gradient_) buffer.resize(std::max(buffer.size(), n));
 
@@ -199,9 +202,9 @@ private:
             weight_format_);
         std::visit(
             [&](const auto& inside, const auto& across) {
-                largest_reduce_ = std::max(largest_reduce_,
-                                           zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                                               nodes, inside, across, n, mean_));
+                largest_reduce_ = std::max(
+                    largest_reduce_,
+                    zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, inside, across, n, mean_));
             },
             inside_format_, across_format_);
         if (hpz_) add_secondary(units_.back());
@@ -213,10 +216,10 @@ private:
                 using secondary = zeropp::secondary_partition<Q, zeropp::host_space>;
                 const int group = secondary_comm_.topology().group_size();
                 u.secondary_storage.resize(secondary::storage_bytes(q, u.parameters, group));
-                u.secondary.emplace_back(std::in_place_type<secondary>, q, u.parameters, group,
-                                         secondary_comm_.index(), u.secondary_storage);
-                largest_gather_ = std::max(largest_gather_, zeropp::secondary_partition_gather_workspace_bytes(
-                                                                group, q, u.parameters));
+                u.secondary.emplace_back(std::in_place_type<secondary>, q, u.parameters, group, secondary_comm_.index(),
+                                         u.secondary_storage);
+                largest_gather_ = std::max(largest_gather_,
+                                           zeropp::secondary_partition_gather_workspace_bytes(group, q, u.parameters));
             },
             secondary_format_);
     }

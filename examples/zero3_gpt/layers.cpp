@@ -21,14 +21,11 @@ float lane_sum(int count, Term term) {
     float partial[lanes] = {};
     int i = 0;
     for (; i + lanes <= count; i += lanes) {
-        for (int lane = 0; lane < lanes; ++lane)
-            partial[lane] += term(i + lane);
+        for (int lane = 0; lane < lanes; ++lane) partial[lane] += term(i + lane);
     }
-    for (int lane = 0; i + lane < count; ++lane)
-        partial[lane] += term(i + lane);
+    for (int lane = 0; i + lane < count; ++lane) partial[lane] += term(i + lane);
     for (int half = lanes / 2; half > 0; half /= 2) {
-        for (int lane = 0; lane < half; ++lane)
-            partial[lane] += partial[lane + half];
+        for (int lane = 0; lane < half; ++lane) partial[lane] += partial[lane + half];
     }
     return partial[0];
 }
@@ -41,40 +38,30 @@ std::int32_t ordered(std::int32_t bits) noexcept {
 
 float largest_of(int count, const float* x) noexcept {
     std::int32_t largest = std::numeric_limits<std::int32_t>::min();
-    for (int i = 0; i < count; ++i)
-        largest = std::max(largest, ordered(std::bit_cast<std::int32_t>(x[i])));
+    for (int i = 0; i < count; ++i) largest = std::max(largest, ordered(std::bit_cast<std::int32_t>(x[i])));
     return std::bit_cast<float>(ordered(largest));
 }
 
 /// x[i] = e^(scale (x[i] - largest)); returns the sum.
 float exponentials(int count, float scale, float largest, float* x) noexcept {
-    for (int i = 0; i < count; ++i)
-        x[i] = falling_exp(scale * (x[i] - largest));
+    for (int i = 0; i < count; ++i) x[i] = falling_exp(scale * (x[i] - largest));
     return lane_sum(count, [x](int i) { return x[i]; });
 }
 
 void scale_row(int count, float factor, float* x) noexcept {
-    for (int i = 0; i < count; ++i)
-        x[i] *= factor;
+    for (int i = 0; i < count; ++i) x[i] *= factor;
 }
 
-float* row_of(float* matrix, int row, int width) noexcept {
-    return matrix + std::ptrdiff_t{row} * width;
-}
-const float* row_of(const float* matrix, int row, int width) noexcept {
-    return matrix + std::ptrdiff_t{row} * width;
-}
+float* row_of(float* matrix, int row, int width) noexcept { return matrix + std::ptrdiff_t{row} * width; }
+const float* row_of(const float* matrix, int row, int width) noexcept { return matrix + std::ptrdiff_t{row} * width; }
 
 }  // namespace
 
-void pin_blas_to_one_thread() noexcept {
-    openblas_set_num_threads(1);
-}
+void pin_blas_to_one_thread() noexcept { openblas_set_num_threads(1); }
 
 void project(projection size, const float* x, const float* weight, const float* bias, float* y) {
     if (bias != nullptr) {
-        for (int row = 0; row < size.rows; ++row)
-            std::copy_n(bias, size.out, row_of(y, row, size.out));
+        for (int row = 0; row < size.rows; ++row) std::copy_n(bias, size.out, row_of(y, row, size.out));
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, size.rows, size.out, size.in, 1.0F, x, size.in, weight,
                 size.out, bias != nullptr ? 1.0F : 0.0F, y, size.out);
@@ -83,8 +70,7 @@ void project(projection size, const float* x, const float* weight, const float* 
 void project_onto(projection size, const float* x, const float* weight, const float* bias, float* y) {
     for (int row = 0; row < size.rows; ++row) {
         float* out = row_of(y, row, size.out);
-        for (int i = 0; i < size.out; ++i)
-            out[i] += bias[i];
+        for (int i = 0; i < size.out; ++i) out[i] += bias[i];
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, size.rows, size.out, size.in, 1.0F, x, size.in, weight,
                 size.out, 1.0F, y, size.out);
@@ -100,8 +86,7 @@ void project_backward(projection size, const float* x, const float* weight, cons
     std::fill_n(bias_gradient, size.out, 0.0F);
     for (int row = 0; row < size.rows; ++row) {
         const float* gradient = row_of(y_gradient, row, size.out);
-        for (int i = 0; i < size.out; ++i)
-            bias_gradient[i] += gradient[i];
+        for (int i = 0; i < size.out; ++i) bias_gradient[i] += gradient[i];
     }
 }
 
@@ -113,8 +98,7 @@ void layer_norm(int rows, int width, const float* x, const float* gain, const fl
         float* normalised = row_of(kept.normalised, row, width);
         float* out = row_of(kept.output, row, width);
         const float mean = inverse_width * lane_sum(width, [in](int i) { return in[i]; });
-        for (int i = 0; i < width; ++i)
-            normalised[i] = in[i] - mean;
+        for (int i = 0; i < width; ++i) normalised[i] = in[i] - mean;
         const float variance =
             inverse_width * lane_sum(width, [normalised](int i) { return normalised[i] * normalised[i]; });
         const float inverse_deviation = 1.0F / std::sqrt(variance + epsilon);
@@ -207,8 +191,7 @@ void attend_backward(attention_head size, const float* qkv, const float* probabi
         float* gradient = row_of(scratch, row, context);
         const int visible = row + 1;
         const float mean = lane_sum(visible, [=](int i) { return probability[i] * gradient[i]; });
-        for (int i = 0; i < visible; ++i)
-            gradient[i] = probability[i] * (gradient[i] - mean);
+        for (int i = 0; i < visible; ++i) gradient[i] = probability[i] * (gradient[i] - mean);
         std::fill(gradient + visible, gradient + context, 0.0F);
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, context, head_width, context, scale, scratch, context, keys,

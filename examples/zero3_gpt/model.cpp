@@ -48,8 +48,7 @@ std::size_t model::unit_parameters(int unit) const {
 
 std::size_t model::parameters() const {
     std::size_t sum = 0;
-    for (int unit = 0; unit < units(); ++unit)
-        sum += unit_parameters(unit);
+    for (int unit = 0; unit < units(); ++unit) sum += unit_parameters(unit);
     return sum;
 }
 

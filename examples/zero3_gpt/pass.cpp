@@ -119,8 +119,7 @@ void pass::embed(const float* weights) {
         const float* token = part.token + std::ptrdiff_t{tokens_[static_cast<std::size_t>(row)]} * config.width;
         const float* position = part.position + std::ptrdiff_t{row % config.context} * config.width;
         float* out = stream_.data() + std::ptrdiff_t{row} * config.width;
-        for (int i = 0; i < config.width; ++i)
-            out[i] = token[i] + position[i];
+        for (int i = 0; i < config.width; ++i) out[i] = token[i] + position[i];
     }
 }
 

@@ -27,8 +27,7 @@ namespace zero3_gpt {
     std::uint64_t sum = 0;
     for (std::uint64_t word = 0; word < draws / 4; ++word) {
         const std::uint64_t bits = random_bits(seed, stream, counter * (draws / 4) + word);
-        for (int shift = 0; shift < 64; shift += 16)
-            sum += (bits >> shift) & 0xffffU;
+        for (int shift = 0; shift < 64; shift += 16) sum += (bits >> shift) & 0xffffU;
     }
     // Each 16-bit draw stands for the middle of its interval, hence the half for every draw.
     return (static_cast<float>(sum) + 0.5F * draws) / 65536.0F - 0.5F * draws;

@@ -52,8 +52,7 @@ std::string read_licences(const fs::path& folder) {
                                  "; name a file with --text FILE");
     }
     std::string bytes;
-    for (const fs::path& file : files)
-        bytes += read_text(file);
+    for (const fs::path& file : files) bytes += read_text(file);
     return bytes;
 }
 
@@ -78,8 +77,7 @@ text::text(std::string bytes, int context) : bytes_{std::move(bytes)}, context_{
     for (std::size_t begin = held_out_place * chunk; begin < bytes_.size(); begin += chunks_per_held_out * chunk) {
         const std::size_t end = std::min(begin + chunk, bytes_.size());
         add_training(training_begin, begin);
-        for (std::size_t start = begin; start + window <= end; start += context_)
-            held_out_starts_.push_back(start);
+        for (std::size_t start = begin; start + window <= end; start += context_) held_out_starts_.push_back(start);
         training_begin = end;
     }
     add_training(training_begin, bytes_.size());

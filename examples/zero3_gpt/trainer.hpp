@@ -22,8 +22,7 @@ namespace zero3_gpt {
 struct workload {
     /// Throws what is wrong with the settings, the names of quantizers included.
     explicit workload(const settings& s)
-        : network(s.network),
-          words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {
+        : network(s.network), words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {
         for (const run_settings& run : s.runs) {
             const deepspeed_config::zeropp_settings& names = run.config.zeropp;
             for (const std::string& name : {names.weight_quantizer, names.gradient_quantizer_inside,

@@ -1,5 +1,7 @@
 #include "simt/collectives.hpp"
 
+#include <memory>
+
 namespace simt = zeropp_test::simt;
 
 TEST_CASE("collectives on the device: gathers between threads", "[simt][collectives]") {
@@ -8,4 +10,46 @@ TEST_CASE("collectives on the device: gathers between threads", "[simt][collecti
 
 TEST_CASE("collectives on the device: reduce-scatter between threads", "[simt][collectives]") {
     simt::check_reduce_scatters(simt::own_transport());
+}
+
+TEST_CASE("collectives on the device: a rank whose call fails raises it, and nobody hangs", "[simt][collectives]") {
+    using zeropp::block_integer;
+    constexpr std::size_t n = 4000;
+    constexpr block_integer<8, 256> inside;
+    constexpr block_integer<4, 128> across;
+    const zeropp::two_level topology(2, 2);
+    const zeropp::partition part(n, 4);
+    const std::size_t bytes = zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, inside, across, n);
+    const simt::live_objects before = simt::live();
+    for (const std::string entry_point : {"cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord"}) {
+        for (int repetition = 0; repetition != 4; ++repetition) {
+            // Memory that lives until all streams have ended: what ranks have enqueued still runs.
+            std::vector<std::unique_ptr<simt::device_array<float>>> tensors;
+            std::vector<std::unique_ptr<simt::device_array<std::byte>>> scratches;
+            std::vector<std::unique_ptr<simt::owned_stream>> streams;
+            for (int r = 0; r != 4; ++r) {
+                tensors.push_back(std::make_unique<simt::device_array<float>>(simt::tensor<float>(n, 0)));
+                scratches.push_back(std::make_unique<simt::device_array<std::byte>>(bytes));
+                streams.push_back(std::make_unique<simt::owned_stream>());
+            }
+            std::string text;
+            simt::fail_next(entry_point, cudaErrorIllegalAddress);
+            const zeropp_test::watchdog guard(std::chrono::seconds(60), "a rank fails in " + entry_point);
+            try {
+                zeropp::run_on_threads(4, [&](zeropp::thread_transport& world) {
+                    zeropp::communicator comm(topology, world);
+                    const auto r = static_cast<std::size_t>(comm.rank());
+                    const auto full = tensors[r]->view();
+                    const auto own = full.subview(part.offset(comm.rank()), part.size(comm.rank()));
+                    zeropp::hierarchical_quantized_reduce_scatter(streams[r]->exec(), comm, inside, across, full, own, {},
+                                                                  scratches[r]->view());
+                });
+            } catch (const zeropp::cuda_error& e) {
+                text = e.what();
+            }
+            CHECK(text == entry_point + ": cudaErrorIllegalAddress, an illegal memory access was encountered");
+        }
+    }
+    simt::recover();
+    CHECK(simt::live() == before);
 }

@@ -33,14 +33,13 @@ struct finish {
 
 /// An execution whose codec handles quantizer Q on elements T.
 template <class E, class Q, class T>
-concept codec_execution =
-    execution<E> && quantizer<Q> && element<T> &&
+concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
     requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where, const std::byte* messages,
              std::byte* out, int contributors, finish f) {
-        codec<E>::encode(exec, q, source, where, out);
-        codec<E>::decode(exec, q, messages, where, tensor);
-        codec<E>::reduce_encode(exec, q, messages, contributors, where, q, out);
-        codec<E>::reduce_decode(exec, q, messages, contributors, where, tensor, f);
-    };
+    codec<E>::encode(exec, q, source, where, out);
+    codec<E>::decode(exec, q, messages, where, tensor);
+    codec<E>::reduce_encode(exec, q, messages, contributors, where, q, out);
+    codec<E>::reduce_decode(exec, q, messages, contributors, where, tensor, f);
+};
 
 }  // namespace zeropp

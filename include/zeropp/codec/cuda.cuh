@@ -20,7 +20,8 @@ namespace zeropp {
 template <>
 struct codec<cuda_stream> {
     template <quantizer Q, element T>
-    static void encode(const cuda_stream& stream, const Q& q, const T* tensor, const slices& where, std::byte* messages) {
+    static void encode(const cuda_stream& stream, const Q& q, const T* tensor, const slices& where,
+                       std::byte* messages) {
         for_each_regular(where, [&](const slices& part, int first) {
             encode_from(stream, q, detail::tensor_source<T>{tensor}, part,
                         messages + static_cast<std::size_t>(first) * wire_bytes(q, where.count));
@@ -28,7 +29,8 @@ struct codec<cuda_stream> {
     }
 
     template <quantizer Q, element T>
-    static void decode(const cuda_stream& stream, const Q& q, const std::byte* messages, const slices& where, T* tensor) {
+    static void decode(const cuda_stream& stream, const Q& q, const std::byte* messages, const slices& where,
+                       T* tensor) {
         reduce_decode(stream, q, messages, 1, where, tensor, finish{});
     }
 
@@ -37,7 +39,8 @@ struct codec<cuda_stream> {
                               const slices& where, const To& to, std::byte* sums) {
         for_each_regular(where, [&](const slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&](const auto& source) {
-                encode_from(stream, to, source, part, sums + static_cast<std::size_t>(first) * wire_bytes(to, where.count));
+                encode_from(stream, to, source, part,
+                            sums + static_cast<std::size_t>(first) * wire_bytes(to, where.count));
             });
         });
     }
@@ -69,14 +72,20 @@ private:
     /// Calls f with the source of sums over `contributors`, from slot `first` on. The usual numbers of ranks in a node
     /// are instances of their own, whose loads all start at once.
     template <quantizer From, class F>
-    static void with_sums(const From& from, const std::byte* messages, int contributors, const slices& where, int first, F f) {
+    static void with_sums(const From& from, const std::byte* messages, int contributors, const slices& where, int first,
+                          F f) {
         const std::byte* start = messages + static_cast<std::size_t>(first) * wire_bytes(from, where.count);
         switch (contributors) {
-        case 1: return f(detail::sum_source<From, 1>{from, start, 1, where.slots});
-        case 2: return f(detail::sum_source<From, 2>{from, start, 2, where.slots});
-        case 4: return f(detail::sum_source<From, 4>{from, start, 4, where.slots});
-        case 8: return f(detail::sum_source<From, 8>{from, start, 8, where.slots});
-        default: return f(detail::sum_source<From, 0>{from, start, contributors, where.slots});
+        case 1:
+            return f(detail::sum_source<From, 1>{from, start, 1, where.slots});
+        case 2:
+            return f(detail::sum_source<From, 2>{from, start, 2, where.slots});
+        case 4:
+            return f(detail::sum_source<From, 4>{from, start, 4, where.slots});
+        case 8:
+            return f(detail::sum_source<From, 8>{from, start, 8, where.slots});
+        default:
+            return f(detail::sum_source<From, 0>{from, start, contributors, where.slots});
         }
     }
 

@@ -29,8 +29,9 @@ struct pipeline {
 /// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of `elements`: for each chunk in
 /// flight (two at most), what it sends and receives on each hop.
 template <topology Topology, quantizer Inside, quantizer Across>
-std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside& inside, const Across& across,
-                                                                  std::size_t elements, const reduce_options& options = {}) {
+std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside& inside,
+                                                                  const Across& across, std::size_t elements,
+                                                                  const reduce_options& options = {}) {
     return detail::reduce_scatter_plan(ranks, inside, across, elements, options.chunks).workspace_bytes();
 }
 
@@ -51,11 +52,12 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 /// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
 ///           transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across, array_in<typename Execution::space> Full,
-          mutable_array_in<typename Execution::space> Shard, mutable_array_in<typename Execution::space> Scratch>
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
+          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
+          mutable_array_in<typename Execution::space> Scratch>
 void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard, const reduce_options& options,
-                                           Scratch&& scratch) {
+                                           const Across& across, Full&& full, Shard&& shard,
+                                           const reduce_options& options, Scratch&& scratch) {
     using space = typename Execution::space;
     using T = element_of<Shard, space>;
     static_assert(std::same_as<T, element_of<Full, space>>, "full and shard must have the same element type");
@@ -73,18 +75,22 @@ void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Comm
     if (options.chunks < 1) {
         problem = "expected at least 1 chunk, given " + std::to_string(options.chunks);
     } else if (out.size() != plan.part.size(comm.rank())) {
-        problem = "expected a shard of " + std::to_string(plan.part.size(comm.rank())) + " elements of " + std::to_string(in.size()) +
-                  ", given one of " + std::to_string(out.size());
+        problem = "expected a shard of " + std::to_string(plan.part.size(comm.rank())) + " elements of " +
+                  std::to_string(in.size()) + ", given one of " + std::to_string(out.size());
     } else if (detail::overlaps_elsewhere(in, out, plan.part.offset(comm.rank()))) {
-        problem = "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
+        problem =
+            "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
     }
     short_text quantizers = inside.name();
     quantizers.append(" + ").append(std::string_view(short_text(across.name())));
-    begin_collective(comm.world(),
-                     {"hierarchical_quantized_reduce_scatter", in.size(), element_traits<T>::name, quantizers, options.text()}, problem);
+    begin_collective(
+        comm.world(),
+        {"hierarchical_quantized_reduce_scatter", in.size(), element_traits<T>::name, quantizers, options.text()},
+        problem);
     if (in.size() == 0) return;
 
-    const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f, options.accumulate};
+    const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
+                      options.accumulate};
     const int groups = ranks.groups();
     const int group_size = ranks.group_size();
     // The buffers of chunk c serve chunk c + 2, once chunk c has been finished.
@@ -121,18 +127,22 @@ void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Comm
 }
 
 /// The same with both hops on one execution, one after the other.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across, array_in<typename Execution::space> Full,
-          mutable_array_in<typename Execution::space> Shard, mutable_array_in<typename Execution::space> Scratch>
-void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside, const Across& across,
-                                           Full&& full, Shard&& shard, const reduce_options& options, Scratch&& scratch) {
-    hierarchical_quantized_reduce_scatter(pipeline<Execution>{exec, exec}, comm, inside, across, full, shard, options, scratch);
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
+          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
+          mutable_array_in<typename Execution::space> Scratch>
+void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside,
+                                           const Across& across, Full&& full, Shard&& shard,
+                                           const reduce_options& options, Scratch&& scratch) {
+    hierarchical_quantized_reduce_scatter(pipeline<Execution>{exec, exec}, comm, inside, across, full, shard, options,
+                                          scratch);
 }
 
 /// The same with a workspace of its own, for first use: allocates, and blocks until the work is complete.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across, array_in<typename Execution::space> Full,
-          mutable_array_in<typename Execution::space> Shard>
-void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside, const Across& across,
-                                           Full&& full, Shard&& shard, const reduce_options& options = {}) {
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
+          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard>
+void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside,
+                                           const Across& across, Full&& full, Shard&& shard,
+                                           const reduce_options& options = {}) {
     using space = typename Execution::space;
     const std::size_t elements = as_view<space>(full).size();
     workspace<space> scratch(

@@ -44,10 +44,11 @@ void gather_quantized(const Execution& exec, Communicator& comm, const Quantizer
 
     if (problem.empty()) problem = workspace_problem(work, quantized_all_gather_workspace_bytes(ranks, q, out.size()));
     if (in.size() != part.size(comm.rank())) {
-        problem = "expected a shard of " + std::to_string(part.size(comm.rank())) + " elements of " + std::to_string(out.size()) +
-                  ", given one of " + std::to_string(in.size());
+        problem = "expected a shard of " + std::to_string(part.size(comm.rank())) + " elements of " +
+                  std::to_string(out.size()) + ", given one of " + std::to_string(in.size());
     }
-    begin_collective(comm.world(), {"quantized_all_gather", out.size(), element_traits<T>::name, q.name(), options}, problem);
+    begin_collective(comm.world(), {"quantized_all_gather", out.size(), element_traits<T>::name, q.name(), options},
+                     problem);
     if (out.size() == 0) return;
 
     // Slot order puts the messages of one index together: what arrives from the other nodes is what the node gathers.
@@ -60,7 +61,8 @@ void gather_quantized(const Execution& exec, Communicator& comm, const Quantizer
     codec<Execution>::encode(exec, q, in.data(), slices::single(in.size(), 0, part.slice_size()), own);
     if (ranks.groups() > 1) comm.across().all_gather(exec, own, of_index, bytes);
     if (ranks.group_size() > 1) comm.group().all_gather(exec, of_index, messages, index_bytes);
-    codec<Execution>::decode(exec, q, messages, slices{part, ranks.order(), 0, part.slice_size(), 0, ranks.size()}, out.data());
+    codec<Execution>::decode(exec, q, messages, slices{part, ranks.order(), 0, part.slice_size(), 0, ranks.size()},
+                             out.data());
 }
 
 }  // namespace detail
@@ -88,7 +90,8 @@ void quantized_all_gather(const Execution& exec, Communicator& comm, const Quant
 /// The same, storing this rank's part of the gathered tensor in `secondary` on the way, stamped with `version`, for
 /// secondary_partition_gather. The ranks must agree on `version`, and `secondary` must be for a tensor of this size.
 template <execution Execution, class Communicator, quantizer Quantizer, array_in<typename Execution::space> Shard,
-          mutable_array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Scratch, class Secondary>
+          mutable_array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Scratch,
+          class Secondary>
 void quantized_all_gather(const Execution& exec, Communicator& comm, const Quantizer& q, Shard&& shard, Full&& full,
                           Scratch&& scratch, Secondary& secondary, std::uint64_t version) {
     const std::size_t elements = as_view<typename Execution::space>(full).size();

@@ -58,8 +58,10 @@ struct reduce_scatter_plan {
     };
 
     template <topology Topology, class Inside, class Across>
-    reduce_scatter_plan(const Topology& ranks, const Inside& inside, const Across& across, std::size_t elements, int wanted_chunks)
-        : part(elements, ranks.size()), hop_inside(ranks.group_size() > 1 || ranks.groups() == 1), hop_across(ranks.groups() > 1) {
+    reduce_scatter_plan(const Topology& ranks, const Inside& inside, const Across& across, std::size_t elements,
+                        int wanted_chunks)
+        : part(elements, ranks.size()), hop_inside(ranks.group_size() > 1 || ranks.groups() == 1),
+          hop_across(ranks.groups() > 1) {
         if (elements == 0) return;
         // Powers of two, so the larger is a multiple of the other.
         const auto block = static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size));

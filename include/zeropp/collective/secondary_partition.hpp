@@ -47,11 +47,12 @@ public:
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto tensor = as_view<Space>(full);
         if (tensor.size() != part_.count()) {
-            throw precondition_error("secondary_partition", "a tensor of " + std::to_string(part_.count()) + " elements",
+            throw precondition_error("secondary_partition",
+                                     "a tensor of " + std::to_string(part_.count()) + " elements",
                                      "one of " + std::to_string(tensor.size()));
         }
-        codec<Execution>::encode(exec, quantizer_, tensor.data(), {part_, slice_order{}, 0, part_.slice_size(), index_, 1},
-                                 storage_.data());
+        codec<Execution>::encode(exec, quantizer_, tensor.data(),
+                                 {part_, slice_order{}, 0, part_.slice_size(), index_, 1}, storage_.data());
         version_ = version;
     }
 

@@ -34,8 +34,8 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
 ///           `version`; on every rank of the group alike if what is wrong is wrong on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.2, hpZ
-template <execution Execution, class Communicator, quantizer Quantizer, mutable_array_in<typename Execution::space> Full,
-          mutable_array_in<typename Execution::space> Scratch>
+template <execution Execution, class Communicator, quantizer Quantizer,
+          mutable_array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Scratch>
 void secondary_partition_gather(const Execution& exec, Communicator& comm,
                                 const secondary_partition<Quantizer, typename Execution::space>& secondary,
                                 std::uint64_t version, Full&& full, Scratch&& scratch) {
@@ -49,16 +49,19 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
     const partition& part = secondary.part();
     const int group_size = comm.topology().group_size();
 
-    std::string problem = workspace_problem(work, secondary_partition_gather_workspace_bytes(group_size, q, part.count()));
+    std::string problem =
+        workspace_problem(work, secondary_partition_gather_workspace_bytes(group_size, q, part.count()));
     if (part.ranks() != group_size || secondary.index() != comm.index()) {
         problem = "expected a secondary partition for rank " + std::to_string(comm.index()) + " of a group of " +
                   std::to_string(group_size) + ", given one for rank " + std::to_string(secondary.index()) + " of " +
                   std::to_string(part.ranks());
     } else if (out.size() != part.count()) {
-        problem = "expected a tensor of " + std::to_string(part.count()) + " elements, given one of " + std::to_string(out.size());
+        problem = "expected a tensor of " + std::to_string(part.count()) + " elements, given one of " +
+                  std::to_string(out.size());
     } else if (secondary.version() != version) {
         problem = "expected a secondary partition of version " + std::to_string(version) + ", given " +
-                  (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : std::string("an empty one"));
+                  (secondary.version() ? "one of version " + std::to_string(*secondary.version())
+                                       : std::string("an empty one"));
     }
     const short_text options = short_text("version ").append(std::to_string(version));
     const collective_call call{"secondary_partition_gather", part.count(), element_traits<T>::name, q.name(), options};
@@ -75,19 +78,19 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
         comm.group().all_gather(exec, messages, work.data(), wire_bytes(q, part.slice_size()));
         messages = work.data();
     }
-    codec<Execution>::decode(exec, q, messages,
-                             {part, slice_order{}, 0, part.slice_size(), 0, group_size}, out.data());
+    codec<Execution>::decode(exec, q, messages, {part, slice_order{}, 0, part.slice_size(), 0, group_size}, out.data());
 }
 
 /// The same with a workspace of its own, for first use: allocates, and blocks until the work is complete.
-template <execution Execution, class Communicator, quantizer Quantizer, mutable_array_in<typename Execution::space> Full>
+template <execution Execution, class Communicator, quantizer Quantizer,
+          mutable_array_in<typename Execution::space> Full>
 void secondary_partition_gather(const Execution& exec, Communicator& comm,
                                 const secondary_partition<Quantizer, typename Execution::space>& secondary,
                                 std::uint64_t version, Full&& full) {
-    workspace<typename Execution::space> scratch(
-        secondary_partition_gather_workspace_bytes(comm.topology().group_size(), secondary.stored_as(), secondary.part().count()));
-    detail::run_to_completion(exec,
-                              [&] { secondary_partition_gather(exec, comm, secondary, version, full, scratch.view()); });
+    workspace<typename Execution::space> scratch(secondary_partition_gather_workspace_bytes(
+        comm.topology().group_size(), secondary.stored_as(), secondary.part().count()));
+    detail::run_to_completion(
+        exec, [&] { secondary_partition_gather(exec, comm, secondary, version, full, scratch.view()); });
 }
 
 }  // namespace zeropp

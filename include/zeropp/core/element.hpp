@@ -114,8 +114,10 @@ struct element_traits<bfloat16> : converting_element_traits<bfloat16> {
 /// A type that tensors may consist of.
 template <class T>
 concept element = std::is_trivially_copyable_v<T> && requires(T x, float f) {
-    { element_traits<T>::to_float(x) } noexcept -> std::same_as<float>;
-    { element_traits<T>::from_float(f) } noexcept -> std::same_as<T>;
+    { element_traits<T>::to_float(x) }
+    noexcept->std::same_as<float>;
+    { element_traits<T>::from_float(f) }
+    noexcept->std::same_as<T>;
     { element_traits<T>::name } -> std::convertible_to<std::string_view>;
 };
 

@@ -26,8 +26,8 @@ public:
 
     /// A view of mutable elements is also one of constant elements.
     template <class U>
-        requires(!std::is_const_v<U> && std::same_as<const U, T>)
-    constexpr view(const view<U, Space>& other) : data_(other.data()), size_(other.size()) {}
+    requires(!std::is_const_v<U> && std::same_as<const U, T>) constexpr view(const view<U, Space>& other)
+        : data_(other.data()), size_(other.size()) {}
 
     constexpr T* data() const { return data_; }
     constexpr std::size_t size() const { return size_; }

@@ -58,8 +58,7 @@ public:
     class event {
     public:
         event() = default;
-        event(event&& other) noexcept
-            : pool_(std::move(other.pool_)), native_(std::exchange(other.native_, nullptr)) {}
+        event(event&& other) noexcept : pool_(std::move(other.pool_)), native_(std::exchange(other.native_, nullptr)) {}
         event& operator=(event&& other) noexcept {
             std::swap(pool_, other.pool_);
             std::swap(native_, other.native_);

@@ -15,8 +15,7 @@ namespace zeropp {
 /// baseline that quantizers are compared with, and the choice for small or delicate tensors. NaN and Inf stay where
 /// they are.
 template <element T>
-    requires(sizeof(T) == 2 || sizeof(T) == 4)
-struct lossless {
+requires(sizeof(T) == 2 || sizeof(T) == 4) struct lossless {
     static constexpr int block_size = 64;
     static constexpr int code_bits = 8 * static_cast<int>(sizeof(T));
 

@@ -65,10 +65,9 @@ private:
 using standard_quantizers =
     named_quantizers<lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>,
                      block_integer<8, 256, symmetric, half>, block_integer<8, 256, symmetric, bfloat16>,
-                     block_integer<8, 2048>, block_integer<6, 128>,
-                     block_integer<6, 128, symmetric, half>, block_integer<4, 128>,
-                     block_integer<4, 128, symmetric, half>, block_integer<4, 128, signed_extreme, half>,
-                     block_integer<4, 128, signed_extreme, bfloat16>,
+                     block_integer<8, 2048>, block_integer<6, 128>, block_integer<6, 128, symmetric, half>,
+                     block_integer<4, 128>, block_integer<4, 128, symmetric, half>,
+                     block_integer<4, 128, signed_extreme, half>, block_integer<4, 128, signed_extreme, bfloat16>,
                      block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>>;
 
 }  // namespace zeropp

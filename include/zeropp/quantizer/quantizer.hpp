@@ -27,26 +27,31 @@ namespace zeropp {
 /// Laws: a block that holds NaN or Inf decodes to NaN (unless a code stands for its element alone, as in `lossless`);
 /// a block of zeros decodes to zeros.
 template <class Q>
-concept quantizer =
-    std::is_trivially_copyable_v<Q> && std::is_trivially_copyable_v<typename Q::params> &&
-    std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
-    (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
-    ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
-    requires(const Q& q, typename Q::stats stats, const typename Q::stats& other, const typename Q::params& params,
-             float x, std::uint32_t code) {
-        { stats.add(x) } noexcept;
-        { stats.merge(other) } noexcept;
-        { q.fit(other) } noexcept -> std::same_as<typename Q::params>;
-        { q.encode(x, params) } noexcept -> std::same_as<std::uint32_t>;
-        { q.decode(code, params) } noexcept -> std::same_as<float>;
-        { q.name() } -> std::convertible_to<short_text>;
-    };
+concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyable_v<typename Q::params> &&
+                    std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
+                    (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
+                    ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
+                    requires(const Q& q, typename Q::stats stats, const typename Q::stats& other,
+                             const typename Q::params& params, float x, std::uint32_t code) {
+    { stats.add(x) }
+    noexcept;
+    { stats.merge(other) }
+    noexcept;
+    { q.fit(other) }
+    noexcept->std::same_as<typename Q::params>;
+    { q.encode(x, params) }
+    noexcept->std::same_as<std::uint32_t>;
+    { q.decode(code, params) }
+    noexcept->std::same_as<float>;
+    { q.name() } -> std::convertible_to<short_text>;
+};
 
 /// A quantizer that also states how far it can be off: `error_bound(x, params)` is the most that
 /// |decode(encode(x)) - x| can be for an element x of a block with these parameters.
 template <class Q>
 concept bounded_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, float x) {
-    { q.error_bound(x, params) } noexcept -> std::same_as<float>;
+    { q.error_bound(x, params) }
+    noexcept->std::same_as<float>;
 };
 
 }  // namespace zeropp

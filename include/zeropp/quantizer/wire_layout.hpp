@@ -33,8 +33,7 @@ struct wire_layout {
     std::size_t bytes;
 
     constexpr ZEROPP_HOST_DEVICE explicit wire_layout(std::size_t n)
-        : elements(n),
-          blocks(ceil_div(n, static_cast<std::size_t>(Q::block_size))),
+        : elements(n), blocks(ceil_div(n, static_cast<std::size_t>(Q::block_size))),
           params_offset(round_up(code_bytes<Q>(n), alignof(typename Q::params))),
           bytes(round_up(params_offset + blocks * params_bytes<Q>, 16)) {}
 

@@ -41,7 +41,8 @@ public:
         group_stride_ = groups_ > 1 ? members[1][0] : size();
         index_stride_ = group_size_ > 1 ? members[0][1] : 1;
         for (int slot = 0; slot != size(); ++slot) {
-            ranks_.push_back(members[static_cast<std::size_t>(slot % groups_)][static_cast<std::size_t>(slot / groups_)]);
+            ranks_.push_back(
+                members[static_cast<std::size_t>(slot % groups_)][static_cast<std::size_t>(slot / groups_)]);
             regular_ = regular_ && strides().rank(slot) == ranks_.back();
         }
     }
@@ -49,7 +50,8 @@ public:
     /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless it divides.
     static two_level of_size(int size, int ranks_per_node) {
         if (ranks_per_node < 1 || size < 1 || size % ranks_per_node != 0) {
-            throw precondition_error("two_level", "a number of ranks per node that divides the " + std::to_string(size) + " ranks",
+            throw precondition_error("two_level",
+                                     "a number of ranks per node that divides the " + std::to_string(size) + " ranks",
                                      std::to_string(ranks_per_node));
         }
         return {size / ranks_per_node, ranks_per_node};
@@ -108,7 +110,7 @@ private:
     int group_size_ = 0;
     int group_stride_ = 0;
     int index_stride_ = 0;
-    bool regular_ = true;  // the strides say every rank
+    bool regular_ = true;             // the strides say every rank
     std::vector<position> position_;  // by rank
     std::vector<int> ranks_;          // by slot
 };

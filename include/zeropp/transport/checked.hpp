@@ -30,8 +30,7 @@ template <class Transport, class Control = Transport>
 class checked {
 public:
     /// Checks through a split of the transport itself. Collective.
-    explicit checked(Transport inner)
-        requires std::same_as<Transport, Control>
+    explicit checked(Transport inner) requires std::same_as<Transport, Control>
         : inner_(std::move(inner)), control_(inner_.split(everyone(inner_.size()))) {}
 
     /// Checks through `control`. Requires the same ranks in the same order.
@@ -84,7 +83,8 @@ private:
     static void require_agreement(const std::vector<statement>& all) {
         for (std::size_t r = 0; r != all.size(); ++r) {
             if (all[r].problem[0] != '\0') {
-                throw precondition_error(all[r].call.primitive.str() + ": on rank " + std::to_string(r) + ", " + all[r].problem);
+                throw precondition_error(all[r].call.primitive.str() + ": on rank " + std::to_string(r) + ", " +
+                                         all[r].problem);
             }
         }
         const auto same = [&](const statement& s) { return s.text() == all.front().text(); };

@@ -32,7 +32,8 @@ public:
     /// compiler evaluates first.
     communicator(Topology topology, Transport&& world) : topology_(std::move(topology)), world_(std::move(world)) {
         if (topology_.size() != world_.size()) {
-            throw precondition_error("communicator", "a topology of the transport's " + std::to_string(world_.size()) + " ranks",
+            throw precondition_error("communicator",
+                                     "a topology of the transport's " + std::to_string(world_.size()) + " ranks",
                                      "one of " + std::to_string(topology_.size()));
         }
         if (topology_.groups() == 1 || topology_.group_size() == 1) return;
@@ -45,8 +46,7 @@ public:
     }
 
     /// The same over a copy of `world`, which is the same rank of the same group.
-    communicator(Topology topology, const Transport& world)
-        requires std::copy_constructible<Transport>
+    communicator(Topology topology, const Transport& world) requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
 
     const Topology& topology() const { return topology_; }

@@ -39,15 +39,15 @@ public:
         : inner_(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(static_cast<std::size_t>(inner_.size())),
           totals_(std::make_shared<totals>()) {
         if (nodes_.size() != inner_.size()) {
-            throw precondition_error("counting", "a topology of the transport's " + std::to_string(inner_.size()) + " ranks",
+            throw precondition_error("counting",
+                                     "a topology of the transport's " + std::to_string(inner_.size()) + " ranks",
                                      "one of " + std::to_string(nodes_.size()));
         }
         std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
     }
 
     /// The same around a copy of `inner`.
-    counting(const Transport& inner, Topology nodes)
-        requires std::copy_constructible<Transport>
+    counting(const Transport& inner, Topology nodes) requires std::copy_constructible<Transport>
         : counting(Transport(inner), std::move(nodes)) {}
 
     int rank() const { return inner_.rank(); }
@@ -103,8 +103,7 @@ private:
         /// The entry of `primitive`, which begins.
         traffic& enter(const short_text& primitive) {
             current = 0;
-            while (current != entries.size() && entries[current].primitive != primitive)
-                ++current;
+            while (current != entries.size() && entries[current].primitive != primitive) ++current;
             if (current == entries.size()) entries.push_back({.primitive = primitive});
             return entries[current];
         }

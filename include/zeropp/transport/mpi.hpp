@@ -72,9 +72,7 @@ public:
     template <host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         require_threads<E>();
-        exec.enqueue([s = state_.get(), send, recv, bytes] {
-            s->exchange([=](int) { return send; }, recv, bytes);
-        });
+        exec.enqueue([s = state_.get(), send, recv, bytes] { s->exchange([=](int) { return send; }, recv, bytes); });
     }
 
     template <host_execution E>
@@ -147,9 +145,11 @@ private:
                 for (std::size_t done = 0; done < bytes; done += piece) {
                     const int count = static_cast<int>(std::min(piece, bytes - done));
                     requests.push_back(MPI_REQUEST_NULL);
-                    detail::require_mpi(MPI_Irecv(in + done, count, MPI_BYTE, from, tag, comm, &requests.back()), "MPI_Irecv");
+                    detail::require_mpi(MPI_Irecv(in + done, count, MPI_BYTE, from, tag, comm, &requests.back()),
+                                        "MPI_Irecv");
                     requests.push_back(MPI_REQUEST_NULL);
-                    detail::require_mpi(MPI_Isend(out + done, count, MPI_BYTE, to, tag, comm, &requests.back()), "MPI_Isend");
+                    detail::require_mpi(MPI_Isend(out + done, count, MPI_BYTE, to, tag, comm, &requests.back()),
+                                        "MPI_Isend");
                 }
             }
             wait_for_all(bytes);
@@ -187,7 +187,8 @@ private:
     void require_threads() const {
         if constexpr (!std::same_as<E, host>) {
             if (state_->thread_level != MPI_THREAD_MULTIPLE) {
-                throw precondition_error("mpi_transport", "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
+                throw precondition_error("mpi_transport",
+                                         "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
                                          "thread level " + std::to_string(state_->thread_level));
             }
         }
@@ -200,8 +201,9 @@ private:
 /// precondition_error that says which node has how many ranks unless all have the same number.
 inline two_level shared_memory_nodes(const mpi_transport& transport) {
     MPI_Comm node = MPI_COMM_NULL;
-    detail::require_mpi(MPI_Comm_split_type(transport.native(), MPI_COMM_TYPE_SHARED, transport.rank(), MPI_INFO_NULL, &node),
-                        "MPI_Comm_split_type");
+    detail::require_mpi(
+        MPI_Comm_split_type(transport.native(), MPI_COMM_TYPE_SHARED, transport.rank(), MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
     int lowest_rank = transport.rank();
     std::vector<int> node_of_rank(static_cast<std::size_t>(transport.size()));
     const int named = MPI_Allreduce(MPI_IN_PLACE, &lowest_rank, 1, MPI_INT, MPI_MIN, node);

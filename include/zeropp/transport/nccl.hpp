@@ -76,7 +76,8 @@ public:
     /// Blocks the caller.
     nccl_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
-        if (self == members.end()) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
+        if (self == members.end())
+            throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
         const int place = static_cast<int>(self - members.begin());
         state_->check();
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)

@@ -26,14 +26,14 @@ namespace zeropp {
 /// A transport around another one also passes `begin` on (see begin_collective), or those inside it cannot watch.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
-                       requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                                std::span<const int> members) {
-                           { c.rank() } -> std::same_as<int>;
-                           { c.size() } -> std::same_as<int>;
-                           t.all_gather(exec, send, recv, bytes);
-                           t.all_to_all(exec, send, recv, bytes);
-                           { t.split(members) } -> std::same_as<T>;
-                       };
+    requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+             std::span<const int> members) {
+    { c.rank() } -> std::same_as<int>;
+    { c.size() } -> std::same_as<int>;
+    t.all_gather(exec, send, recv, bytes);
+    t.all_to_all(exec, send, recv, bytes);
+    { t.split(members) } -> std::same_as<T>;
+};
 
 /// What a rank is about to do, for transports that watch (`counting`, `checked`).
 struct collective_call {

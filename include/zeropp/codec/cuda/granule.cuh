@@ -102,15 +102,25 @@ struct code_words {
 template <int Bytes>
 struct word_of;
 template <>
-struct word_of<1> { using type = std::uint8_t; };
+struct word_of<1> {
+    using type = std::uint8_t;
+};
 template <>
-struct word_of<2> { using type = std::uint16_t; };
+struct word_of<2> {
+    using type = std::uint16_t;
+};
 template <>
-struct word_of<4> { using type = std::uint32_t; };
+struct word_of<4> {
+    using type = std::uint32_t;
+};
 template <>
-struct word_of<8> { using type = uint2; };
+struct word_of<8> {
+    using type = uint2;
+};
 template <>
-struct word_of<16> { using type = uint4; };
+struct word_of<16> {
+    using type = uint4;
+};
 
 /// Reads the codes of eight elements. `elements` is 8, or fewer for the last of a message, whose bytes end earlier.
 template <int Bits>

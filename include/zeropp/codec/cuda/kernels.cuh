@@ -37,7 +37,9 @@ __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
 }
 
 /// How many granules each thread has under way, were each to take so many loads of 16 bytes.
-constexpr int rounds_for(int loads) { return loads < device_tuning.loads_in_flight ? device_tuning.loads_in_flight / loads : 1; }
+constexpr int rounds_for(int loads) {
+    return loads < device_tuning.loads_in_flight ? device_tuning.loads_in_flight / loads : 1;
+}
 
 /// Values from a tensor.
 template <class T>
@@ -97,7 +99,9 @@ struct sum_source {
         return {messages + static_cast<std::size_t>(s) * layout.bytes, static_cast<std::size_t>(slots) * layout.bytes,
                 layout.params_offset, layout.elements};
     }
-    __device__ raw fetch_whole(const slot& s, std::size_t granule) const { return sum<at_once>(s, granule, granule_size); }
+    __device__ raw fetch_whole(const slot& s, std::size_t granule) const {
+        return sum<at_once>(s, granule, granule_size);
+    }
     __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
         if (valid == 0) return raw{};
         return sum<1>(s, granule, valid_elements(s.elements, granule));
@@ -232,7 +236,8 @@ struct encode_kernel {
                     encode<rounds, true>(slot, part, first);
                 } else {
 #pragma unroll 1
-                    for (int r = 0; r != rounds; ++r) encode<1, false>(slot, part, first + static_cast<std::size_t>(r * teams));
+                    for (int r = 0; r != rounds; ++r)
+                        encode<1, false>(slot, part, first + static_cast<std::size_t>(r * teams));
                 }
             }
             if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(part);
@@ -257,7 +262,9 @@ private:
         typename Source::raw raw[std::size_t{Rounds}][std::size_t{kept}];
         typename Q::stats stats[std::size_t{Rounds}];
         const std::size_t mine = first * block_granules + static_cast<std::size_t>(team() * block_granules + lane());
-        const auto granule = [=](int r, int g) { return mine + static_cast<std::size_t>(r * teams * block_granules + g * lanes); };
+        const auto granule = [=](int r, int g) {
+            return mine + static_cast<std::size_t>(r * teams * block_granules + g * lanes);
+        };
 #pragma unroll
         for (int r = 0; r != Rounds; ++r) {
             if constexpr (held) {
@@ -326,14 +333,16 @@ private:
                 if (block >= part.layout.blocks) return;
                 if (block * Q::block_size >= part.size) stored = typename Q::params{};
             }
-            *reinterpret_cast<typename Q::params*>(part.message + part.layout.params_offset + block * params_bytes<Q>) = stored;
+            *reinterpret_cast<typename Q::params*>(part.message + part.layout.params_offset + block * params_bytes<Q>) =
+                stored;
         }
     }
 
     /// Between the codes and the parameters, and behind the parameters.
     __device__ static void clear_padding(const part_of_slot& part) {
         const wire_layout<Q>& layout = part.layout;
-        for (std::size_t i = code_bytes<Q>(layout.elements); i < layout.params_offset; ++i) part.message[i] = std::byte{0};
+        for (std::size_t i = code_bytes<Q>(layout.elements); i < layout.params_offset; ++i)
+            part.message[i] = std::byte{0};
         for (std::size_t i = layout.params_offset + layout.blocks * params_bytes<Q>; i < layout.bytes; ++i) {
             part.message[i] = std::byte{0};
         }
@@ -364,7 +373,8 @@ struct decode_kernel {
             const auto slot = source.open(where, s);
             T* const slice = tensor + where.offset(s);
             const bool aligned = reinterpret_cast<std::uintptr_t>(slice) % 16 == 0;
-            for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < size; first += gridDim.x * unit_granules) {
+            for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < size;
+                 first += gridDim.x * unit_granules) {
                 const std::size_t mine = first + threadIdx.x;
                 if (aligned && (first + unit_granules) * granule_size <= size) {
                     typename Source::raw raw[std::size_t{rounds}];
@@ -414,7 +424,8 @@ private:
         float result[granule_size];
         if (exact_reciprocal != 0) {
 #pragma unroll
-            for (int i = 0; i != granule_size; ++i) result[i] = times_power_of_two(Source::value(raw, i), exact_reciprocal);
+            for (int i = 0; i != granule_size; ++i)
+                result[i] = times_power_of_two(Source::value(raw, i), exact_reciprocal);
         } else {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) result[i] = quotient(Source::value(raw, i), last.divisor);

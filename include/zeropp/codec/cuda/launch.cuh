@@ -36,13 +36,15 @@ void launch(const cuda_stream& stream, int slots, std::size_t units, const Kerne
     const int y = std::min(slots, most_blocks_y);
     const auto fill = static_cast<std::size_t>(stream.multiprocessors()) *
                       static_cast<std::size_t>(tuning_for(stream.compute_capability()).blocks_per_multiprocessor);
-    const std::size_t most = std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
+    const std::size_t most =
+        std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
     const dim3 grid(static_cast<unsigned>(std::min(units, most)), static_cast<unsigned>(y));
     const dim3 block(kernel_threads);
 #if defined(__CUDACC__)
     void* arguments[] = {const_cast<Kernel*>(&kernel)};
-    require_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(&run<Kernel>), grid, block, arguments, 0, stream.native()),
-                 "cudaLaunchKernel");
+    require_cuda(
+        cudaLaunchKernel(reinterpret_cast<const void*>(&run<Kernel>), grid, block, arguments, 0, stream.native()),
+        "cudaLaunchKernel");
 #else
     emulate_launch(grid, block, stream.native(), kernel);
 #endif
