@@ -1,5 +1,5 @@
-# What zeropp::nccl stands on: NCCL and the CUDA runtime. NCCL is looked for where NCCL_ROOT says and beside the toolkit;
-# the Python package of NCCL has only the versioned name of the library.
+# What zeropp::nccl stands on: NCCL and the CUDA runtime. NCCL is looked for where NCCL_ROOT says and beside the
+# toolkit; the Python package of NCCL has only the versioned name of the library.
 include(${CMAKE_CURRENT_LIST_DIR}/cuda.cmake)
 if(zeropp_component_found)
     find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} ENV NCCL_ROOT ${CUDAToolkit_INCLUDE_DIRS}
