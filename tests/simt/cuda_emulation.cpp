@@ -89,8 +89,15 @@ public:
         stack_of_one stack{context::protected_fixedsize_stack(stack_bytes).allocate()};
         to_fiber_.bottom = static_cast<char*>(stack.stack.sp) - stack.stack.size;
         to_fiber_.size = stack.stack.size;
+        // The constructor already goes into the fiber and back. Unannounced, the fiber's first frame would lie where
+        // AddressSanitizer keeps the frames of this thread, which may end before the fiber does.
+        crossing there_and_back = to_fiber_;
+        there_and_back.depart();
         fiber_ = context::fiber(std::allocator_arg, stack,
                                 [this](context::fiber&& scheduler) { return live(std::move(scheduler)); });
+        there_and_back.arrive();
+        there_and_back.depart();
+        there_and_back.arrive();
     }
     cuda_thread(const cuda_thread&) = delete;
     cuda_thread& operator=(const cuda_thread&) = delete;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace simt = zeropp_test::simt;
@@ -145,6 +146,14 @@ TEST_CASE("emulation: a fault ends the grid, and the next one runs", "[simt][emu
     ran = 0;
     CHECK(fault_of(64, [&] { ++ran; }, 3) == "");
     CHECK(ran == 192);
+}
+
+TEST_CASE("emulation: the thread that ran a grid first may end before the next one", "[simt][emulation]") {
+    const auto fail = [] { throw std::runtime_error("on purpose"); };
+    std::string first;
+    std::thread([&] { first = fault_of(1024, fail); }).join();
+    CHECK(mentions(first, "on purpose"));
+    CHECK(mentions(fault_of(1024, fail), "on purpose"));
 }
 
 TEST_CASE("emulation: a kernel's fault is the device's, until it recovers", "[simt][emulation]") {
