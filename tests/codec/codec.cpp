@@ -49,8 +49,7 @@ TEST_CASE("a user's own quantizer and elements go through the host's codec", "[c
     CHECK(message[0] == std::byte{0b00'01'11'01});
     CHECK(message[1] == std::byte{0b11'00'01'10});
     CHECK(message[2] == std::byte{2});
-    for (std::size_t i = 3; i != message.size(); ++i)
-        CHECK(message[i] == std::byte{0});
+    for (std::size_t i = 3; i != message.size(); ++i) CHECK(message[i] == std::byte{0});
     std::vector<toy_element> back(8);
     zeropp::codec<zeropp::host>::decode(exec, q, message.data(), where, back.data());
     CHECK(back == std::vector<toy_element>{{512}, {-512}, {512}, {0}, {0}, {512}, {0}, {-512}});

@@ -17,17 +17,18 @@ constexpr reference_format format = reference_of<quantizer>::format;
 
 }  // namespace
 
-TEST_CASE("messages are decoded from any multiple of 8 on", "[codec][host_message]") {
+TEST_CASE("messages are decoded from any multiple of a piece on", "[codec][host_message]") {
     constexpr std::size_t n = 1501;
     const zeropp::wire_layout<quantizer> layout(n);
     const auto bytes = as_bytes(format.message(mixed_floats(n, 71), n));
     const auto all = format.elements(reinterpret_cast<const std::uint8_t*>(bytes.data()), n, n);
     std::size_t wrong = 0;
-    for (std::size_t begin = 0; begin < n; begin += 8 * 13) {
+    for (std::size_t begin = 0; begin < n; begin += zeropp::detail::piece_size) {
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{513}, n}) {
             const std::size_t some = std::min(count, n - begin);
             guarded<float> values(some, 0xcd);
-            zeropp::detail::decode_elements(quantizer{}, layout, bytes.data(), begin, some, values.data());
+            zeropp::detail::decode_elements(quantizer{}, layout, bytes.data(), begin, some,
+                                            [&](std::size_t i, float x) { values.data()[i] = x; });
             const auto decoded = values.values();
             for (std::size_t i = 0; i != some; ++i) {
                 if (!same(decoded[i], all[begin + i])) ++wrong;
@@ -45,9 +46,7 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host_message]")
     for (const std::size_t valid :
          {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
         guarded<std::byte> message(layout.bytes, 0xee);
-        const auto load = [&](std::size_t begin, std::size_t count, float* values) {
-            std::copy_n(tensor.begin() + static_cast<std::ptrdiff_t>(begin), count, values);
-        };
+        const auto load = [&](std::size_t begin, std::size_t, float*) { return tensor.data() + begin; };
         zeropp::detail::encode_message(quantizer{}, layout, valid, load, message.data());
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
@@ -67,7 +66,7 @@ TEST_CASE("sums are taken in the order of the contributors", "[codec][host_messa
         }
         float sum = -1.0f;
         zeropp::detail::sum_elements(q, layout, as_bytes(messages).data(), layout.bytes,
-                                     static_cast<int>(contributors.size()), 0, 1, &sum);
+                                     static_cast<int>(contributors.size()), 0, std::size_t{1}, &sum);
         return sum;
     };
     CHECK(sum_of({1e8f, -1e8f, 1.0f}) == 1.0f);

@@ -15,16 +15,17 @@ using namespace zeropp_test;
 
 template <int Bits>
 void check_packing() {
+    using code_word = zeropp::detail::code_word<Bits>;
     constexpr std::size_t bits = Bits;
     std::size_t wrong = 0;
     for (std::size_t n = 0; n != 41; ++n) {
         random_source random(n + 1);
-        std::vector<std::uint32_t> codes(n);
+        std::vector<code_word> codes(n);
         for (auto& code : codes) {
             // The ends of the range as well as what lies between.
-            const std::uint32_t top = static_cast<std::uint32_t>((std::uint64_t{1} << bits) - 1u);
+            const auto top = static_cast<code_word>((std::uint64_t{1} << bits) - 1u);
             const std::size_t kind = random.below(4);
-            code = kind == 0 ? 0 : kind == 1 ? top : static_cast<std::uint32_t>(random.next()) & top;
+            code = kind == 0 ? code_word{0} : kind == 1 ? top : static_cast<code_word>(random.next() & top);
         }
         std::vector<std::byte> expected((n * bits + 7) / 8);
         for (std::size_t bit = 0; bit != n * bits; ++bit) {
@@ -35,7 +36,7 @@ void check_packing() {
             zeropp::detail::pack<Bits>(codes.data(), n, packed.data());
             if (packed.values() != expected || !packed.intact()) ++wrong;
 
-            guarded<std::uint32_t> unpacked(n, pattern);
+            guarded<code_word> unpacked(n, pattern);
             guarded<std::byte> source(expected, pattern);
             zeropp::detail::unpack<Bits>(source.data(), n, unpacked.data());
             if (unpacked.values() != codes || !unpacked.intact()) ++wrong;

@@ -17,13 +17,6 @@ constexpr std::size_t size_max = std::numeric_limits<std::size_t>::max();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float largest = std::numeric_limits<float>::max();
 
-/// round_within by its definition.
-std::int32_t rounded(float t, float low, float high) {
-    if (is_nan(t)) return static_cast<std::int32_t>(low);
-    return static_cast<std::int32_t>(
-        std::nearbyint(std::clamp(static_cast<double>(t), static_cast<double>(low), static_cast<double>(high))));
-}
-
 }  // namespace
 
 TEST_CASE("ceil_div and round_up follow their definition", "[core][math]") {
@@ -97,39 +90,4 @@ TEST_CASE("is_finite", "[core][math]") {
     for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7f800001u, 0xffffffffu, 0x7fc00000u}) {
         CHECK_FALSE(zeropp::is_finite(float_of(bits)));
     }
-}
-
-TEST_CASE("round_within rounds ties to even and keeps its bounds", "[core][math]") {
-    CHECK(zeropp::round_within(0.5f, -127.0f, 127.0f) == 0);
-    CHECK(zeropp::round_within(1.5f, -127.0f, 127.0f) == 2);
-    CHECK(zeropp::round_within(2.5f, -127.0f, 127.0f) == 2);
-    CHECK(zeropp::round_within(-0.5f, -127.0f, 127.0f) == 0);
-    CHECK(zeropp::round_within(-1.5f, -127.0f, 127.0f) == -2);
-    CHECK(zeropp::round_within(126.5f, -127.0f, 127.0f) == 126);
-    CHECK(zeropp::round_within(127.49f, -127.0f, 127.0f) == 127);
-    CHECK(zeropp::round_within(1e30f, -127.0f, 127.0f) == 127);
-    CHECK(zeropp::round_within(infinity, -127.0f, 127.0f) == 127);
-    CHECK(zeropp::round_within(-infinity, -127.0f, 127.0f) == -127);
-    CHECK(zeropp::round_within(float_of(0x7fc00000u), -127.0f, 127.0f) == -127);
-    CHECK(zeropp::round_within(float_of(0xffc00000u), 0.0f, 255.0f) == 0);
-    static_assert(zeropp::round_within(3.7f, 0.0f, 15.0f) == 4);
-}
-
-TEST_CASE("round_within reaches as far as it says", "[core][math]") {
-    constexpr float bound = 0x1p22f;
-    std::size_t wrong = 0;
-    const auto check = [&](float t, float low, float high) {
-        if (zeropp::round_within(t, low, high) != rounded(t, low, high)) ++wrong;
-    };
-    for (const float t : {bound, -bound, bound - 0.5f, -bound + 0.5f, bound - 1.5f, bound + 1.0f, 1e38f, -1e38f}) {
-        check(t, -bound, bound);
-    }
-    random_source random(3);
-    for (int i = 0; i != 300'000; ++i) {
-        check(static_cast<float>(random.normal() * 1e6), -bound, bound);
-        check(static_cast<float>(random.normal() * 10), -7.0f, 7.0f);
-        check(random.any_float(), -8.0f, 7.0f);
-        check(static_cast<float>(i) * 0.25f - 100.0f, 0.0f, 255.0f);
-    }
-    CHECK(wrong == 0);
 }

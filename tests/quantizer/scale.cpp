@@ -5,6 +5,7 @@
 #include "support/integer_models.hpp"
 #include "support/samples.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -125,12 +126,59 @@ TEST_CASE("a step that would have to clip is refused", "[quantizer][scale]") {
     CHECK(zeropp::stored_step<float>(largest, 255.0f) * 255.0f > 0.999999f * largest);
 }
 
-TEST_CASE("the reciprocal of a step", "[quantizer][scale]") {
-    CHECK(zeropp::reciprocal_step(4.0f) == 0.25f);
-    CHECK(zeropp::reciprocal_step(-0.5f) == -2.0f);
-    CHECK(zeropp::reciprocal_step(0.0f) == 0.0f);
-    CHECK(zeropp::reciprocal_step(-0.0f) == 0.0f);
-    CHECK(zeropp::reciprocal_step(zeropp::smallest_step) == 0x1p126f);
-    CHECK(zeropp::reciprocal_step(largest) == 0x1p-128f);
-    CHECK(is_nan(zeropp::reciprocal_step(float_of(0x7fc00000u))));
+TEST_CASE("the nearest code rounds ties to even and keeps its bounds", "[quantizer][scale]") {
+    using zeropp::nearest_code;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    CHECK(nearest_code(0.5f, 1.0f, -127, 127) == 0);
+    CHECK(nearest_code(1.5f, 1.0f, -127, 127) == 2);
+    CHECK(nearest_code(2.5f, 1.0f, -127, 127) == 2);
+    CHECK(nearest_code(-1.5f, 1.0f, -127, 127) == -2);
+    CHECK(nearest_code(-1.5f, -0.5f, -8, 7) == 3);
+    CHECK(nearest_code(-4.0f, -0.5f, -8, 7) == 7);
+    CHECK(nearest_code(4.0f, -0.5f, -8, 7) == -8);
+    CHECK(nearest_code(127.49f, 1.0f, -127, 127) == 127);
+    CHECK(nearest_code(1e30f, 1.0f, -127, 127) == 127);
+    CHECK(nearest_code(-infinity, 1.0f, -127, 127) == -127);
+    CHECK(nearest_code(-3.0f, 1.0f, 0, 255) == 0);
+    CHECK(nearest_code(1.0f, zeropp::smallest_step, -8, 7) == 7);
+    CHECK(nearest_code(largest, largest, -8, 7) == 1);
+    static_assert(nearest_code(3.7f, 1.0f, 0, 15) == 4);
+    // Blocks without extent.
+    for (const float x : {0.0f, -0.0f, 1.0f, -largest}) {
+        CHECK(nearest_code(x, 0.0f, -8, 7) == 0);
+        CHECK(nearest_code(x, -0.0f, 0, 15) == 0);
+    }
+    // Blocks that decode to NaN.
+    for (const float step : {float_of(0x7fc00000u), float_of(0xffc00000u)}) {
+        for (const float x : {0.0f, -1.0f, largest, infinity, float_of(0x7fc00000u), float_of(0xffc00000u)}) {
+            CHECK(nearest_code(x, step, -8, 7) == 0);
+            CHECK(nearest_code(x, step, 0, 15) == 0);
+        }
+    }
+}
+
+TEST_CASE("the nearest code is that of its definition, as far as it says", "[quantizer][scale]") {
+    constexpr std::int32_t bound = 1 << 22;
+    std::size_t wrong = 0;
+    const auto check = [&](float x, float step, std::int32_t low, std::int32_t high) {
+        const volatile float reciprocal = 1.0f / step;
+        const volatile float steps = x * reciprocal;
+        const double bounded =
+            std::clamp(static_cast<double>(steps), static_cast<double>(low), static_cast<double>(high));
+        if (zeropp::nearest_code(x, step, low, high) != static_cast<std::int32_t>(std::nearbyint(bounded))) ++wrong;
+    };
+    constexpr auto far = static_cast<float>(bound);
+    for (const float x : {far, -far, far - 0.5f, -far + 0.5f, far - 1.5f, far + 1.0f, 1e38f, -1e38f}) {
+        check(x, 1.0f, -bound, bound);
+    }
+    random_source random(3);
+    for (int i = 0; i != 300'000; ++i) {
+        const auto step = static_cast<float>(random.normal()) + 1e-6f;
+        check(static_cast<float>(random.normal() * 1e6), step, -bound, bound);
+        check(static_cast<float>(random.normal() * 10), step, -7, 7);
+        check(static_cast<float>(random.normal() * 10), step, -8, 7);
+        check(static_cast<float>(i) * 0.25f - 100.0f, 1.0f, 0, 255);
+        if (const float x = random.any_float(); is_finite(static_cast<double>(x))) check(x, step, -8, 7);
+    }
+    CHECK(wrong == 0);
 }

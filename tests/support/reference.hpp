@@ -99,7 +99,8 @@ struct reference_format {
         return {how == scheme::signed_extreme && positive ? -step : step, 0.0f};
     }
 
-    /// Codes are x in steps, by a multiplication with 1 / step, rounded to nearest even and kept in range.
+    /// Codes are x in steps, by a multiplication with 1 / step, rounded to nearest even and kept in range; zero in a
+    /// block that decodes to NaN.
     std::uint32_t encode(float x, const parameters& p) const {
         if (lossless()) {
             if (stored.bytes() == 4) return bits_of(x);
@@ -110,7 +111,7 @@ struct reference_format {
         const int high = how == scheme::signed_extreme ? furthest() - 1 : furthest();
         const float steps_in_one = p.step == 0.0f ? 0.0f : float_quotient(1.0f, p.step);
         const float t = float_product(float_sum(x, -p.minimum), steps_in_one);
-        const double code = is_nan(t) ? low : std::clamp<double>(std::nearbyint(static_cast<double>(t)), low, high);
+        const double code = is_nan(p.step) ? 0.0 : std::clamp<double>(std::nearbyint(static_cast<double>(t)), low, high);
         return static_cast<std::uint32_t>(static_cast<std::int32_t>(code)) & ((1u << bits) - 1u);
     }
 

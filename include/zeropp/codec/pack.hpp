@@ -8,73 +8,103 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace zeropp::detail {
 
 static_assert(std::endian::native == std::endian::little,
               "messages are little-endian and so is every machine this runs on");
 
-/// Writes the `Bits` low bits of n codes densely, first code lowest: ceil(n * Bits / 8) bytes, unused bits zero.
+/// What a code is kept in before it is packed.
 template <int Bits>
-void pack(const std::uint32_t* codes, std::size_t n, std::byte* out) {
+using code_word =
+    std::conditional_t<Bits <= 8, std::uint8_t, std::conditional_t<Bits <= 16, std::uint16_t, std::uint32_t>>;
+
+/// Within each field of `Width` bits of a word: moves the `Used` low bits of the upper half down to those of the lower
+/// half, and back up.
+template <int Width, int Used>
+constexpr std::uint64_t join(std::uint64_t word) {
+    constexpr std::uint64_t lower =
+        ~std::uint64_t{0} / ((std::uint64_t{1} << (Width - 1) << 1) - 1) * ((std::uint64_t{1} << Used) - 1);
+    return (word & lower) | (word & lower << Width / 2) >> (Width / 2 - Used);
+}
+template <int Width, int Used>
+constexpr std::uint64_t part(std::uint64_t word) {
+    constexpr std::uint64_t lower =
+        ~std::uint64_t{0} / ((std::uint64_t{1} << (Width - 1) << 1) - 1) * ((std::uint64_t{1} << Used) - 1);
+    return (word & lower) | (word & lower << Used) << (Width / 2 - Used);
+}
+
+/// Eight codes of fewer than 8 bits, one in each byte of a word, to dense bits, and back: pairs, pairs of pairs, and
+/// those.
+template <int Bits>
+constexpr std::uint64_t squeeze(std::uint64_t word) {
+    return join<64, 4 * Bits>(join<32, 2 * Bits>(join<16, Bits>(word)));
+}
+template <int Bits>
+constexpr std::uint64_t spread(std::uint64_t word) {
+    return part<16, Bits>(part<32, 2 * Bits>(part<64, 4 * Bits>(word)));
+}
+
+/// Writes n codes densely, first code lowest: ceil(n * Bits / 8) bytes, unused bits zero. Requires codes below 2^Bits.
+template <int Bits>
+void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
-        constexpr std::size_t bytes = Bits / 8;
-        for (std::size_t i = 0; i != n; ++i) {
-            if constexpr (Bits == 8) {
-                out[i] = static_cast<std::byte>(codes[i]);
-            } else {
-                std::memcpy(out + i * bytes, &codes[i], bytes);
-            }
-        }
+        std::memcpy(out, codes, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
-        for (std::size_t i = 0; i != n / 2; ++i) out[i] = static_cast<std::byte>(codes[2 * i] | codes[2 * i + 1] << 4);
+        for (std::size_t i = 0; i != n / 2; ++i) {
+            std::uint16_t two;
+            std::memcpy(&two, codes + 2 * i, 2);
+            out[i] = static_cast<std::byte>(two | two >> 4);
+        }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        static_assert(Bits < 8);
-        // Eight codes fill exactly Bits bytes.
-        for (; n != 0;) {
-            const std::size_t some = n < 8 ? n : 8;
+        // Words are written whole, one over the end of the other, while there is room for it.
+        constexpr std::size_t room = ceil_div(64, Bits);
+        std::size_t i = 0;
+        for (; i + room <= n; i += 8) {
+            std::uint64_t word;
+            std::memcpy(&word, codes + i, 8);
+            word = squeeze<Bits>(word);
+            std::memcpy(out + i / 8 * Bits, &word, 8);
+        }
+        for (; i < n; i += 8) {
+            const std::size_t some = n - i < 8 ? n - i : 8;
             std::uint64_t word = 0;
-            for (std::size_t i = 0; i != some; ++i) word |= static_cast<std::uint64_t>(codes[i]) << (i * Bits);
-            const std::size_t bytes = ceil_div(some * Bits, 8);
-            for (std::size_t i = 0; i != bytes; ++i) out[i] = static_cast<std::byte>(word >> (8 * i));
-            codes += some;
-            out += bytes;
-            n -= some;
+            std::memcpy(&word, codes + i, some);
+            word = squeeze<Bits>(word);
+            std::memcpy(out + i / 8 * Bits, &word, ceil_div(some * Bits, 8));
         }
     }
 }
 
 /// Reads n codes back.
 template <int Bits>
-void unpack(const std::byte* in, std::size_t n, std::uint32_t* codes) {
+void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
-        constexpr std::size_t bytes = Bits / 8;
-        for (std::size_t i = 0; i != n; ++i) {
-            if constexpr (Bits == 8) {
-                codes[i] = static_cast<std::uint32_t>(in[i]);
-            } else {
-                codes[i] = 0;
-                std::memcpy(&codes[i], in + i * bytes, bytes);
-            }
-        }
+        std::memcpy(codes, in, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
         for (std::size_t i = 0; i != n / 2; ++i) {
-            codes[2 * i] = static_cast<std::uint32_t>(in[i]) & 15u;
-            codes[2 * i + 1] = static_cast<std::uint32_t>(in[i]) >> 4;
+            const auto byte = static_cast<unsigned>(in[i]);
+            const auto two = static_cast<std::uint16_t>((byte | byte << 4) & 0x0f0fu);
+            std::memcpy(codes + 2 * i, &two, 2);
         }
-        if (n % 2 != 0) codes[n - 1] = static_cast<std::uint32_t>(in[n / 2]) & 15u;
+        if (n % 2 != 0) codes[n - 1] = static_cast<std::uint8_t>(in[n / 2]) & 15u;
     } else {
-        constexpr std::uint32_t mask = (1u << Bits) - 1u;
-        for (; n != 0;) {
-            const std::size_t some = n < 8 ? n : 8;
-            const std::size_t bytes = ceil_div(some * Bits, 8);
+        constexpr std::size_t room = ceil_div(64, Bits);
+        std::size_t i = 0;
+        for (; i + room <= n; i += 8) {
+            std::uint64_t word;
+            std::memcpy(&word, in + i / 8 * Bits, 8);
+            word = spread<Bits>(word);
+            std::memcpy(codes + i, &word, 8);
+        }
+        for (; i < n; i += 8) {
+            const std::size_t some = n - i < 8 ? n - i : 8;
             std::uint64_t word = 0;
-            for (std::size_t i = 0; i != bytes; ++i) word |= static_cast<std::uint64_t>(in[i]) << (8 * i);
-            for (std::size_t i = 0; i != some; ++i) codes[i] = static_cast<std::uint32_t>(word >> (i * Bits)) & mask;
-            codes += some;
-            in += bytes;
-            n -= some;
+            std::memcpy(&word, in + i / 8 * Bits, ceil_div(some * Bits, 8));
+            word = spread<Bits>(word);
+            std::memcpy(codes + i, &word, some);
         }
     }
 }

@@ -58,14 +58,4 @@ constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits
 /// The NaN that the library writes.
 inline constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
-/// Rounds t to the nearest integer (ties to even) within [low, high]; NaN gives low. Requires |low|, |high| <= 2^22.
-///
-/// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits: plain additions, which vectorise for every
-/// instruction set and give the same bits on all of them.
-constexpr ZEROPP_HOST_DEVICE inline std::int32_t round_within(float t, float low, float high) {
-    t = t > low ? t : low;
-    t = t < high ? t : high;
-    return static_cast<std::int32_t>(float_bits(t + 12582912.0f)) - 0x4b400000;
-}
-
 }  // namespace zeropp

@@ -51,18 +51,17 @@ struct symmetric {
     };
 
     template <int Bits>
-    static constexpr float qmax = static_cast<float>((1 << (Bits - 1)) - 1);
+    static constexpr std::int32_t qmax = (1 << (Bits - 1)) - 1;
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
         if (s.absmax >= infinity_bits) return {Scale(quiet_nan)};
-        return {stored_step<Scale>(bits_float(s.absmax), qmax<Bits>)};
+        return {stored_step<Scale>(bits_float(s.absmax), static_cast<float>(qmax<Bits>))};
     }
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
-        const float t = product(x, reciprocal_step(static_cast<float>(p.scale)));
-        return detail::fold_sign<Bits>(round_within(t, -qmax<Bits>, qmax<Bits>));
+        return detail::fold_sign<Bits>(nearest_code(x, static_cast<float>(p.scale), -qmax<Bits>, qmax<Bits>));
     }
 
     template <int Bits, scale_type Scale>
@@ -102,19 +101,19 @@ struct signed_extreme {
     };
 
     template <int Bits>
-    static constexpr float wide_end = static_cast<float>(-(1 << (Bits - 1)));
+    static constexpr std::int32_t wide_end = -(1 << (Bits - 1));
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
         if (s.extreme >= infinity_bits << 1) return {Scale(quiet_nan)};
         const float extreme = bits_float((s.extreme >> 1) | (s.extreme << 31));
-        return {stored_step<Scale>(extreme, wide_end<Bits>)};
+        return {stored_step<Scale>(extreme, static_cast<float>(wide_end<Bits>))};
     }
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
-        const float t = product(x, reciprocal_step(static_cast<float>(p.scale)));
-        return detail::fold_sign<Bits>(round_within(t, wide_end<Bits>, -wide_end<Bits> - 1.0f));
+        const auto scale = static_cast<float>(p.scale);
+        return detail::fold_sign<Bits>(nearest_code(x, scale, wide_end<Bits>, -wide_end<Bits> - 1));
     }
 
     template <int Bits, scale_type Scale>
@@ -167,7 +166,7 @@ struct asymmetric {
     };
 
     template <int Bits>
-    static constexpr float top = static_cast<float>((1 << Bits) - 1);
+    static constexpr std::int32_t top = (1 << Bits) - 1;
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> fit(const stats& s) noexcept {
@@ -178,14 +177,14 @@ struct asymmetric {
         const Scale minimum = round_down<Scale>(low);
         const float range = high - static_cast<float>(minimum);
         if (!is_finite(range)) return unfit;
-        const Scale scale = stored_step<Scale>(range, top<Bits>, static_cast<float>(minimum));
+        const Scale scale = stored_step<Scale>(range, static_cast<float>(top<Bits>), static_cast<float>(minimum));
         return is_finite(static_cast<float>(scale)) ? params<Scale>{scale, minimum} : unfit;
     }
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
-        const float t = product(x - static_cast<float>(p.minimum), reciprocal_step(static_cast<float>(p.scale)));
-        return static_cast<std::uint32_t>(round_within(t, 0.0f, top<Bits>));
+        const float above = x - static_cast<float>(p.minimum);
+        return static_cast<std::uint32_t>(nearest_code(above, static_cast<float>(p.scale), 0, top<Bits>));
     }
 
     template <int Bits, scale_type Scale>

@@ -6,6 +6,7 @@
 #include <zeropp/core/math.hpp>
 
 #include <concepts>
+#include <cstdint>
 
 namespace zeropp {
 
@@ -75,9 +76,24 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
     return step;
 }
 
-/// 1 / step, or 0 for a block without extent, whose codes are then all zero.
-constexpr ZEROPP_HOST_DEVICE inline float reciprocal_step(float step) noexcept {
-    return step == 0 ? 0.0f : quotient(1.0f, step);
+/// The integer nearest to x / step (ties to even) within [low, high]; 0 in a block without extent, and in one that
+/// decodes to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22. Two roundings: of 1 / step, and of its product with x.
+///
+/// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits: operations that vectorise for every instruction set
+/// and give the same bits on all of them. The magnitude is bounded as an integer, so that no compiler can contract the
+/// product with that addition.
+constexpr ZEROPP_HOST_DEVICE inline std::int32_t nearest_code(float x, float step, std::int32_t low,
+                                                              std::int32_t high) noexcept {
+    // These depend on the block alone: compilers take them out of loops.
+    const float reciprocal = step == 0 ? 0.0f : quotient(1.0f, step);
+    const std::uint32_t bound = is_finite(step) ? float_bits(static_cast<float>(high > -low ? high : -low)) : 0u;
+
+    const std::uint32_t steps = float_bits(x * reciprocal);
+    const std::uint32_t magnitude = steps & 0x7fffffffu;
+    const float bounded = bits_float((steps & 0x80000000u) | (magnitude < bound ? magnitude : bound));
+    const std::int32_t code = static_cast<std::int32_t>(float_bits(bounded + 12582912.0f)) - 0x4b400000;
+    if (low == -high) return code;
+    return code < low ? low : code > high ? high : code;
 }
 
 }  // namespace zeropp

@@ -1,0 +1,92 @@
+#pragma once
+/// \file
+/// Loops compiled for the processor at hand, whatever flags the program is compiled with. With GCC, that is: clang
+/// inlines too little into functions for other targets, and needs -march=native for the same speed.
+///
+/// Every instruction set gives the same bits: the arithmetic of quantizers is written so that no compiler can contract
+/// or reassociate it (core/math.hpp).
+
+#include <cstddef>
+#include <span>
+
+namespace zeropp::detail {
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+
+// GCC's -O2 leaves most loops scalar, and it prefers half of the widest vectors; clang does neither, nor has it words
+// for it.
+#if defined(__clang__)
+#define ZEROPP_DETAIL_TARGET(instructions) [[gnu::target(instructions), gnu::flatten, gnu::noinline]]
+#define ZEROPP_DETAIL_WIDEST
+#else
+#define ZEROPP_DETAIL_TARGET(instructions)                                                                             \
+    [[gnu::target(instructions), gnu::flatten, gnu::noinline, gnu::optimize("O3")]]
+#define ZEROPP_DETAIL_WIDEST ",prefer-vector-width=512"
+#endif
+
+/// Instructions that loops are compiled for.
+enum class host_target { baseline, avx2, avx512 };
+
+template <class Work>
+ZEROPP_DETAIL_TARGET("avx512f,avx512bw,avx512dq,avx512vl" ZEROPP_DETAIL_WIDEST)
+void run_avx512(const Work& work) {
+    work();
+}
+template <class Work>
+ZEROPP_DETAIL_TARGET("avx2")
+void run_avx2(const Work& work) {
+    work();
+}
+
+#undef ZEROPP_DETAIL_WIDEST
+#undef ZEROPP_DETAIL_TARGET
+
+/// Calls work() with the instructions of `target`, which the processor must have.
+template <class Work>
+void run_on_target(host_target target, const Work& work) {
+    switch (target) {
+    case host_target::avx512:
+        return run_avx512(work);
+    case host_target::avx2:
+        return run_avx2(work);
+    case host_target::baseline:
+        return work();
+    }
+}
+
+/// The targets that the processor has, the best one last.
+inline std::span<const host_target> host_targets() noexcept {
+    static constexpr host_target all[] = {host_target::baseline, host_target::avx2, host_target::avx512};
+    static const std::size_t available = []() -> std::size_t {
+        __builtin_cpu_init();
+        if (!__builtin_cpu_supports("avx2")) return 1;
+        const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+        return avx512 ? 3 : 2;
+    }();
+    return std::span(all).first(available);
+}
+
+#else
+
+enum class host_target { baseline };
+
+template <class Work>
+void run_on_target(host_target, const Work& work) {
+    work();
+}
+
+inline std::span<const host_target> host_targets() noexcept {
+    static constexpr host_target all[] = {host_target::baseline};
+    return all;
+}
+
+#endif
+
+/// Calls work() with the best instructions that the processor has.
+template <class Work>
+void run_on_target(const Work& work) {
+    run_on_target(host_targets().back(), work);
+}
+
+}  // namespace zeropp::detail
