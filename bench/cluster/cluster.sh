@@ -38,7 +38,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     -h | --help) exec "${BASH_SOURCE[0]}" --help ;;
     --nodes | --per-node | --rate | --delay | --json)
-        [ $# -ge 2 ] && [ "$2" != -- ] || wrong "$1 needs a value"
+        if [ $# -lt 2 ] || [ "$2" = -- ]; then wrong "$1 needs a value"; fi
         name=${1#--}
         printf -v "${name//-/_}" %s "$2"
         shift 2
@@ -49,7 +49,7 @@ done
 [ $# -ge 2 ] || wrong "after the options, -- and the program to run must follow"
 shift
 
-[[ $nodes =~ ^[1-9][0-9]{0,2}$ ]] && [ "$nodes" -le 200 ] || wrong "--nodes must be 1 to 200, not: ${nodes:-nothing}"
+[[ $nodes =~ ^([1-9][0-9]?|1[0-9][0-9]|200)$ ]] || wrong "--nodes must be 1 to 200, not: ${nodes:-nothing}"
 [[ $per_node =~ ^[1-9][0-9]{0,2}$ ]] || wrong "--per-node must be 1 to 999, not: ${per_node:-nothing}"
 [[ $rate =~ ^([1-9][0-9]{0,5})(kbit|mbit|gbit)$ ]] ||
     wrong "--rate must be a whole number of kbit, mbit or gbit, e.g. 200mbit, not: ${rate:-nothing}"
@@ -80,19 +80,11 @@ version=$(mpirun --version 2>/dev/null | head -n 1)
 
 # The whole cluster lives in namespaces of its own, its processes too: when the first of them ends, the kernel ends the
 # others, and with the last one go the networks, mounts and names. That holds after kill -9 as well.
-isolated=(unshare --net --mount --pid --ipc --uts --fork --kill-child --mount-proc)
-problem=$("${isolated[@]}" true 2>&1) || give_up 77 "namespaces are not permitted here: $problem"
+isolated=(unshare --net --mount --pid --ipc --uts)
+problem=$("${isolated[@]}" --fork true 2>&1) || give_up 77 "namespaces are not permitted here: $problem"
 
 # Opened here, since the file may be where a mount of the run's own hides it.
-if [ -n "$json" ]; then exec 3>"$json"; else exec 3>/dev/null; fi
+[ -n "$json" ] || json=/dev/null
+{ exec 3>"$json"; } 2>/dev/null || give_up 2 "cannot write $json"
 
-setpriv --pdeathsig KILL "${isolated[@]}" \
-    bash "$here/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$@" </dev/null &
-cluster=$!
-for signal in INT TERM HUP; do
-    # shellcheck disable=SC2064  # the signal of this round
-    trap "kill -KILL $cluster; wait $cluster || true; trap - $signal; kill -$signal \$\$" $signal
-done
-status=0
-wait "$cluster" || status=$?
-exit "$status"
+exec "${isolated[@]}" bash "$here/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$@"

@@ -4,6 +4,20 @@
 #
 #   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US PROGRAM [ARGUMENT...]
 set -euo pipefail
+
+# Called as the process that made the namespaces. Its child is process 1 there, and ends only after all the others.
+if [ $$ -ne 1 ]; then
+    setpriv --pdeathsig KILL bash "${BASH_SOURCE[0]}" "$@" </dev/null &
+    for signal in INT QUIT TERM HUP; do
+        # shellcheck disable=SC2064  # the signal of this round
+        trap "exec 2>/dev/null; kill -KILL $!; wait $! || true; trap - $signal; kill -$signal $$" $signal
+    done
+    status=0
+    wait $! || status=$?
+    exit $status
+fi
+
+mount -t proc proc /proc
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4
 shift 4
@@ -41,12 +55,12 @@ shape() { # tc's arguments that say which interface
         tc "$@" root handle 1: tbf rate "${bits_per_second}bit" burst "$burst" limit $queue
 }
 
+needed "right to make networks" ip link set lo up
 # Names, shared memory and Open MPI's files are the run's own, and go with it.
 mkdir -p /var/run/netns
 mount -t tmpfs tmpfs /var/run/netns
 mount -t tmpfs tmpfs /dev/shm
 ln -s "$here/enter_node.sh" /dev/shm/enter_node  # Open MPI takes no path with a space
-ip link set lo up
 
 # Two switches: mpirun's own traffic takes the second, so that the first carries only what ranks say to each other.
 needed bridge ip link add data type bridge
