@@ -62,6 +62,10 @@ mount -t tmpfs tmpfs /var/run/netns
 mount -t tmpfs tmpfs /dev/shm
 ln -s "$here/enter_node.sh" /dev/shm/enter_node  # Open MPI takes no path with a space
 
+# IPv6 would send packets of its own.
+no_ipv6='[ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
+sh -c "$no_ipv6"
+
 # Two switches: mpirun's own traffic takes the second, so that the first carries only what ranks say to each other.
 needed bridge ip link add data type bridge
 needed bridge ip link add control type bridge
@@ -72,12 +76,10 @@ ip addr add 198.19.0.254/24 dev control
 for ((i = 0; i != nodes; ++i)); do
     node=node$i
     ip netns add $node
-    # IPv6 would send packets of its own. Reno is the only congestion control that every namespace may use; with nothing
-    # dropped it has little to do.
-    ip netns exec $node sh -e -c "cd /proc/sys/net
-        [ ! -e ipv6 ] || echo 1 >ipv6/conf/default/disable_ipv6
-        echo reno >ipv4/tcp_congestion_control
-        echo 4096 65536 $receive_buffer >ipv4/tcp_rmem"
+    # Reno is the one congestion control that every namespace may use; with nothing dropped it has little to do.
+    ip netns exec $node sh -e -c "$no_ipv6
+        echo reno >/proc/sys/net/ipv4/tcp_congestion_control
+        echo 4096 65536 $receive_buffer >/proc/sys/net/ipv4/tcp_rmem"
     needed veth ip link add $node mtu $mtu gso_max_segs "$batch" type veth \
         peer name eth0 netns $node mtu $mtu gso_max_segs "$batch"
     ip link add control$i type veth peer name control netns $node
