@@ -11,11 +11,10 @@
 #
 # Runs PROGRAM under mpirun on all nodes, without input, and then prints what each node's interface has sent and received
 # while it ran: whole Ethernet frames. MPI sees nodes as real ones: ranks share memory inside a node only. mpirun's own
-# traffic goes over a second network, which is neither shaped nor counted; what MPI itself says between ranks is counted:
-# see README.md. Environment and working directory are passed on; OMPI_MCA_... variables reach mpirun.
-# /dev/shm is private to the run.
+# traffic goes over a second network, which is neither shaped nor counted; what MPI itself says between ranks is counted.
+# Environment and working directory are passed on; OMPI_MCA_... variables reach mpirun. /dev/shm is private to the run.
 #
-# Needs root, iproute2, util-linux and Open MPI 4. Whatever ends it, nothing is left behind: see README.md.
+# Needs root, iproute2, util-linux and Open MPI 4. Whatever ends it, nothing is left behind. README.md says more.
 # Exit status: the program's; 2 for wrong arguments or something missing; 77 where this machine does not permit
 # namespaces or its kernel lacks a part of the network; 128 + the signal that ended it.
 set -euo pipefail

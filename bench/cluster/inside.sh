@@ -34,9 +34,8 @@ frame=$((mtu + 14))
 # a large one; one frame at low rates, 64 KB at most. Less work for the processor, which ranks need.
 batch=$(at_least 1 $(($(bytes_in 250) / frame)))
 batch=$((batch < 7 ? batch : 7))
-# What a link that was idle may send at once: enough to bear a timer that is late, a millisecond at most unless that is
-# less than two batches.
-burst=$(at_least "$(bytes_in 1000)" $((2 * batch * frame)))
+# What a link that was idle sends at once. Two batches bear a timer that is late; messages that fit cross too soon.
+burst=$((2 * batch * frame))
 # No packet is dropped, as on the fabrics that clusters have: queues hold whatever is on its way. A connection may have
 # 8 ms of the link on its way (ranks share cores and come late), and the delay there and back; half of a receive buffer
 # is its window.

@@ -10,7 +10,7 @@
 #     1.03 p                for Open MPI's own headers, and a segment sent twice when the machine stalls
 #   + its headers           66 bytes with TCP's timestamps, in frames of at most 8948 bytes of data
 #   + acknowledgements      66 bytes for each frame in the other direction
-#   + 32 KiB                MPI's control traffic: start, splits, end (2 to 9 KB when measured)
+#   + 32 KiB                MPI's control traffic: start, splits, end (3 to 10 KB when measured)
 
 file(MAKE_DIRECTORY ${SCRATCH})
 set(crossed_file ${SCRATCH}/crossed.json)
