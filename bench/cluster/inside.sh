@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# The part of cluster.sh that runs inside the cluster's own namespaces: makes the network, runs the program, prints what
+# crossed the interfaces, and writes the same as JSON to file descriptor 3.
+#
+#   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US PROGRAM [ARGUMENT...]
+set -euo pipefail
+
+# Called as the process that made the namespaces. Its child is process 1 there, and ends only after all the others.
+if [ $$ -ne 1 ]; then
+    setpriv --pdeathsig KILL bash "${BASH_SOURCE[0]}" "$@" </dev/null &
+    for signal in INT QUIT TERM HUP; do
+        # shellcheck disable=SC2064  # the signal of this round
+        trap "exec 2>/dev/null; kill -KILL $!; wait $! || true; trap - $signal; kill -$signal $$" $signal
+    done
+    status=0
+    wait $! || status=$?
+    exit $status
+fi
+
+mount -t proc proc /proc
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4
+shift 4
+
+# bytes_in MICROSECONDS: what a link carries in that time.
+bytes_in() { echo $((bits_per_second * $1 / 8000000)); }
+
+at_least() { echo $(($1 > $2 ? $1 : $2)); }
+
+# Jumbo frames, as clusters use them: two cores could not carry frames of 1500 bytes at 1 Gbit/s for all nodes.
+mtu=9000
+frame=$((mtu + 14))
+# The network moves frames in batches (TSO) of a quarter of a millisecond, so that a small message never waits longer for
+# a large one; one frame at low rates, 64 KB at most. Less work for the processor, which ranks need.
+batch=$(at_least 1 $(($(bytes_in 250) / frame)))
+batch=$((batch < 7 ? batch : 7))
+# What a link that was idle sends at once. Two batches bear a timer that is late; messages that fit cross too soon.
+burst=$((2 * batch * frame))
+# No packet is dropped, as on the fabrics that clusters have: queues hold whatever is on its way. A connection may have
+# 8 ms of the link on its way (ranks share cores and come late), and the delay there and back; half of a receive buffer
+# is its window.
+queue=1000000000
+receive_buffer=$(at_least 131072 $((2 * $(bytes_in $((8000 + 4 * delay_us))))))
+
+# needed WHAT COMMAND...: a part of the kernel that not every machine has.
+needed() {
+    local what=$1
+    shift
+    "$@" || { echo "cluster.sh: this machine has no $what" >&2; exit 77; }
+}
+
+shape() { # tc's arguments that say which interface
+    needed "token bucket filter (sch_tbf)" \
+        tc "$@" root handle 1: tbf rate "${bits_per_second}bit" burst "$burst" limit $queue
+}
+
+needed "right to make networks" ip link set lo up
+# Names, shared memory and Open MPI's files are the run's own, and go with it.
+mkdir -p /var/run/netns
+mount -t tmpfs tmpfs /var/run/netns
+mount -t tmpfs tmpfs /dev/shm
+ln -s "$here/enter_node.sh" /dev/shm/enter_node  # Open MPI takes no path with a space
+
+# IPv6 would send packets of its own.
+no_ipv6='[ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
+sh -c "$no_ipv6"
+
+# Two switches: mpirun's own traffic takes the second, so that the first carries only what ranks say to each other.
+needed bridge ip link add data type bridge
+needed bridge ip link add control type bridge
+ip link set data up
+ip link set control up
+ip addr add 198.19.0.254/24 dev control
+
+for ((i = 0; i != nodes; ++i)); do
+    node=node$i
+    ip netns add $node
+    # Reno is the one congestion control that every namespace may use; with nothing dropped it has little to do.
+    ip netns exec $node sh -e -c "$no_ipv6
+        echo reno >/proc/sys/net/ipv4/tcp_congestion_control
+        echo 4096 65536 $receive_buffer >/proc/sys/net/ipv4/tcp_rmem"
+    needed veth ip link add $node mtu $mtu gso_max_segs "$batch" type veth \
+        peer name eth0 netns $node mtu $mtu gso_max_segs "$batch"
+    ip link add control$i type veth peer name control netns $node
+    ip -n $node addr add 198.18.0.$((i + 1))/24 dev eth0
+    ip -n $node addr add 198.19.0.$((i + 1))/24 dev control
+    shape -n $node qdisc add dev eth0
+    shape qdisc add dev $node
+    if [ "$delay_us" -ne 0 ]; then
+        needed "delay in its kernel (sch_netem)" \
+            tc qdisc add dev $node parent 1:1 netem delay "${delay_us}us" limit 1000000
+    fi
+    ip link set $node master data up
+    ip link set control$i master control up
+    for interface in lo eth0 control; do ip -n $node link set $interface up; done
+    echo "$node slots=$per_node" >>/dev/shm/hosts
+done
+
+# crossed TC_ARGUMENT...: bytes and packets that an interface has sent, and packets dropped. Counted by its shaper, which
+# knows how many frames a batch is; the interface's own counter takes it for one.
+crossed() {
+    tc "$@" | sed -n '/^ Sent /{s/^ Sent \([0-9]*\) bytes \([0-9]*\) pkt (dropped \([0-9]*\),.*/\1 \2 \3/p;q}'
+}
+
+counters() { # a line for each node: bytes, packets and drops sent, and the same received
+    local i
+    for ((i = 0; i != nodes; ++i)); do
+        echo "$(crossed -n node$i -s qdisc show dev eth0) $(crossed -s qdisc show dev node$i)"
+    done
+}
+
+# Nodes share the cores: a rank bound to a core would meet its counterparts of all nodes there, and one that waits must
+# give way, which Open MPI, taking each node for a machine, does not know.
+# shellcheck disable=SC2054  # commas of Open MPI
+launch=(mpirun --allow-run-as-root --hostfile /dev/shm/hosts -np $((nodes * per_node)) --map-by slot --bind-to none
+    --mca plm_rsh_agent /dev/shm/enter_node --mca plm_rsh_no_tree_spawn 1 --mca orte_tmpdir_base /dev/shm
+    --mca oob_tcp_if_include control --mca btl_tcp_if_include eth0 --mca pml ob1 --mca btl tcp,vader,self
+    --mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1)
+# Open MPI writes a large message to a socket as one piece. What a rank must say to let the other direction begin then
+# waits behind it, and the directions of a full-duplex link may take turns. In fragments they do not.
+export OMPI_MCA_btl_tcp_flags=${OMPI_MCA_btl_tcp_flags-send}
+
+mapfile -t before < <(counters)
+started=${EPOCHREALTIME/[.,]/}
+status=0
+"${launch[@]}" "$@" || status=$?
+microseconds=$((${EPOCHREALTIME/[.,]/} - started))
+mapfile -t after < <(counters)
+
+seconds=$(printf '%d.%03d' $((microseconds / 1000000)) $((microseconds / 1000 % 1000)))
+printf '\n%d nodes x %d ranks, links of %s bit/s%s, %s s. What crossed the interface of each node:\n' \
+    "$nodes" "$per_node" "$bits_per_second" "$([ "$delay_us" -eq 0 ] || echo " and $delay_us us")" "$seconds"
+printf '%-8s %15s %10s %15s %10s %9s\n' node 'bytes sent' packets 'bytes received' packets dropped
+interfaces=()
+for ((i = 0; i != nodes; ++i)); do
+    read -r -a first <<<"${before[i]}"
+    read -r -a last <<<"${after[i]}"
+    for k in "${!last[@]}"; do last[k]=$((last[k] - first[k])); done
+    row=("${last[0]}" "${last[1]}" "${last[3]}" "${last[4]}" $((last[2] + last[5])))
+    printf '%-8s %15d %10d %15d %10d %9d\n' node$i "${row[@]}"
+    # shellcheck disable=SC2059  # a format of five numbers
+    interfaces+=("$(printf "{\"node\": \"node$i\", \"sent_bytes\": %d, \"sent_packets\": %d, \"received_bytes\": %d, \
+\"received_packets\": %d, \"dropped_packets\": %d}" "${row[@]}")")
+done
+IFS=,
+cat >&3 <<EOF
+{"nodes": $nodes, "ranks_per_node": $per_node, "bits_per_second": $bits_per_second, "delay_us": $delay_us, "mtu": $mtu,
+ "seconds": $seconds, "exit_status": $status, "interfaces": [${interfaces[*]}]}
+EOF
+exit "$status"

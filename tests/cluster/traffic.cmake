@@ -1,0 +1,59 @@
+# cmake -D CLUSTER=cluster.sh -D PROGRAM=cluster_traffic -D COLLECTIVE=name -D NODES=n -D PER_NODE=r -D SCRATCH=folder
+#       -P traffic.cmake
+#
+# Runs one collective on a cluster and holds what crossed each node's interface against what `counting` says the node has
+# sent. The messages of all ranks are as long, so each node receives as much as it sends.
+#
+# With p the bytes by `counting`, an interface must have carried at least
+#     p + the headers of p: 54 bytes of Ethernet, IP and TCP in each frame, of at most 8960 bytes of data
+# and at most
+#     1.03 p                for Open MPI's own headers, and a segment sent twice when the machine stalls
+#   + its headers           66 bytes with TCP's timestamps, in frames of at most 8948 bytes of data
+#   + acknowledgements      66 bytes for each frame in the other direction
+#   + 32 KiB                MPI's control traffic: start, splits, end (3 to 10 KB when measured)
+
+file(MAKE_DIRECTORY ${SCRATCH})
+set(crossed_file ${SCRATCH}/crossed.json)
+set(counted_file ${SCRATCH}/counted.json)
+file(REMOVE ${crossed_file} ${counted_file})
+execute_process(
+    COMMAND ${CLUSTER} run --nodes ${NODES} --per-node ${PER_NODE} --rate 2gbit --json ${crossed_file} -- ${PROGRAM}
+            ${COLLECTIVE} ${NODES} ${PER_NODE} ${counted_file}
+    RESULT_VARIABLE status
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE problem)
+message("${output}${problem}")
+if(status EQUAL 77 OR problem MATCHES "cluster.sh: needs root")
+    message("skipped: no cluster can be made here")
+    return()
+elseif(NOT status EQUAL 0)
+    message(FATAL_ERROR "cluster.sh ended with ${status}")
+endif()
+
+file(READ ${crossed_file} crossed)
+file(READ ${counted_file} counted)
+string(JSON nodes LENGTH "${crossed}" interfaces)
+if(NOT nodes EQUAL NODES)
+    message(FATAL_ERROR "expected ${NODES} interfaces, found ${nodes}")
+endif()
+math(EXPR last "${NODES} - 1")
+foreach(node RANGE ${last})
+    string(JSON p GET "${counted}" ${node})
+    if(COLLECTIVE STREQUAL "secondary_partition_gather")
+        set(expected "0")
+    else()
+        set(expected "[1-9][0-9]*")
+    endif()
+    if(NOT p MATCHES "^${expected}$")
+        message(FATAL_ERROR "node${node}: counting says that ${p} bytes left the node; expected ${expected}")
+    endif()
+    math(EXPR least "${p} + (${p} + 8959) / 8960 * 54")
+    math(EXPR most "${p} * 103 / 100 + 2 * 66 * (${p} * 103 / 100 / 8948 + 1) + 32768")
+    foreach(direction IN ITEMS sent received)
+        string(JSON bytes GET "${crossed}" interfaces ${node} ${direction}_bytes)
+        message("node${node} ${direction} ${bytes} bytes; counted ${p}, which is at least ${least} and at most ${most}")
+        if(bytes LESS least OR bytes GREATER most)
+            message(FATAL_ERROR "node${node}: the bytes ${direction} are not those that were counted")
+        endif()
+    endforeach()
+endforeach()

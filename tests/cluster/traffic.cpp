@@ -1,0 +1,86 @@
+/// \file
+/// The program that the cluster's tests run: calls one collective a few times, and writes how many bytes each node has
+/// sent to others, as `counting` says, so that the test can compare it with what crossed the nodes' interfaces.
+///
+///   cluster_traffic COLLECTIVE NODES RANKS_PER_NODE FILE
+
+#include <zeropp/mpi.hpp>
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using communicator =
+    zeropp::communicator<zeropp::two_level, zeropp::counting<zeropp::mpi_transport, zeropp::two_level>>;
+
+constexpr std::size_t elements = 4'000'007;  // nothing divides them
+constexpr int calls = 4;
+
+void call(const std::string& collective, communicator& comm) {
+    const zeropp::partition part(elements, comm.size());
+    std::vector<float> shard(part.size(comm.rank()), 1.0f), full(elements, 1.0f);
+    if (collective == "quantized_all_gather") {
+        const zeropp::block_integer<8, 256> int8;
+        for (int i = 0; i != calls; ++i) zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
+    } else if (collective == "hierarchical_quantized_reduce_scatter") {
+        const zeropp::block_integer<8, 256> inside;
+        const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across;
+        for (int i = 0; i != calls; ++i)
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full, shard);
+    } else if (collective == "secondary_partition_gather") {
+        using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+        const int group_size = comm.topology().group_size();
+        zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, group_size));
+        secondary_type secondary({}, elements, group_size, comm.index(), storage.view());
+        secondary.store(zeropp::host{}, full, 1);
+        for (int i = 0; i != calls; ++i) zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, 1, full);
+    } else {
+        throw std::invalid_argument("no collective is called " + collective);
+    }
+}
+
+void run(const std::string& collective, int nodes, int ranks_per_node, const std::string& file) {
+    auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    const zeropp::two_level found = zeropp::shared_memory_nodes(transport);
+    if (found.groups() != nodes || found.group_size() != ranks_per_node)
+        throw std::runtime_error("MPI sees " + std::to_string(found.groups()) + " nodes of " +
+                                 std::to_string(found.group_size()) + " ranks");
+    communicator comm(found, zeropp::counting(std::move(transport), found));
+    call(collective, comm);
+
+    const zeropp::traffic sent = comm.world().total();
+    std::vector<std::uint64_t> by_rank(static_cast<std::size_t>(comm.size()));
+    MPI_Gather(&sent.bytes_across, 1, MPI_UINT64_T, by_rank.data(), 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    if (comm.rank() != 0) return;
+    std::vector<std::uint64_t> by_node(static_cast<std::size_t>(nodes));
+    for (int r = 0; r != comm.size(); ++r)
+        by_node[static_cast<std::size_t>(found.group_of(r))] += by_rank[static_cast<std::size_t>(r)];
+    std::ofstream out(file);
+    for (std::size_t node = 0; node != by_node.size(); ++node) out << (node == 0 ? "[" : ", ") << by_node[node];
+    out << "]\n";
+    if (!out.flush()) throw std::runtime_error("cannot write " + file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    try {
+        if (argc != 5) throw std::invalid_argument("expected COLLECTIVE NODES RANKS_PER_NODE FILE");
+        run(argv[1], std::stoi(argv[2]), std::stoi(argv[3]), argv[4]);
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "cluster_traffic: %s\n", e.what());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+}
