@@ -1,48 +1,53 @@
 #include <zeropp/codec/host_target.hpp>
 
-#include <zeropp/codec/host_message.hpp>
+#include <zeropp/codec/host.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 
 #include "support/catch.hpp"
 #include "support/samples.hpp"
 
 #include <cstddef>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 namespace {
 
 using namespace zeropp_test;
 
-/// A message of four contributors' sum, through every loop of the codec, on one target.
+/// Four contributors' messages, the message of their sum and what that decodes to, with the instructions of `target`.
 template <class Q>
-std::vector<std::byte> message_on(zeropp::detail::host_target target, const std::vector<float>& tensor) {
+std::vector<std::byte> results_on(zeropp::detail::host_target target, const std::vector<float>& tensor) {
     constexpr int contributors = 4;
     const std::size_t n = tensor.size() / contributors;
-    const zeropp::wire_layout<Q> layout(n);
-    std::vector<std::byte> messages(contributors * layout.bytes);
-    std::vector<std::byte> sum(layout.bytes);
-    zeropp::detail::run_on_target(target, [&] {
-        for (std::size_t c = 0; c != contributors; ++c) {
-            const auto load = [&](std::size_t begin, auto, float*) { return tensor.data() + c * n + begin; };
-            zeropp::detail::encode_message(Q(), layout, n, load, messages.data() + c * layout.bytes);
-        }
-        const auto load = [&](std::size_t begin, auto some, float* buffer) {
-            zeropp::detail::sum_elements(Q(), layout, messages.data(), layout.bytes, contributors, begin, some, buffer);
-            return buffer;
-        };
-        zeropp::detail::encode_message(Q(), layout, n, load, sum.data());
-    });
-    messages.insert(messages.end(), sum.begin(), sum.end());
-    return messages;
+    const zeropp::slices where = zeropp::slices::single(n, 0, n);
+    const zeropp::host exec;
+    const Q q;
+    const std::size_t bytes = zeropp::wire_bytes(q, n);
+    std::vector<std::byte> results((contributors + 1) * bytes + n * sizeof(zeropp::half));
+    std::byte* const sum = results.data() + contributors * bytes;
+    std::vector<zeropp::half> elements(n);
+
+    using codec = zeropp::codec<zeropp::host>;
+    const auto best = std::exchange(zeropp::detail::active_host_target(), target);
+    for (std::size_t c = 0; c != contributors; ++c) {
+        codec::encode(exec, q, tensor.data() + c * n, where, results.data() + c * bytes);
+    }
+    codec::reduce_encode(exec, q, results.data(), contributors, where, q, sum);
+    codec::reduce_decode(exec, q, results.data(), contributors, where, elements.data(), {.divisor = 3.0f});
+    zeropp::detail::active_host_target() = best;
+    std::memcpy(sum + bytes, elements.data(), n * sizeof(zeropp::half));
+    return results;
 }
 
 template <class Q>
 void check_targets() {
     const std::vector<float> tensor = mixed_floats(4 * 5003, 91);
-    const std::vector<std::byte> expected = message_on<Q>(zeropp::detail::host_target::baseline, tensor);
+    const std::vector<std::byte> expected = results_on<Q>(zeropp::detail::host_target::baseline, tensor);
     for (const auto target : zeropp::detail::host_targets()) {
         CAPTURE(static_cast<int>(target), Q::code_bits);
-        CHECK(message_on<Q>(target, tensor) == expected);
+        CHECK(results_on<Q>(target, tensor) == expected);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host_message.hpp>
-#include <zeropp/codec/host_target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -41,7 +40,7 @@ struct codec<E> {
     static void decode(const E& exec, const Q& q, const std::byte* messages, const slices& where, T* tensor) {
         enqueue_slots(exec, where, [=](int s) {
             const wire_layout<Q> layout(where.count);
-            detail::for_each_piece<detail::piece_size>(where.size(s), [&](std::size_t begin, auto n) {
+            detail::for_each_piece_on_target<detail::piece_size>(where.size(s), [&](std::size_t begin, auto n) {
                 T* const slice = tensor + where.offset(s) + begin;
                 const std::byte* const message = at(messages, s, layout.bytes);
                 if constexpr (std::is_same_v<T, float>) {
@@ -79,7 +78,7 @@ struct codec<E> {
         enqueue_slots(exec, where, [=](int s) {
             const wire_layout<From> in(where.count);
             const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
-            detail::for_each_piece<detail::piece_size>(where.size(s), [&](std::size_t begin, auto n) {
+            detail::for_each_piece_on_target<detail::piece_size>(where.size(s), [&](std::size_t begin, auto n) {
                 T* const slice = tensor + where.offset(s) + begin;
                 float sums[detail::piece_size];
                 detail::sum_elements(from, in, at(messages, s, in.bytes), stride, contributors, begin, n, sums);
@@ -102,9 +101,7 @@ private:
     template <class F>
     static void enqueue_slots(const E& exec, const slices& where, F f) {
         exec.enqueue([slots = where.slots, f] {
-            detail::run_on_target([&] {
-                for (int s = 0; s != slots; ++s) f(s);
-            });
+            for (int s = 0; s != slots; ++s) f(s);
         });
     }
 

@@ -2,6 +2,7 @@
 /// \file
 /// One message on the host: elements as floats in, bytes out, and back.
 
+#include <zeropp/codec/host_target.hpp>
 #include <zeropp/codec/pack.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 
@@ -20,16 +21,31 @@ inline constexpr std::size_t piece_size = 256;
 /// Calls f(begin, n) for successive pieces of `Piece` of `size` elements. For whole pieces n is a constant, by type:
 /// loops over them need no code for what is left over.
 template <std::size_t Piece, class F>
-void for_each_piece(std::size_t size, F f) {
+void for_each_piece(std::size_t size, const F& f) {
     std::size_t begin = 0;
     for (; size - begin >= Piece; begin += Piece) f(begin, std::integral_constant<std::size_t, Piece>());
     if (begin != size) f(begin, size - begin);
 }
 template <std::size_t Piece, std::size_t Size, class F>
-void for_each_piece(std::integral_constant<std::size_t, Size> size, F f) {
+void for_each_piece(std::integral_constant<std::size_t, Size> size, const F& f) {
     constexpr std::size_t piece = std::min(Piece, Size);
     static_assert(Size % piece == 0);
     for (std::size_t begin = 0; begin != size; begin += piece) f(begin, std::integral_constant<std::size_t, piece>());
+}
+
+/// The outermost of such loops: the whole pieces with the instructions of the processor at hand, and what is left over,
+/// which is little, without the code size of that.
+template <std::size_t Piece, class F>
+void for_each_piece_on_target(std::size_t size, const F& f) {
+    const std::size_t whole = size / Piece * Piece;
+    if (whole != 0) {
+        run_on_target(active_host_target(), [&] {
+            for (std::size_t begin = 0; begin != whole; begin += Piece) {
+                f(begin, std::integral_constant<std::size_t, Piece>());
+            }
+        });
+    }
+    if (whole != size) f(whole, size - whole);
 }
 
 /// The parameters of each block of n values.
@@ -67,7 +83,7 @@ void encode_message(const Q& q, const wire_layout<Q>& layout, std::size_t valid,
     float buffer[stretch];
     std::array<typename Q::params, stretch / block_size> params;
     std::byte* params_end = message + layout.params_offset;
-    for_each_piece<stretch>(valid, [&](std::size_t begin, auto n) {
+    for_each_piece_on_target<stretch>(valid, [&](std::size_t begin, auto n) {
         const float* const values = load(begin, n, buffer);
         fit_blocks(q, values, n, params.data());
         encode_blocks(q, params.data(), values, n, message + code_bytes<Q>(begin));

@@ -83,10 +83,10 @@ inline std::span<const host_target> host_targets() noexcept {
 
 #endif
 
-/// Calls work() with the best instructions that the processor has.
-template <class Work>
-void run_on_target(const Work& work) {
-    run_on_target(host_targets().back(), work);
+/// The target in use: the best one. Tests take others.
+inline host_target& active_host_target() noexcept {
+    static host_target active = host_targets().back();
+    return active;
 }
 
 }  // namespace zeropp::detail
