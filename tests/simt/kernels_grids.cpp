@@ -47,12 +47,12 @@ TEST_CASE("kernels: the same bits from every grid", "[simt][kernels]") {
 
         using source = zeropp::detail::sum_source<eight_bits, 0>;
         run_on(stream, grid,
-               zeropp::detail::encode_kernel<four_bits, source>{{}, {{}, in.data(), 3, 11}, where, out.data()});
+               zeropp::detail::encode_kernel<four_bits, source>{{}, {{{}, in.data(), 3, 11}}, where, out.data()});
         REQUIRE(simt::message_difference(four_bits(), where, out.read(), sums) == "");
 
         const simt::device_array<zeropp::half> decoded(where.part.count(), 1);
         run_on(stream, grid,
-               zeropp::detail::decode_kernel<source, zeropp::half>{{{}, in.data(), 3, 11}, where, decoded.data(), {}, 1});
+               zeropp::detail::decode_kernel<source, zeropp::half>{{{{}, in.data(), 3, 11}}, where, decoded.data(), {}, 1});
         REQUIRE(simt::difference(decoded.read(), sum) == "");
         REQUIRE((out.intact() && decoded.intact()));
     }

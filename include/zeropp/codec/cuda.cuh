@@ -3,7 +3,8 @@
 /// The codec of CUDA streams. Needs nvcc.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/cuda/kernels.cuh>
+#include <zeropp/codec/cuda/decode_kernel.cuh>
+#include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -77,15 +78,15 @@ private:
         const std::byte* start = messages + static_cast<std::size_t>(first) * wire_bytes(from, where.count);
         switch (contributors) {
         case 1:
-            return f(detail::sum_source<From, 1>{from, start, 1, where.slots});
+            return f(detail::sum_source<From, 1>{{from, start, 1, where.slots}});
         case 2:
-            return f(detail::sum_source<From, 2>{from, start, 2, where.slots});
+            return f(detail::sum_source<From, 2>{{from, start, 2, where.slots}});
         case 4:
-            return f(detail::sum_source<From, 4>{from, start, 4, where.slots});
+            return f(detail::sum_source<From, 4>{{from, start, 4, where.slots}});
         case 8:
-            return f(detail::sum_source<From, 8>{from, start, 8, where.slots});
+            return f(detail::sum_source<From, 8>{{from, start, 8, where.slots}});
         default:
-            return f(detail::sum_source<From, 0>{from, start, contributors, where.slots});
+            return f(detail::sum_source<From, 0>{{from, start, contributors, where.slots}});
         }
     }
 

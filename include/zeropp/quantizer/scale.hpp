@@ -84,8 +84,11 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
 /// product with that addition.
 constexpr ZEROPP_HOST_DEVICE inline std::int32_t nearest_code(float x, float step, std::int32_t low,
                                                               std::int32_t high) noexcept {
-    // These depend on the block alone: compilers take them out of loops.
-    const float reciprocal = step == 0 ? 0.0f : quotient(1.0f, step);
+    // These depend on the block alone: compilers take them out of loops. The division is made whatever the step, for
+    // one in a branch they leave where it is.
+    const bool extent = step != 0;
+    const float inverse = quotient(1.0f, extent ? step : 1.0f);
+    const float reciprocal = extent ? inverse : 0.0f;
     const std::uint32_t bound = is_finite(step) ? float_bits(static_cast<float>(high > -low ? high : -low)) : 0u;
 
     const std::uint32_t steps = float_bits(x * reciprocal);

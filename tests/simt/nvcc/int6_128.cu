@@ -1,8 +1,8 @@
 #include "shipped.cuh"
 
-namespace {
-using zeropp::block_integer;
+using namespace zeropp;
 using q = block_integer<6, 128>;
-}  // namespace
 
-ZEROPP_SHIPPED(q, q, block_integer<4, 128>)
+template struct shipped::encoded<q, float, half, bfloat16>;
+template struct shipped::decoded<q, float, half, bfloat16>;
+template struct shipped::summed<q, q>;

@@ -1,7 +1,8 @@
 #include "shipped.cuh"
 
-namespace {
-using q = zeropp::lossless<zeropp::bfloat16>;
-}  // namespace
+using namespace zeropp;
+using q = lossless<bfloat16>;
 
-ZEROPP_SHIPPED(q, q)
+template struct shipped::encoded<q, float, bfloat16>;
+template struct shipped::decoded<q, float, bfloat16>;
+template struct shipped::summed<q, q>;

@@ -2,22 +2,62 @@
 /// \file
 /// What the kernels are tuned by, for each GPU generation. Constants only.
 
+#include <bit>
+
 namespace zeropp::detail {
 
 /// Threads of a block of every kernel.
 inline constexpr int kernel_threads = 256;
 
 struct kernel_tuning {
-    /// 16-byte loads that each thread issues before it uses the first.
-    int loads_in_flight;
+    /// Bytes that each thread asks for before it uses the first.
+    int bytes_in_flight;
     /// Thread blocks for each multiprocessor; kernels loop over what is left.
     int blocks_per_multiprocessor;
 };
 
 /// `compute_capability` is major * 10 + minor.
 constexpr kernel_tuning tuning_for(int compute_capability) {
-    if (compute_capability >= 90) return {.loads_in_flight = 4, .blocks_per_multiprocessor = 16};
-    return {.loads_in_flight = 4, .blocks_per_multiprocessor = 8};
+    if (compute_capability >= 90) return {.bytes_in_flight = 64, .blocks_per_multiprocessor = 16};
+    return {.bytes_in_flight = 64, .blocks_per_multiprocessor = 8};
+}
+
+/// The tuning of the device that is being compiled for.
+#if defined(__CUDA_ARCH__)
+inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
+#else
+inline constexpr kernel_tuning device_tuning = tuning_for(0);
+#endif
+
+/// Most 32-bit registers of a thread that hold what was loaded, or what is made of it.
+inline constexpr int most_held_words = 32;
+
+/// How many granules a thread holds in registers at most, a power of two, if one takes so many words.
+constexpr int granules_held(int words) {
+    return words > most_held_words ? 1
+                                   : static_cast<int>(std::bit_floor(static_cast<unsigned>(most_held_words / words)));
+}
+
+/// How many granules a thread has under way, a power of two up to four, if one is so many bytes to load and takes so
+/// many words. Beyond four, more of them only make kernels longer.
+constexpr int granules_at_once(int bytes, int words) {
+    int n = 1;
+    while (n < 4 && 2 * n * bytes <= device_tuning.bytes_in_flight && 2 * n <= granules_held(words)) n *= 2;
+    return n;
+}
+
+/// Blocks that a multiprocessor has registers for, if a thread has so many words under way: 80 registers each for three
+/// blocks, 128 for two. What is not values takes about fifty.
+constexpr int resident_blocks_for(int words) { return words < 32 ? 3 : 2; }
+
+/// How many granules of a block each lane of its team takes. Many, since what is done once for a block is done by each
+/// lane; but eight lanes side by side read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes.
+/// As many as a thread can hold where the block then fits a warp, which needs no barrier.
+constexpr int lane_granules(int block_granules, int at_once, int held) {
+    int n = block_granules < 8 ? 1 : block_granules / 8;
+    if (n > at_once) n = at_once;
+    while (block_granules / n > 32 && n < held) n *= 2;
+    return block_granules / n > kernel_threads ? block_granules / kernel_threads : n;
 }
 
 }  // namespace zeropp::detail

@@ -1,0 +1,119 @@
+#pragma once
+/// \file
+/// The codes of eight elements: dense bits, first code lowest.
+
+#include <zeropp/codec/cuda/granule.cuh>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+/// The Bits bytes of eight codes, in 32-bit words; what the last word has beyond them is zero.
+template <int Bits>
+struct packed_codes {
+    static constexpr int words = (Bits + 3) / 4;
+    /// Whether some codes lie in two words.
+    static constexpr bool straddles = 32 % Bits != 0;
+    std::uint32_t data[std::size_t{words}];
+
+    /// Requires codes of no more than Bits bits.
+    __device__ static packed_codes of(const std::uint32_t (&codes)[granule_size]) {
+        packed_codes p{};
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            const int shift = i * Bits % 32;
+            p.data[i * Bits / 32] |= codes[i] << shift;
+            if constexpr (straddles) {
+                if (shift + Bits > 32) p.data[i * Bits / 32 + 1] |= codes[i] >> (32 - shift);
+            }
+        }
+        return p;
+    }
+
+    __device__ std::uint32_t at(int i) const {
+        const int shift = i * Bits % 32;
+        std::uint32_t code = data[i * Bits / 32] >> shift;
+        if constexpr (straddles) {
+            if (shift + Bits > 32) code |= data[i * Bits / 32 + 1] << (32 - shift);
+        }
+        if constexpr (Bits < 32) code &= (1u << Bits) - 1u;
+        return code;
+    }
+};
+
+/// The widest access to eight codes, which start at a multiple of Bits bytes from a 16-byte boundary: its bytes.
+template <int Bits>
+inline constexpr int code_access = Bits % 16 == 0  ? 16
+                                   : Bits % 8 == 0 ? 8
+                                   : Bits % 4 == 0 ? 4
+                                   : Bits % 2 == 0 ? 2
+                                                   : 1;
+
+/// Reads the codes of eight elements. `elements` is 8, or fewer for the last of a message, whose bytes end earlier.
+template <int Bits>
+__device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
+    packed_codes<Bits> p{};
+    constexpr int access = code_access<Bits>;
+    if (elements != granule_size) {
+        const int bytes = (elements * Bits + 7) / 8;
+#pragma unroll
+        for (int i = 0; i != Bits; ++i) {
+            if (i < bytes) p.data[i / 4] |= static_cast<std::uint32_t>(from[i]) << (i % 4 * 8);
+        }
+    } else if constexpr (access == 16) {
+#pragma unroll
+        for (int i = 0; i != Bits / 16; ++i) {
+            const uint4 words = __ldg(reinterpret_cast<const uint4*>(from) + i);
+            p.data[4 * i] = words.x;
+            p.data[4 * i + 1] = words.y;
+            p.data[4 * i + 2] = words.z;
+            p.data[4 * i + 3] = words.w;
+        }
+    } else if constexpr (access == 8) {
+        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
+        p.data[0] = words.x;
+        p.data[1] = words.y;
+    } else if constexpr (access == 4) {
+        p.data[0] = __ldg(reinterpret_cast<const std::uint32_t*>(from));
+    } else {
+        using part = std::conditional_t<access == 2, std::uint16_t, std::uint8_t>;
+#pragma unroll
+        for (int i = 0; i != Bits / access; ++i) {
+            const std::uint32_t bits = __ldg(reinterpret_cast<const part*>(from) + i);
+            p.data[i * access / 4] |= bits << (i * access % 4 * 8);
+        }
+    }
+    return p;
+}
+
+template <int Bits>
+__device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elements) {
+    constexpr int access = code_access<Bits>;
+    if (elements != granule_size) {
+        const int bytes = (elements * Bits + 7) / 8;
+#pragma unroll
+        for (int i = 0; i != Bits; ++i) {
+            if (i < bytes) to[i] = static_cast<std::byte>(p.data[i / 4] >> (i % 4 * 8));
+        }
+    } else if constexpr (access == 16) {
+#pragma unroll
+        for (int i = 0; i != Bits / 16; ++i) {
+            reinterpret_cast<uint4*>(to)[i] =
+                uint4{p.data[4 * i], p.data[4 * i + 1], p.data[4 * i + 2], p.data[4 * i + 3]};
+        }
+    } else if constexpr (access == 8) {
+        *reinterpret_cast<uint2*>(to) = uint2{p.data[0], p.data[1]};
+    } else if constexpr (access == 4) {
+        *reinterpret_cast<std::uint32_t*>(to) = p.data[0];
+    } else {
+        using part = std::conditional_t<access == 2, std::uint16_t, std::uint8_t>;
+#pragma unroll
+        for (int i = 0; i != Bits / access; ++i) {
+            reinterpret_cast<part*>(to)[i] = static_cast<part>(p.data[i * access / 4] >> (i * access % 4 * 8));
+        }
+    }
+}
+
+}  // namespace zeropp::detail
