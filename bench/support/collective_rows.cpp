@@ -5,7 +5,6 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/transport/counting.hpp>
-#include <zeropp/version.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -47,11 +46,6 @@ std::size_t from_all_ranks(const hop& h, std::size_t to_each, const zeropp::two_
     return static_cast<std::size_t>(nodes.size()) * static_cast<std::size_t>(h.ranks(nodes) - 1) * to_each;
 }
 
-std::string sqnr_cell(const std::optional<tally>& t) {
-    if (!t) return "N/A";
-    return std::isnan(t->sqnr_db()) ? "nan" : cell(t->sqnr_db(), 2);
-}
-
 /// The longest of every iteration over the ranks: where a collective ends.
 timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
     const std::vector<double> all = ranks.gather(std::span<const double>(seconds));
@@ -68,15 +62,11 @@ timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
 collective_rows::collective_rows(const program_facts& program, const options& o, rank_context& ranks,
                                  const std::string& native_name)
     : options_(o), ranks_(ranks), comm_(ranks.nodes(), ranks.world()), report_(ranks.rank() == 0, columns) {
-    report_.fact("program", program.name);
-    report_.fact("version", std::to_string(zeropp::version_major) + "." + std::to_string(zeropp::version_minor) + "." +
-                                std::to_string(zeropp::version_patch));
+    describe_program(report_, program, o);
     report_.fact("transport", ranks.transport_name());
     report_.fact("ranks", ranks.size());
     report_.fact("nodes", ranks.nodes().groups());
     report_.fact("ranks_per_node", ranks.nodes().group_size());
-    report_.fact("iterations", o.iterations);
-    report_.fact("warmup_iterations", o.warmup_iterations);
     if (program.has_two_hops) report_.fact("chunks", o.chunks);
     report_.fact("native", native_name);
     report_.comment(
@@ -163,10 +153,10 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         add_form(cells, ours.median, out_of_place);
         add_form(cells, has_in_place ? times[at[i].in_place].median : not_there, in_place);
         cells.insert(cells.end(),
-                     {cell(ours.p99 * 1e6, 2), sqnr_cell(out_of_place), std::to_string(wire_bytes.inside),
-                      std::to_string(wire_bytes.across), cell(compression, 2), cell(times[0].median * 1e6, 2),
-                      cell(times[1].median * 1e6, 2), cell(speedup_fp32, 2), cell(speedup_bf16, 2),
-                      cell(bare.median * 1e6, 2), cell(of_bare, 2)});
+                     {cell(ours.p99 * 1e6, 2), out_of_place ? sqnr_cell(*out_of_place) : "N/A",
+                      std::to_string(wire_bytes.inside), std::to_string(wire_bytes.across), cell(compression, 2),
+                      cell(times[0].median * 1e6, 2), cell(times[1].median * 1e6, 2), cell(speedup_fp32, 2),
+                      cell(speedup_bf16, 2), cell(bare.median * 1e6, 2), cell(of_bare, 2)});
         const auto native_json = [&](const timing& t, double speedup) {
             return nlohmann::ordered_json{{"time_us", t.median * 1e6}, {"p99_us", t.p99 * 1e6}, {"speedup", speedup}};
         };
@@ -229,13 +219,9 @@ std::optional<tally> collective_rows::check(const quantized_case& c, bool in_pla
 }
 
 int collective_rows::finish() {
-    report_.comment("Out of bounds values : " + std::to_string(wrong_) +
-                    (options_.checks == 0 ? " (nothing was checked)"
-                     : wrong_ == 0        ? " OK"
-                                          : " FAILED"));
-    report_.comment("Avg bus bandwidth    : " + cell(busbw_sum_ / static_cast<double>(busbw_count_), 5));
-    report_.write(options_.output_file);
-    return wrong_ == 0 ? 0 : 1;
+    const double mean = busbw_sum_ / static_cast<double>(busbw_count_);
+    report_.comment("Avg bus bandwidth    : " + cell(mean, 5));
+    return finish_report(report_, options_, wrong_);
 }
 
 }  // namespace zeropp_bench

@@ -77,15 +77,15 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
     CLI::App app(program.purpose, program.name);
     app.get_formatter()->column_width(40);
 
-    const auto add_size = [&](const std::string& names, std::size_t& bytes, const std::string& text) {
+    const auto add_size = [&](const std::string& names, std::size_t& bytes, std::size_t least,
+                              const std::string& text) {
         app.add_option_function<std::string>(
                names,
-               [&bytes, names](const std::string& given) {
+               [&bytes, names, least](const std::string& given) {
                    const auto size = parse_size(given);
-                   if (!size || *size < sizeof(float)) {
-                       throw CLI::ValidationError(names, "expected bytes (at least 4), as in 4096, 64K, 32M or 1G; "
-                                                         "given \"" +
-                                                             given + "\"");
+                   if (!size || *size < least) {
+                       throw CLI::ValidationError(names, "expected bytes, at least " + std::to_string(least) +
+                                                             ", as in 4096, 64K, 32M or 1G; given \"" + given + "\"");
                    }
                    bytes = *size;
                },
@@ -95,9 +95,9 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
     const std::string whole = program.has_ranks ? ": the bytes of the whole tensor in its own type, of all ranks' "
                                                   "shards together"
                                                 : ": the bytes of the tensor in its own type";
-    add_size("-b,--minbytes", o.min_bytes, "least size" + whole + " [32M]");
-    add_size("-e,--maxbytes", o.max_bytes, "largest size [32M]");
-    add_size("-i,--stepbytes", o.step_bytes, "from one size to the next, where the factor is 1 [1M]");
+    add_size("-b,--minbytes", o.min_bytes, sizeof(float), "least size" + whole + " [32M]");
+    add_size("-e,--maxbytes", o.max_bytes, sizeof(float), "largest size [32M]");
+    add_size("-i,--stepbytes", o.step_bytes, 1, "from one size to the next, where the factor is 1 [1M]");
     app.add_option("-f,--stepfactor", o.step_factor, "factor from one size to the next")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();

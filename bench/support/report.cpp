@@ -1,5 +1,8 @@
 #include "support/report.hpp"
 
+#include <zeropp/version.hpp>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -14,13 +17,15 @@ std::string cell(double number, int decimals) {
     return text;
 }
 
+std::string sqnr_cell(const tally& t) { return std::isnan(t.sqnr_db()) ? "nan" : cell(t.sqnr_db(), 2); }
+
 nlohmann::ordered_json json_number(double number) {
     return std::isfinite(number) ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
 }
 
 void report::fact(const std::string& key, const nlohmann::ordered_json& value) {
     if (!speaks_) return;
-    json_[key] = value;
+    facts_[key] = value;
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     std::printf("# %-20s %s\n", key.c_str(), text.c_str());
 }
@@ -70,15 +75,32 @@ void report::row(const std::vector<std::string>& cells, nlohmann::ordered_json j
     }
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
-    json_["rows"].push_back(std::move(json));
+    rows_.push_back(std::move(json));
 }
 
 void report::write(const std::string& path) const {
     if (!speaks_ || path.empty()) return;
     std::ofstream file(path);
-    file << json_.dump(1) << '\n';
+    nlohmann::ordered_json all = facts_;
+    all["rows"] = rows_;
+    file << all.dump(1) << '\n';
     file.close();
     if (!file) throw std::runtime_error("cannot write " + path);
+}
+
+void describe_program(report& r, const program_facts& program, const options& o) {
+    r.fact("program", program.name);
+    r.fact("version", std::to_string(zeropp::version_major) + "." + std::to_string(zeropp::version_minor) + "." +
+                          std::to_string(zeropp::version_patch));
+    r.fact("iterations", o.iterations);
+    r.fact("warmup_iterations", o.warmup_iterations);
+}
+
+int finish_report(report& r, const options& o, std::uint64_t wrong) {
+    const std::string verdict = o.checks == 0 ? " (nothing was checked)" : wrong == 0 ? " OK" : " FAILED";
+    r.comment("Out of bounds values : " + std::to_string(wrong) + verdict);
+    r.write(o.output_file);
+    return wrong == 0 ? 0 : 1;
 }
 
 }  // namespace zeropp_bench

@@ -2,8 +2,12 @@
 /// \file
 /// Where results go: nccl-tests' kind of table while they come, and a JSON file at the end.
 
+#include "support/bounds.hpp"
+#include "support/options.hpp"
+
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +23,9 @@ struct column {
 
 /// A number as a cell: "N/A" where it is not a number.
 std::string cell(double number, int decimals);
+
+/// The signal to noise ratio of a check: "inf" where nothing is off, "nan" where something is not finite.
+std::string sqnr_cell(const tally& t);
 
 /// A JSON number, or null where it is not finite.
 nlohmann::ordered_json json_number(double number);
@@ -42,7 +49,15 @@ public:
 private:
     bool speaks_;
     std::vector<column> columns_;
-    nlohmann::ordered_json json_ = {{"rows", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json facts_ = nlohmann::ordered_json::object();
+    nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
 };
+
+/// The facts with which every report begins.
+void describe_program(report& r, const program_facts& program, const options& o);
+
+/// The end of every report: the verdict and the JSON file. Returns the program's exit status, 1 where elements were
+/// wrong.
+int finish_report(report& r, const options& o, std::uint64_t wrong);
 
 }  // namespace zeropp_bench
