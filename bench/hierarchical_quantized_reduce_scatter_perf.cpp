@@ -102,17 +102,23 @@ quantized_case case_of(const Inside& inside, const Across& across, const zeropp:
 native_case native_of(rank_context& ranks, comm_type& comm, std::size_t elements) {
     const std::size_t count = zeropp::partition(elements, ranks.size()).slice_size();
     const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
-    const auto form = [&]<class T>(native_format format, T) -> std::function<void()> {
+    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
         // Native collectives want equal shards.
         const auto a =
             std::make_shared<arrays<T>>(count * static_cast<std::size_t>(ranks.size()), ranks.size(), ranks.rank());
-        if (native) {
-            return [=] { native->reduce_scatter(format, a->full.data(), a->shard.data(), count); };
-        }
         const zeropp::lossless<T> q;
+        if (native) {
+            const auto check = [q, a] {
+                return compare_in_pieces<T>(std::span<const T>(a->shard), [&](std::size_t begin, std::size_t n) {
+                    return expected_sum<T, T>(q, a->part.ranks(), first_seed, a->part.offset(a->rank) + begin, n);
+                });
+            };
+            return {[=] { native->reduce_scatter(format, a->full.data(), a->shard.data(), count); }, check};
+        }
         const quantized_case lossless =
             case_of<T>(q, q, ranks.nodes(), 1, a, std::make_shared<std::vector<std::byte>>(), nullptr);
-        return [&comm, call = lossless.call] { call(comm, false); };
+        return {[&comm, call = lossless.call] { call(comm, false); },
+                [check = lossless.check] { return check(false); }};
     };
     return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
 }

@@ -79,16 +79,17 @@ quantized_case case_of(const Q& q, const zeropp::two_level& nodes, std::shared_p
 native_case native_of(rank_context& ranks, comm_type& comm, std::size_t elements) {
     const std::size_t count = zeropp::partition(elements, ranks.size()).slice_size();
     const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
-    const auto form = [&]<class T>(native_format format, T) -> std::function<void()> {
+    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
         // Native collectives want equal shards.
         const auto a =
             std::make_shared<arrays<T>>(count * static_cast<std::size_t>(ranks.size()), ranks.size(), ranks.rank());
-        if (native) {
-            return [=] { native->all_gather(format, a->shard.data(), a->full.data(), count); };
-        }
         const quantized_case lossless =
             case_of<T>(zeropp::lossless<T>(), ranks.nodes(), a, std::make_shared<std::vector<std::byte>>());
-        return [&comm, call = lossless.call] { call(comm, false); };
+        const auto check = [check = lossless.check] { return check(false); };
+        if (native) {
+            return {[=] { native->all_gather(format, a->shard.data(), a->full.data(), count); }, check};
+        }
+        return {[&comm, call = lossless.call] { call(comm, false); }, check};
     };
     return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
 }

@@ -69,18 +69,19 @@ quantized_case case_of(const Q& q, rank_context& ranks, std::shared_ptr<std::vec
 native_case native_of(rank_context& ranks, comm_type& comm, std::size_t elements) {
     const std::size_t count = zeropp::partition(elements, ranks.nodes().group_size()).slice_size();
     const std::shared_ptr<native_collectives> native = ranks.native(node_of(ranks));
-    const auto form = [&]<class T>(native_format format, T) -> std::function<void()> {
+    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
         // Native collectives want equal shards.
         const auto full =
             std::make_shared<std::vector<T>>(count * static_cast<std::size_t>(ranks.nodes().group_size()));
-        if (native) {
-            const auto shard = std::make_shared<std::vector<T>>(count);
-            fill<T>(*shard, seed, 0);
-            return [=] { native->all_gather(format, shard->data(), full->data(), count); };
-        }
         const quantized_case lossless =
             case_of<T>(zeropp::lossless<T>(), ranks, full, std::make_shared<std::vector<std::byte>>());
-        return [&comm, call = lossless.call] { call(comm, false); };
+        const auto check = [check = lossless.check] { return check(false); };
+        if (native) {
+            const auto shard = std::make_shared<std::vector<T>>(count);
+            fill<T>(*shard, seed, count * static_cast<std::size_t>(ranks.nodes().index_of(ranks.rank())));
+            return {[=] { native->all_gather(format, shard->data(), full->data(), count); }, check};
+        }
+        return {[&comm, call = lossless.call] { call(comm, false); }, check};
     };
     return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
 }

@@ -64,8 +64,9 @@ void quantize(const zeropp::lossless<T>& q, estimates& e) {
     }
 }
 
-/// The sum of the terms in float, in any order.
-inline estimates sum(std::span<const estimates> terms) {
+/// The sum of the terms, rounded to Accumulator after each addition, in any order.
+template <class Accumulator = float>
+estimates sum(std::span<const estimates> terms) {
     estimates total(terms.front().exact.size());
     for (std::size_t i = 0; i != total.exact.size(); ++i) {
         double largest = 0;
@@ -74,7 +75,7 @@ inline estimates sum(std::span<const estimates> terms) {
             total.error[i] += term.error[i];
             largest += term.largest(i);
         }
-        total.error[i] += static_cast<double>(terms.size() - 1) * half_spacing<float>(largest);
+        total.error[i] += static_cast<double>(terms.size() - 1) * half_spacing<Accumulator>(largest);
     }
     return total;
 }

@@ -33,7 +33,7 @@ tally check_gathered(const Q& q, std::span<const T> full, const zeropp::partitio
 }
 
 /// The sum of elements [begin, begin + n) of the tensors called first_seed + c, each of which has been through the codec.
-template <class T, zeropp::bounded_quantizer Q>
+template <class T, class Accumulator = float, zeropp::bounded_quantizer Q>
 estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, std::size_t begin, std::size_t n) {
     std::vector<estimates> terms;
     for (int c = 0; c != contributors; ++c) {
@@ -41,7 +41,7 @@ estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, s
         fill_exact<T>(terms.back().exact, first_seed + static_cast<std::uint64_t>(c), begin);
         quantize(q, terms.back());
     }
-    return sum(terms);
+    return sum<Accumulator>(terms);
 }
 
 /// Checks a slice of the sum of the ranks' tensors, rank r's called `first_seed` + r; the slice begins at `offset`.

@@ -86,10 +86,12 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         std::optional<tally> out_of_place;
         std::optional<tally> in_place;
     };
+    const std::optional<tally> fp32 = check(native.fp32);
+    const std::optional<tally> bf16 = check(native.bf16);
     std::vector<checked_case> checked;
     for (const quantized_case& c : cases) checked.push_back({count_bytes(c), check(c, false), check(c, true)});
 
-    std::vector<std::function<void()>> contestants{native.fp32, native.bf16};
+    std::vector<std::function<void()>> contestants{native.fp32.call, native.bf16.call};
     constexpr std::size_t absent = 0;
     struct places {
         std::size_t out_of_place;
@@ -124,13 +126,17 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         cells.insert(cells.end(),
                      {cell(time * 1e6, 2), cell(algbw, 3), cell(busbw, 3), t ? std::to_string(t->wrong) : "N/A"});
     };
+    const auto json_wrong = [](const std::optional<tally>& t) {
+        return t ? nlohmann::ordered_json(t->wrong) : nlohmann::ordered_json(nullptr);
+    };
     const auto json_form = [&](const timing& time, const std::optional<tally>& t) {
         const auto [algbw, busbw] = bandwidths(time.median);
-        nlohmann::ordered_json json{{"time_us", time.median * 1e6}, {"p99_us", time.p99 * 1e6}, {"algbw_gbs", algbw},
-                                    {"busbw_gbs", busbw},           {"wrong", nullptr},         {"sqnr_db", nullptr}};
-        if (t) json["wrong"] = t->wrong;
-        if (t) json["sqnr_db"] = json_number(t->sqnr_db());
-        return json;
+        return nlohmann::ordered_json{{"time_us", time.median * 1e6},
+                                      {"p99_us", time.p99 * 1e6},
+                                      {"algbw_gbs", algbw},
+                                      {"busbw_gbs", busbw},
+                                      {"wrong", json_wrong(t)},
+                                      {"sqnr_db", t ? json_number(t->sqnr_db()) : nlohmann::ordered_json(nullptr)}};
     };
 
     for (std::size_t i = 0; i != cases.size(); ++i) {
@@ -157,8 +163,11 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
                       std::to_string(wire_bytes.inside), std::to_string(wire_bytes.across), cell(compression, 2),
                       cell(times[0].median * 1e6, 2), cell(times[1].median * 1e6, 2), cell(speedup_fp32, 2),
                       cell(speedup_bf16, 2), cell(bare.median * 1e6, 2), cell(of_bare, 2)});
-        const auto native_json = [&](const timing& t, double speedup) {
-            return nlohmann::ordered_json{{"time_us", t.median * 1e6}, {"p99_us", t.p99 * 1e6}, {"speedup", speedup}};
+        const auto native_json = [&](const timing& t, double speedup, const std::optional<tally>& found) {
+            return nlohmann::ordered_json{{"time_us", t.median * 1e6},
+                                          {"p99_us", t.p99 * 1e6},
+                                          {"wrong", json_wrong(found)},
+                                          {"speedup", speedup}};
         };
         report_.row(
             cells,
@@ -172,11 +181,10 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
              {"wire_bytes_inside", wire_bytes.inside},
              {"wire_bytes_across", wire_bytes.across},
              {"compression_ratio", json_number(compression)},
-             {"native_fp32", native_json(times[0], speedup_fp32)},
-             {"native_bf16", native_json(times[1], speedup_bf16)},
+             {"native_fp32", native_json(times[0], speedup_fp32, fp32)},
+             {"native_bf16", native_json(times[1], speedup_bf16, bf16)},
              {"bare_exchange",
               {{"time_us", bare.median * 1e6}, {"p99_us", bare.p99 * 1e6}, {"ours_over_bare", of_bare}}}});
-        for (const auto& t : {out_of_place, in_place}) wrong_ += t ? t->wrong : 0;
         busbw_sum_ += bandwidths(ours.median).busbw;
         ++busbw_count_;
     }
@@ -207,14 +215,28 @@ collective_rows::wire collective_rows::count_bytes(const quantized_case& c) {
 }
 
 std::optional<tally> collective_rows::check(const quantized_case& c, bool in_place) {
-    if (options_.checks == 0 || (in_place && !c.has_in_place)) return std::nullopt;
-    tally all;
-    for (int i = 0; i != options_.checks; ++i) {
+    if (in_place && !c.has_in_place) return std::nullopt;
+    const auto call = [&] {
         c.reset();
         c.call(comm_, in_place);
-        for (const tally& t : ranks_.gather(c.check(in_place))) all.add(t);
-    }
+    };
+    const std::optional<tally> found = check(call, [&] { return c.check(in_place); });
     c.reset();
+    return found;
+}
+
+std::optional<tally> collective_rows::check(const native_case::form& native) {
+    return check(native.call, native.check);
+}
+
+std::optional<tally> collective_rows::check(const std::function<void()>& call, const std::function<tally()>& compared) {
+    if (options_.checks == 0) return std::nullopt;
+    tally all;
+    for (int i = 0; i != options_.checks; ++i) {
+        call();
+        for (const tally& t : ranks_.gather(compared())) all.add(t);
+    }
+    wrong_ += all.wrong;
     return all;
 }
 

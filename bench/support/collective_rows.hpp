@@ -43,8 +43,13 @@ struct quantized_case {
 
 /// The same collective without quantization, at 32 and at 16 bits for each element.
 struct native_case {
-    std::function<void()> fp32;
-    std::function<void()> bf16;
+    struct form {
+        std::function<void()> call;
+        /// Compares the result of the last call: a baseline that does less is none.
+        std::function<tally()> check;
+    };
+    form fp32;
+    form bf16;
 };
 
 /// Measures and reports one tensor at a time. Collective.
@@ -71,6 +76,8 @@ private:
     };
     wire count_bytes(const quantized_case& c);
     std::optional<tally> check(const quantized_case& c, bool in_place);
+    std::optional<tally> check(const native_case::form& native);
+    std::optional<tally> check(const std::function<void()>& call, const std::function<tally()>& compared);
 
     const options& options_;
     rank_context& ranks_;

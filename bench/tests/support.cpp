@@ -167,9 +167,9 @@ TEST_CASE("bounds are not much wider than the errors", "[bench]") {
     CHECK(half_spacing<zeropp::half>(0.0) == 0x1p-25);
 }
 
-TEST_CASE("a collective that sends other bytes than its route says is an error", "[bench]") {
+TEST_CASE("other bytes than the route says, and wrong elements, are errors of the program", "[bench]") {
     const program_facts program{.name = "perf", .purpose = "", .quantizers = {}};
-    const auto run = [&](std::size_t bytes_of_route) {
+    const auto run = [&](std::size_t bytes_of_route, tally found, tally native_found) {
         const char* arguments[] = {"perf", "-n", "1", "--ranks-per-node", "2"};
         const parsed_options parsed = parse_options(5, arguments, program);
         return launch_in_this_process(
@@ -186,14 +186,17 @@ TEST_CASE("a collective that sends other bytes than its route says is an error",
                     comm.across().all_gather(zeropp::host{}, sent, received, 16);
                 };
                 c.reset = [] {};
-                c.check = [](bool) { return tally{}; };
-                rows.measure({16, 4, 1, "float", 4, 0.75}, {[] {}, [] {}}, {c});
+                c.check = [=](bool) { return found; };
+                rows.measure({16, 4, 1, "float", 4, 0.75},
+                             {{[] {}, [=] { return native_found; }}, {[] {}, [] { return tally{}; }}}, {c});
                 return rows.finish();
             },
             "threads");
     };
-    CHECK(run(16) == 0);
-    CHECK(run(32) == 1);
+    CHECK(run(16, {}, {}) == 0);
+    CHECK(run(32, {}, {}) == 1);
+    CHECK(run(16, {.wrong = 1}, {}) == 1);
+    CHECK(run(16, {}, {.wrong = 1}) == 1);
 }
 
 TEST_CASE("median and 99th percentile", "[bench]") {
