@@ -114,7 +114,8 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
     app.add_option("-q,--quantizer", o.quantizers,
                    (program.has_two_hops
                         ? "quantizers of the hop inside the node and of the one across, INSIDE+ACROSS, "
-                          "or one name for both; several by commas. One of "
+                          "or one name for both; several by commas. Pairs have bf16 or int8:256 inside and fewer bits "
+                          "across. One of "
                         : "quantizers, by commas. One of ") +
                        bench_quantizers::list())
         ->delimiter(',')

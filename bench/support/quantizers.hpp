@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 namespace zeropp_bench {
@@ -38,19 +39,20 @@ bool with_datatype(std::string_view name, F f) {
     return matches(float{}) || matches(zeropp::half{}) || matches(zeropp::bfloat16{});
 }
 
-/// The quantizers of a reduce-scatter's hops: "INSIDE+ACROSS", or one name for both. Links across nodes are the slow
-/// ones: pairs with more bits for them are of no use, and not compiled.
+/// The quantizers of a reduce-scatter's hops: "INSIDE+ACROSS", or one name for both. Each pair is an instance to compile,
+/// so only those of use are: both alike, or bf16 or int8:256 inside the node and fewer bits across.
 struct hop_quantizers {
     bench_quantizers::variant inside;
     bench_quantizers::variant across;
 
-    /// Throws precondition_error that lists the right names, or says which one has too many bits.
+    /// Throws precondition_error that lists the right names, or says which pairs there are.
     static hop_quantizers parse(std::string_view text) {
         const std::size_t plus = std::min(text.find('+'), text.size());
         const std::string_view last = plus == text.size() ? text : text.substr(plus + 1);
         const hop_quantizers q{bench_quantizers::parse(text.substr(0, plus)), bench_quantizers::parse(last)};
         if (!q.visit([](const auto&, const auto&) {})) {
-            throw zeropp::precondition_error("quantizers of the two hops", "no more bits across nodes than inside them",
+            throw zeropp::precondition_error("quantizers of the two hops",
+                                             "both alike, or bf16 or int8:256 inside nodes and fewer bits across",
                                              "\"" + q.name() + "\"");
         }
         return q;
@@ -61,7 +63,10 @@ struct hop_quantizers {
     bool visit(F f) const {
         return std::visit(
             [&]<class Inside, class Across>(const Inside& in, const Across& out) {
-                constexpr bool compiled = Across::code_bits <= Inside::code_bits;
+                constexpr bool wide = std::is_same_v<Inside, zeropp::lossless<zeropp::bfloat16>> ||
+                                      std::is_same_v<Inside, zeropp::block_integer<8, 256>>;
+                constexpr bool compiled =
+                    std::is_same_v<Inside, Across> || (wide && Across::code_bits < Inside::code_bits);
                 if constexpr (compiled) f(in, out);
                 return compiled;
             },

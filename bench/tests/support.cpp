@@ -262,6 +262,6 @@ TEST_CASE("mistakes in options are one line each, and end with 2", "[bench]") {
         CHECK(parsed.message.rfind("perf: ", 0) == 0);
         CHECK(parsed.message.find('\n') == parsed.message.size() - 1);
     }
-    CHECK(parse({"-q", "bf16+fp32"}, true).message.find("no more bits across nodes") != std::string::npos);
+    CHECK(parse({"-q", "bf16+fp32"}, true).message.find("fewer bits across") != std::string::npos);
     CHECK(parse({"-q", "int8:256+"}, true).exit_code == 2);
 }
