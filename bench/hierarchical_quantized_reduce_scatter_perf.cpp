@@ -1,0 +1,166 @@
+/// \file
+/// hierarchical_quantized_reduce_scatter measured as nccl-tests measure reduce_scatter.
+
+#include "support/checks.hpp"
+#include "support/collective_rows.hpp"
+#include "support/data.hpp"
+#include "support/launch.hpp"
+#include "support/quantizers.hpp"
+
+#include <zeropp/zeropp.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_bench;
+
+constexpr std::uint64_t first_seed = 1;
+
+template <class T>
+struct arrays {
+    zeropp::partition part;
+    int rank;
+    std::vector<T> full;
+    std::vector<T> shard;
+
+    arrays(std::size_t elements, int ranks, int r)
+        : part(elements, ranks), rank(r), full(elements), shard(part.size(r)) {
+        reset();
+    }
+
+    std::span<T> shard_of_full() { return std::span(full).subspan(part.offset(rank), part.size(rank)); }
+
+    void reset() {
+        fill<T>(full, first_seed + static_cast<std::uint64_t>(rank), 0);
+        std::fill(shard.begin(), shard.end(), T(0.0f));
+    }
+};
+
+/// What chunks need: an execution for each hop.
+struct queues {
+    zeropp::host_queue inside;
+    zeropp::host_queue across;
+};
+
+/// To everybody inside the node, for them and their counterparts; then the sums to the counterparts. Chunks only change
+/// the padding.
+template <zeropp::quantizer Inside, zeropp::quantizer Across>
+route route_of(const Inside& inside, const Across& across, const zeropp::two_level& nodes, std::size_t elements,
+               int chunks) {
+    const zeropp::detail::reduce_scatter_plan plan(nodes, inside, across, elements, chunks);
+    const auto groups = static_cast<std::size_t>(nodes.groups());
+    hop in{hop::link::inside, hop::pattern::all_to_all, 0, groups * plan.part.slice_size()};
+    hop out{hop::link::across, hop::pattern::all_to_all, 0, plan.part.slice_size()};
+    for (std::size_t c = 0; c != plan.chunks; ++c) {
+        in.bytes += groups * zeropp::wire_bytes(inside, plan.count(c));
+        out.bytes += zeropp::wire_bytes(across, plan.count(c));
+    }
+    route hops;
+    if (nodes.group_size() > 1) hops.push_back(in);
+    if (nodes.groups() > 1) hops.push_back(out);
+    return hops;
+}
+
+template <class T, zeropp::quantizer Inside, zeropp::quantizer Across>
+quantized_case case_of(const Inside& inside, const Across& across, const zeropp::two_level& nodes, int chunks,
+                       std::shared_ptr<arrays<T>> a, std::shared_ptr<std::vector<std::byte>> scratch,
+                       std::shared_ptr<queues> executions) {
+    const zeropp::reduce_options how{.chunks = chunks};
+    scratch->resize(std::max(scratch->size(), zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                                                  nodes, inside, across, a->full.size(), how)));
+    quantized_case c;
+    c.hops = route_of(inside, across, nodes, a->full.size(), chunks);
+    c.has_in_place = true;
+    c.call = [=](comm_type& comm, bool in_place) {
+        const std::span<T> shard = in_place ? a->shard_of_full() : std::span<T>(a->shard);
+        const auto reduce = [&](const auto& execution) {
+            zeropp::hierarchical_quantized_reduce_scatter(execution, comm, inside, across, a->full, shard, how,
+                                                          *scratch);
+        };
+        if (!executions) {
+            reduce(zeropp::host{});
+        } else {
+            reduce(zeropp::pipeline<zeropp::host_queue>{executions->inside, executions->across});
+            executions->inside.wait();
+        }
+    };
+    c.reset = [a] { a->reset(); };
+    c.check = [=](bool in_place) {
+        const std::span<const T> shard = in_place ? a->shard_of_full() : std::span<T>(a->shard);
+        return check_reduced<T>(inside, across, nodes, shard, a->part.offset(a->rank), first_seed);
+    };
+    return c;
+}
+
+/// The transport's own reduce-scatter or, where it has none, the library's without quantization.
+native_case native_of(rank_context& ranks, comm_type& comm, std::size_t elements) {
+    const std::size_t count = zeropp::partition(elements, ranks.size()).slice_size();
+    const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
+    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
+        // Native collectives want equal shards.
+        const auto a =
+            std::make_shared<arrays<T>>(count * static_cast<std::size_t>(ranks.size()), ranks.size(), ranks.rank());
+        const zeropp::lossless<T> q;
+        if (native) {
+            const auto check = [q, a] {
+                return compare_in_pieces<T>(std::span<const T>(a->shard), [&](std::size_t begin, std::size_t n) {
+                    return expected_sum<T, T>(q, a->part.ranks(), first_seed, a->part.offset(a->rank) + begin, n);
+                });
+            };
+            return {[=] { native->reduce_scatter(format, a->full.data(), a->shard.data(), count); }, check};
+        }
+        const quantized_case lossless =
+            case_of<T>(q, q, ranks.nodes(), 1, a, std::make_shared<std::vector<std::byte>>(), nullptr);
+        return {[&comm, call = lossless.call] { call(comm, false); },
+                [check = lossless.check] { return check(false); }};
+    };
+    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
+}
+
+template <class T>
+void measure(collective_rows& rows, const options& o, rank_context& ranks, std::shared_ptr<queues> executions,
+             std::size_t bytes) {
+    const std::size_t elements = bytes / sizeof(T);
+    const auto a = std::make_shared<arrays<T>>(elements, ranks.size(), ranks.rank());
+    const auto scratch = std::make_shared<std::vector<std::byte>>();
+    std::vector<quantized_case> cases;
+    for (const std::string& name : o.quantizers) {
+        const hop_quantizers q = hop_quantizers::parse(name);
+        q.visit([&](const auto& inside, const auto& across) {
+            cases.push_back(case_of<T>(inside, across, ranks.nodes(), o.chunks, a, scratch, executions));
+        });
+        cases.back().quantizer = q.name();
+    }
+    const double others = static_cast<double>(ranks.size() - 1) / ranks.size();
+    rows.measure({elements * sizeof(T), elements, a->part.slice_size(), datatype<T>, sizeof(T), others},
+                 native_of(ranks, rows.comm(), elements), cases);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const program_facts program{.name = "hierarchical_quantized_reduce_scatter_perf",
+                                .purpose =
+                                    "Times zeropp::hierarchical_quantized_reduce_scatter beside the transport's own "
+                                    "reduce-scatter and beside the bare exchange of its messages, in turns.",
+                                .quantizers = {"int8:256+int4:128"},
+                                .has_two_hops = true};
+    return launch(argc, argv, program, [&](const options& o, rank_context& ranks) {
+        const std::string native = ranks.native_reduce_scatter_name();
+        collective_rows rows(program, o, ranks,
+                             native.empty() ? "hierarchical_quantized_reduce_scatter with lossless" : native);
+        const auto executions = o.chunks > 1 ? std::make_shared<queues>() : nullptr;
+        for (const std::string& type : o.datatypes) {
+            for (const std::size_t bytes : o.sizes()) {
+                with_datatype(type, [&]<class T>(T) { measure<T>(rows, o, ranks, executions, bytes); });
+            }
+        }
+        return rows.finish();
+    });
+}

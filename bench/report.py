@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Tables and plots from the results of bench/run.sh.
+
+report.py RESULTS
+
+Reads every *.json in RESULTS (a file is called PLACE.WHAT.json, and PLACE is codec, local, threads_NxR or
+cluster_NxR_RATE), writes README.md there with all tables, and plots with gnuplot.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+COLLECTIVES = {
+    "all_gather": "quantized_all_gather",
+    "reduce_scatter": "hierarchical_quantized_reduce_scatter",
+    "secondary": "secondary_partition_gather",
+}
+
+
+def load(folder):
+    """{(place, what): contents}"""
+    results = {}
+    for file in sorted(folder.glob("*.*.json")):
+        place, what, _ = file.name.split(".", 2)
+        if not file.name.endswith(".interface.json"):
+            results[place, what] = json.loads(file.read_text())
+    return results
+
+
+def table(heads, rows):
+    """A Markdown table: the first column to the left, the others to the right."""
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def size_text(count):
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024 or unit == "GB":
+            return f"{count:.4g} {unit}"
+        count /= 1024
+
+
+def time_text(microseconds):
+    return f"{microseconds:.1f} us" if microseconds < 1e4 else f"{microseconds / 1e3:.1f} ms"
+
+
+def place_text(place):
+    kind, *rest = place.split("_")
+    return f"{kind} {' '.join(rest)}"
+
+
+def collective_rows(results, collective):
+    """(place, chunks, row) of every row of a collective."""
+    for (place, what), contents in results.items():
+        if "rows" in contents and contents["program"] == COLLECTIVES[collective] + "_perf":
+            for row in contents["rows"]:
+                yield place, contents.get("chunks", 1), row
+
+
+def collective_table(results, collective):
+    heads = ["where", "tensor", "quantizer", "time", "p99", "busbw GB/s", "SQNR dB", "wire bytes inside", "across",
+             "ratio", "native fp32", "bf16", "speed-up over fp32", "bf16", "bare exchange", "ours / bare", "#wrong"]
+    rows = []
+    in_order = sorted(collective_rows(results, collective), key=lambda x: (x[0], x[1], x[2]["size"]))
+    for place, chunks, row in in_order:
+        ours, sqnr = row["out_of_place"], row["out_of_place"]["sqnr_db"]
+        in_place = row["in_place"] or {"wrong": 0}
+        rows.append([
+            place_text(place) + (f", {chunks} chunks" if chunks > 1 else ""),
+            f"{size_text(row['size'])} {row['type']}", row["quantizer"], time_text(ours["time_us"]),
+            time_text(ours["p99_us"]), f"{ours['busbw_gbs']:.3f}", "exact" if sqnr is None else f"{sqnr:.1f}",
+            size_text(row["wire_bytes_inside"]), size_text(row["wire_bytes_across"]),
+            f"{row['compression_ratio'] or 1:.2f}", time_text(row["native_fp32"]["time_us"]),
+            time_text(row["native_bf16"]["time_us"]), f"{row['native_fp32']['speedup']:.2f}",
+            f"{row['native_bf16']['speedup']:.2f}", time_text(row["bare_exchange"]["time_us"]),
+            f"{row['bare_exchange']['ours_over_bare']:.2f}", ours["wrong"] + in_place["wrong"]
+        ])
+    return table(heads, rows) if rows else ""
+
+
+def codec_table(results):
+    contents = results.get(("codec", "perf"))
+    if not contents:
+        return ""
+    heads = ["tensor", "quantizer", "operation", "GB/s", "memcpy GB/s", "codec / memcpy", "SQNR dB", "#wrong"]
+    return table(heads, [[
+        f"{size_text(r['size'])} {r['type']}", r["quantizer"], r["operation"], f"{r['speed_gbs']:.2f}",
+        f"{r['memcpy_speed_gbs']:.2f}", f"{r['fraction_of_memcpy']:.3f}",
+        "exact" if r["sqnr_db"] is None else f"{r['sqnr_db']:.1f}", r["wrong"]
+    ] for r in contents["rows"]])
+
+
+def training_runs(results):
+    """(place, one run, baseline run) of every zero3_gpt across a cluster."""
+    for (place, what), contents in results.items():
+        if what == "zero3_gpt" and place != "local":
+            for run in contents["runs"]:
+                yield place, run, contents["runs"][0]
+
+
+def training_table(results):
+    local = results.get(("local", "zero3_gpt"))
+    heads = ["where", "run", "step", "steps per second, of zero3's", "communication's share of zero3's step",
+             "training loss", "held-out loss", "across nodes per step"]
+    rows = []
+    for place, run, baseline in training_runs(results):
+        share = "-"
+        if local and run is baseline:
+            share = f"{1 - local['runs'][0]['step_seconds_median'] / run['step_seconds_median']:.0%}"
+        rows.append([
+            place_text(place), run["name"], time_text(run["step_seconds_median"] * 1e6),
+            f"{baseline['step_seconds_median'] / run['step_seconds_median']:.2f}", share,
+            f"{run['training_loss']:.4f}", f"{run['held_out_loss']:.4f}", size_text(run["bytes_per_step_across"])
+        ])
+    return table(heads, rows) if rows else ""
+
+
+def targets(results):
+    """The project's targets beside what was measured: (target, measured, met) in the order of the issue."""
+    rows = []
+
+    def judge(text, value, limit, at_most):
+        rows.append([text, f"{value:.2f}", f"{'at most' if at_most else 'at least'} {limit}",
+                     "yes" if (value <= limit if at_most else value >= limit) else "**no**"])
+
+    codec = results.get(("codec", "perf"), {"rows": []})
+    largest = max((r["size"] for r in codec["rows"]), default=0)
+    for r in codec["rows"]:
+        if r["size"] == largest and r["operation"] in ("encode", "decode") and r["type"] in ("float", "bfloat16"):
+            judge(f"codec, {r['operation']} {r['quantizer']}, {size_text(largest)} of {r['type']}, of memcpy",
+                  r["fraction_of_memcpy"], 0.9, False)
+    for collective in ("all_gather", "reduce_scatter", "secondary"):
+        of_cluster = [x for x in collective_rows(results, collective) if x[0].startswith("cluster")]
+        largest = max((row["size"] for _, _, row in of_cluster), default=0)
+        for place, chunks, row in of_cluster:
+            if row["size"] != largest:
+                continue
+            where = (f"{place_text(place)}, {COLLECTIVES[collective]}, {row['quantizer']}"
+                     f"{f', {chunks} chunks' if chunks > 1 else ''}, {size_text(largest)}")
+            across = row["quantizer"].split("+")[-1]
+            if not across.startswith("int"):
+                continue
+            judge(f"{where}: time of the bare exchange", row["bare_exchange"]["ours_over_bare"],
+                  1.15 if place.endswith("_200mbit") else 1.3, True)
+            # Inside the node no link is slow, and this target is about links across.
+            if collective != "secondary":
+                factor = 4 if across.startswith("int4") else 2
+                judge(f"{where}: speed-up over native bf16", row["native_bf16"]["speedup"], factor, False)
+                judge(f"{where}: speed-up over native fp32", row["native_fp32"]["speedup"], 2 * factor, False)
+    for collective in ("all_gather", "reduce_scatter", "secondary"):
+        for place, _, row in collective_rows(results, collective):
+            if place.startswith("threads") and row["size"] == 4096:
+                judge(f"{place_text(place)}, {COLLECTIVES[collective]}, {row['quantizer']}, 4 KB: time of lossless",
+                      1 / row["native_fp32"]["speedup"], 2, True)
+    for place, run, baseline in training_runs(results):
+        if run["name"] == "zeropp":
+            judge(f"{place_text(place)}, zero3_gpt with all of ZeRO++: steps per second, of ZeRO-3's",
+                  baseline["step_seconds_median"] / run["step_seconds_median"], 2.3, False)
+    return table(["target", "measured", "wanted", "met"], rows) if rows else ""
+
+
+def plot(folder, name, heading, unit, heads, rows):
+    """Bars: a group for each row, a bar for each column after the first."""
+    if not rows:
+        return ""
+    data = folder / f"{name}.dat"
+    lines = [" ".join(["where"] + heads)]
+    lines += [" ".join(f'"{cell}"' if i == 0 else str(cell) for i, cell in enumerate(row)) for row in rows]
+    data.write_text("\n".join(lines) + "\n")
+    image = folder / f"{name}.png"
+    settings = f"data='{data}'; image='{image}'; heading='{heading}'; unit='{unit}'"
+    subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "bars.gnuplot")], check=True)
+    return f"![{heading}]({name}.png)\n"
+
+
+def plot_collective(results, folder, collective):
+    of_cluster = [x for x in collective_rows(results, collective) if x[0].startswith("cluster") and x[1] == 1]
+    if not of_cluster:
+        return ""
+    largest = max(row["size"] for _, _, row in of_cluster)
+    groups = {}
+    quantizers = []
+    for place, _, row in of_cluster:
+        if row["size"] != largest:
+            continue
+        group = groups.setdefault(place, {"native-fp32": row["native_fp32"]["time_us"] / 1e3,
+                                          "native-bf16": row["native_bf16"]["time_us"] / 1e3})
+        group[row["quantizer"]] = row["out_of_place"]["time_us"] / 1e3
+        group["bare-" + row["quantizer"]] = row["bare_exchange"]["time_us"] / 1e3
+        quantizers += [q for q in (row["quantizer"], "bare-" + row["quantizer"]) if q not in quantizers]
+    heads = ["native-fp32", "native-bf16"] + quantizers
+    rows = [[place_text(place)] + [group.get(h, "-") for h in heads] for place, group in groups.items()]
+    return plot(folder, collective, f"{COLLECTIVES[collective]}, {size_text(largest)} of fp32", "time, ms", heads, rows)
+
+
+def plot_codec(results, folder):
+    contents = results.get(("codec", "perf"), {"rows": []})
+    largest = max((r["size"] for r in contents["rows"]), default=0)
+    groups = {}
+    quantizers = []
+    for r in contents["rows"]:
+        if r["size"] == largest:
+            groups.setdefault(f"{r['operation']} {r['type']}", {})[r["quantizer"]] = r["fraction_of_memcpy"]
+            quantizers += [r["quantizer"]] if r["quantizer"] not in quantizers else []
+    rows = [[group] + [values.get(q, "-") for q in quantizers] for group, values in groups.items()]
+    return plot(folder, "codec", f"host codec on one thread, {size_text(largest)}", "speed, of memcpy", quantizers, rows)
+
+
+def plot_training(results, folder):
+    places = list(dict.fromkeys(place for place, _, _ in training_runs(results)))
+    names = list(dict.fromkeys(run["name"] for _, run, _ in training_runs(results)))
+    times = {(place, run["name"]): run["step_seconds_median"] * 1e3 for place, run, _ in training_runs(results)}
+    rows = [[place_text(place)] + [times.get((place, name), "-") for name in names] for place in places]
+    return plot(folder, "zero3_gpt", "zero3_gpt across a cluster", "step, ms", names, rows)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1])
+    results = load(folder)
+    machine = json.loads((folder / "machine.json").read_text())
+    sections = [("Targets", targets(results)),
+                ("Host codec", plot_codec(results, folder) + "\n" + codec_table(results))]
+    sections += [(name, plot_collective(results, folder, key) + "\n" + collective_table(results, key))
+                 for key, name in COLLECTIVES.items()]
+    sections.append(("Training: zero3_gpt", plot_training(results, folder) + "\n" + training_table(results)))
+
+    text = "# Results\n\nMade by `" + machine.pop("command") + "`.\n\n"
+    text += table(["machine", ""], machine.items()) + """
+Times are medians over iterations of the slowest rank's time; the contestants of a row took turns. Native is MPI's own
+collective, or on threads the library's with elements as they are. Wire bytes are those of all ranks in one call. The bare
+exchange moves them between the same ranks and does nothing else.
+"""
+    for name, body in sections:
+        if body.strip():
+            text += f"\n## {name}\n\n{body.strip()}\n"
+    (folder / "README.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+#pragma once
+/// \file
+/// The checker: how far a result may be from the exact one, by the quantizers' own bounds, and which elements are
+/// farther. Everything in double, and none of it by the code that is checked but a quantizer's `fit` and `error_bound`.
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace zeropp_bench {
+
+/// The most that rounding a number of this magnitude to a T is off by.
+template <class T>
+double half_spacing(double magnitude) {
+    constexpr int precision = std::is_same_v<T, float> ? 24 : std::is_same_v<T, zeropp::half> ? 11 : 8;
+    constexpr int least_exponent = std::is_same_v<T, zeropp::half> ? -14 : -126;
+    const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), least_exponent) : least_exponent;
+    return std::ldexp(1.0, exponent - precision);
+}
+
+/// Numbers, and how far what stands for them may be off.
+struct estimates {
+    std::vector<double> exact;
+    std::vector<double> error;
+
+    explicit estimates(std::size_t n) : exact(n), error(n) {}
+
+    double largest(std::size_t i) const { return std::fabs(exact[i]) + error[i]; }
+};
+
+/// What a trip through the codec adds to the errors. The numbers start at the start of a block.
+template <zeropp::bounded_quantizer Q>
+void quantize(const Q& q, estimates& e) {
+    for (std::size_t begin = 0; begin < e.exact.size(); begin += static_cast<std::size_t>(Q::block_size)) {
+        const std::size_t end = std::min(begin + static_cast<std::size_t>(Q::block_size), e.exact.size());
+        // The block that is encoded is not known where its numbers are not: its range is at most the widest.
+        typename Q::stats stats;
+        for (std::size_t i = begin; i != end; ++i) {
+            stats.add(static_cast<float>(e.exact[i] - e.error[i] * (1 + 0x1p-20)));
+            stats.add(static_cast<float>(e.exact[i] + e.error[i] * (1 + 0x1p-20)));
+        }
+        const typename Q::params params = q.fit(stats);
+        for (std::size_t i = begin; i != end; ++i) {
+            e.error[i] += static_cast<double>(q.error_bound(static_cast<float>(e.largest(i)), params));
+        }
+    }
+}
+
+/// The bound of `lossless` is for the element that it is asked about; where that is not known, it is the rounding's.
+template <class T>
+void quantize(const zeropp::lossless<T>& q, estimates& e) {
+    for (std::size_t i = 0; i != e.exact.size(); ++i) {
+        e.error[i] += e.error[i] == 0 ? static_cast<double>(q.error_bound(static_cast<float>(e.exact[i]), {}))
+                                      : half_spacing<T>(e.largest(i));
+    }
+}
+
+/// The sum of the terms, rounded to Accumulator after each addition, in any order.
+template <class Accumulator = float>
+estimates sum(std::span<const estimates> terms) {
+    estimates total(terms.front().exact.size());
+    for (std::size_t i = 0; i != total.exact.size(); ++i) {
+        double largest = 0;
+        for (const estimates& term : terms) {
+            total.exact[i] += term.exact[i];
+            total.error[i] += term.error[i];
+            largest += term.largest(i);
+        }
+        total.error[i] += static_cast<double>(terms.size() - 1) * half_spacing<Accumulator>(largest);
+    }
+    return total;
+}
+
+/// What a check has found; those of parts add up.
+struct tally {
+    std::uint64_t wrong = 0;
+    double signal = 0;  // the sum of squares of the exact values
+    double noise = 0;   // and of the errors
+
+    void add(const tally& other) {
+        wrong += other.wrong;
+        signal += other.signal;
+        noise += other.noise;
+    }
+
+    /// Signal to quantization noise in dB: infinite where there is no noise, NaN where a result was not finite.
+    double sqnr_db() const {
+        if (!std::isfinite(noise)) return std::numeric_limits<double>::quiet_NaN();
+        return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+    }
+};
+
+/// Compares results with what they should be. An element that is not finite is wrong, whatever the bound.
+template <class T>
+tally compare(std::span<const T> results, const estimates& expected) {
+    tally found;
+    for (std::size_t i = 0; i != results.size(); ++i) {
+        const double off = static_cast<double>(zeropp::element_traits<T>::to_float(results[i])) - expected.exact[i];
+        // What is exact was a T already.
+        const double rounding = expected.error[i] == 0 ? 0 : half_spacing<T>(expected.largest(i));
+        const bool right = std::isfinite(off) && std::fabs(off) <= expected.error[i] + rounding;
+        found.wrong += right ? 0 : 1;
+        found.signal += expected.exact[i] * expected.exact[i];
+        found.noise += off * off;
+    }
+    return found;
+}
+
+/// Checks in pieces, so that a check needs little memory: expected(begin, n) says what `results` should hold in
+/// [begin, begin + n). Pieces begin at blocks of every quantizer.
+template <class T, class Expected>
+tally compare_in_pieces(std::span<const T> results, Expected expected) {
+    constexpr std::size_t piece = 65536;
+    tally found;
+    for (std::size_t begin = 0; begin < results.size(); begin += piece) {
+        const std::size_t n = std::min(piece, results.size() - begin);
+        found.add(compare<T>(results.subspan(begin, n), expected(begin, n)));
+    }
+    return found;
+}
+
+}  // namespace zeropp_bench

@@ -1,0 +1,70 @@
+#pragma once
+/// \file
+/// The collectives' results against what they should be: sums in double, and the quantizers' bounds along the route.
+
+#include "support/bounds.hpp"
+#include "support/data.hpp"
+
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace zeropp_bench {
+
+/// Checks the tensor called `seed` after each slice of `part` has been through the codec.
+template <class T, zeropp::bounded_quantizer Q>
+tally check_gathered(const Q& q, std::span<const T> full, const zeropp::partition& part, std::uint64_t seed) {
+    tally found;
+    for (int r = 0; r != part.ranks(); ++r) {
+        const std::size_t offset = part.offset(r);
+        found.add(compare_in_pieces<T>(full.subspan(offset, part.size(r)), [&](std::size_t begin, std::size_t n) {
+            estimates expected(n);
+            fill_exact<T>(expected.exact, seed, offset + begin);
+            quantize(q, expected);
+            return expected;
+        }));
+    }
+    return found;
+}
+
+/// The sum of elements [begin, begin + n) of the tensors called first_seed + c, each of which has been through the codec.
+template <class T, class Accumulator = float, zeropp::bounded_quantizer Q>
+estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, std::size_t begin, std::size_t n) {
+    std::vector<estimates> terms;
+    for (int c = 0; c != contributors; ++c) {
+        terms.emplace_back(n);
+        fill_exact<T>(terms.back().exact, first_seed + static_cast<std::uint64_t>(c), begin);
+        quantize(q, terms.back());
+    }
+    return sum<Accumulator>(terms);
+}
+
+/// Checks a slice of the sum of the ranks' tensors, rank r's called `first_seed` + r; the slice begins at `offset`.
+template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
+tally check_reduced(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
+                    std::span<const T> shard, std::size_t offset, std::uint64_t first_seed) {
+    const bool hop_inside = nodes.group_size() > 1 || nodes.groups() == 1;
+    const bool hop_across = nodes.groups() > 1;
+    return compare_in_pieces<T>(shard, [&](std::size_t begin, std::size_t n) {
+        std::vector<estimates> of_nodes;
+        for (int g = 0; g != nodes.groups(); ++g) {
+            std::vector<estimates> of_ranks;
+            for (int i = 0; i != nodes.group_size(); ++i) {
+                of_ranks.emplace_back(n);
+                const auto rank = static_cast<std::uint64_t>(nodes.rank_of(g, i));
+                fill_exact<T>(of_ranks.back().exact, first_seed + rank, offset + begin);
+                if (hop_inside) quantize(inside, of_ranks.back());
+            }
+            of_nodes.push_back(sum(of_ranks));
+            if (hop_across) quantize(across, of_nodes.back());
+        }
+        return sum(of_nodes);
+    });
+}
+
+}  // namespace zeropp_bench

@@ -1,0 +1,249 @@
+#include "support/collective_rows.hpp"
+
+#include "support/interleaved.hpp"
+#include "support/statistics.hpp"
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+namespace zeropp_bench {
+
+namespace {
+
+constexpr double not_there = std::numeric_limits<double>::quiet_NaN();
+
+const std::vector<column> columns{{"", "size", "(B)", 12},
+                                  {"", "count", "(elements)", 12},
+                                  {"", "type", "", 8},
+                                  {"", "quantizer", "", 29},
+                                  {"out-of-place", "time", "(us)", 10},
+                                  {"out-of-place", "algbw", "(GB/s)", 7},
+                                  {"out-of-place", "busbw", "(GB/s)", 7},
+                                  {"out-of-place", "#wrong", "", 6},
+                                  {"in-place", "time", "(us)", 10},
+                                  {"in-place", "algbw", "(GB/s)", 7},
+                                  {"in-place", "busbw", "(GB/s)", 7},
+                                  {"in-place", "#wrong", "", 6},
+                                  {"", "p99", "(us)", 10},
+                                  {"", "SQNR", "(dB)", 6},
+                                  {"wire bytes, all ranks", "inside", "(B)", 12},
+                                  {"wire bytes, all ranks", "across", "(B)", 12},
+                                  {"wire bytes, all ranks", "ratio", "", 6},
+                                  {"native", "fp32", "(us)", 10},
+                                  {"native", "bf16", "(us)", 10},
+                                  {"speed-up over", "fp32", "", 6},
+                                  {"speed-up over", "bf16", "", 6},
+                                  {"bare exchange", "time", "(us)", 10},
+                                  {"bare exchange", "ours/", "", 6}};
+
+/// What a hop moves in all, where it moves `to_each` from every rank to each of the others.
+std::size_t from_all_ranks(const hop& h, std::size_t to_each, const zeropp::two_level& nodes) {
+    return static_cast<std::size_t>(nodes.size()) * static_cast<std::size_t>(h.ranks(nodes) - 1) * to_each;
+}
+
+/// The longest of every iteration over the ranks: where a collective ends.
+timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
+    const std::vector<double> all = ranks.gather(std::span<const double>(seconds));
+    std::vector<double> longest(seconds.size());
+    for (std::size_t i = 0; i != all.size(); ++i) {
+        double& at = longest[i % seconds.size()];
+        at = std::max(at, all[i]);
+    }
+    return summary(longest);
+}
+
+}  // namespace
+
+collective_rows::collective_rows(const program_facts& program, const options& o, rank_context& ranks,
+                                 const std::string& native_name)
+    : options_(o), ranks_(ranks), comm_(ranks.nodes(), ranks.world()), report_(ranks.rank() == 0, columns) {
+    describe_program(report_, program, o);
+    report_.fact("transport", ranks.transport_name());
+    report_.fact("ranks", ranks.size());
+    report_.fact("nodes", ranks.nodes().groups());
+    report_.fact("ranks_per_node", ranks.nodes().group_size());
+    if (program.has_two_hops) report_.fact("chunks", o.chunks);
+    report_.fact("native", native_name);
+    report_.comment(
+        "size: bytes of the whole tensor in its type; count: elements of it on one rank (the largest shard)");
+    report_.comment(
+        "time: of the slowest rank from a barrier on, the median over iterations; p99 and SQNR: out of place");
+    report_.comment(
+        "wire bytes: sent by all ranks together in one call; ratio: the same messages unquantized over them");
+    report_.comment("native: " + native_name + ", same number of elements; bare exchange: the wire bytes, moved alone");
+    report_.heading();
+}
+
+void collective_rows::measure(const tensor_facts& tensor, const native_case& native,
+                              const std::vector<quantized_case>& cases) {
+    struct checked_case {
+        wire bytes;
+        std::optional<tally> out_of_place;
+        std::optional<tally> in_place;
+    };
+    const std::optional<tally> fp32 = check(native.fp32);
+    const std::optional<tally> bf16 = check(native.bf16);
+    std::vector<checked_case> checked;
+    for (const quantized_case& c : cases) checked.push_back({count_bytes(c), check(c, false), check(c, true)});
+
+    std::vector<std::function<void()>> contestants{native.fp32.call, native.bf16.call};
+    constexpr std::size_t absent = 0;
+    struct places {
+        std::size_t out_of_place;
+        std::size_t bare;
+        std::size_t in_place;
+    };
+    std::vector<places> at;
+    for (const quantized_case& c : cases) {
+        places p{contestants.size(), contestants.size() + 1, absent};
+        contestants.push_back([this, &c] { c.call(comm_, false); });
+        contestants.push_back(ranks_.bare_exchange(comm_, c.hops));
+        if (c.has_in_place) {
+            p.in_place = contestants.size();
+            contestants.push_back([this, &c] { c.call(comm_, true); });
+        }
+        at.push_back(p);
+    }
+    const auto seconds =
+        time_interleaved(contestants, options_.warmup_iterations, options_.iterations, [this] { ranks_.barrier(); });
+    std::vector<timing> times;
+    for (const auto& s : seconds) times.push_back(slowest(ranks_, s));
+
+    const auto bytes = static_cast<double>(tensor.bytes);
+    const auto bandwidths = [&](double time) {
+        struct {
+            double algbw, busbw;
+        } const result{bytes / time * 1e-9, bytes / time * 1e-9 * tensor.bus_factor};
+        return result;
+    };
+    const auto add_form = [&](std::vector<std::string>& cells, double time, const std::optional<tally>& t) {
+        const auto [algbw, busbw] = bandwidths(time);
+        cells.insert(cells.end(),
+                     {cell(time * 1e6, 2), cell(algbw, 3), cell(busbw, 3), t ? std::to_string(t->wrong) : "N/A"});
+    };
+    const auto json_wrong = [](const std::optional<tally>& t) {
+        return t ? nlohmann::ordered_json(t->wrong) : nlohmann::ordered_json(nullptr);
+    };
+    const auto json_form = [&](const timing& time, const std::optional<tally>& t) {
+        const auto [algbw, busbw] = bandwidths(time.median);
+        return nlohmann::ordered_json{{"time_us", time.median * 1e6},
+                                      {"p99_us", time.p99 * 1e6},
+                                      {"algbw_gbs", algbw},
+                                      {"busbw_gbs", busbw},
+                                      {"wrong", json_wrong(t)},
+                                      {"sqnr_db", t ? json_number(t->sqnr_db()) : nlohmann::ordered_json(nullptr)}};
+    };
+
+    for (std::size_t i = 0; i != cases.size(); ++i) {
+        const quantized_case& c = cases[i];
+        const auto& [wire_bytes, out_of_place, in_place] = checked[i];
+        const timing& ours = times[at[i].out_of_place];
+        const timing& bare = times[at[i].bare];
+        const bool has_in_place = at[i].in_place != absent;
+
+        std::size_t elements = 0;
+        for (const hop& h : c.hops) elements += from_all_ranks(h, h.elements, ranks_.nodes());
+        const double element_bytes = static_cast<double>(elements * tensor.element_bytes);
+        const double compression = element_bytes / static_cast<double>(wire_bytes.inside + wire_bytes.across);
+        const double speedup_fp32 = times[0].median / ours.median;
+        const double speedup_bf16 = times[1].median / ours.median;
+        const double of_bare = ours.median / bare.median;
+
+        std::vector<std::string> cells{std::to_string(tensor.bytes), std::to_string(tensor.shard_elements),
+                                       std::string(tensor.type), c.quantizer};
+        add_form(cells, ours.median, out_of_place);
+        add_form(cells, has_in_place ? times[at[i].in_place].median : not_there, in_place);
+        cells.insert(cells.end(),
+                     {cell(ours.p99 * 1e6, 2), out_of_place ? sqnr_cell(*out_of_place) : "N/A",
+                      std::to_string(wire_bytes.inside), std::to_string(wire_bytes.across), cell(compression, 2),
+                      cell(times[0].median * 1e6, 2), cell(times[1].median * 1e6, 2), cell(speedup_fp32, 2),
+                      cell(speedup_bf16, 2), cell(bare.median * 1e6, 2), cell(of_bare, 2)});
+        const auto native_json = [&](const timing& t, double speedup, const std::optional<tally>& found) {
+            return nlohmann::ordered_json{{"time_us", t.median * 1e6},
+                                          {"p99_us", t.p99 * 1e6},
+                                          {"wrong", json_wrong(found)},
+                                          {"speedup", speedup}};
+        };
+        report_.row(
+            cells,
+            {{"size", tensor.bytes},
+             {"count", tensor.shard_elements},
+             {"elements", tensor.elements},
+             {"type", tensor.type},
+             {"quantizer", c.quantizer},
+             {"out_of_place", json_form(ours, out_of_place)},
+             {"in_place", has_in_place ? json_form(times[at[i].in_place], in_place) : nlohmann::ordered_json(nullptr)},
+             {"wire_bytes_inside", wire_bytes.inside},
+             {"wire_bytes_across", wire_bytes.across},
+             {"compression_ratio", json_number(compression)},
+             {"native_fp32", native_json(times[0], speedup_fp32, fp32)},
+             {"native_bf16", native_json(times[1], speedup_bf16, bf16)},
+             {"bare_exchange",
+              {{"time_us", bare.median * 1e6}, {"p99_us", bare.p99 * 1e6}, {"ours_over_bare", of_bare}}}});
+        busbw_sum_ += bandwidths(ours.median).busbw;
+        ++busbw_count_;
+    }
+}
+
+collective_rows::wire collective_rows::count_bytes(const quantized_case& c) {
+    auto counter = std::make_shared<zeropp::counting<any_transport, zeropp::two_level>>(ranks_.world(), ranks_.nodes());
+    comm_type counted(ranks_.nodes(), any_transport(counter));
+    c.call(counted, false);
+    wire total{0, 0};
+    for (const wire& w : ranks_.gather(wire{counter->total().bytes_inside, counter->total().bytes_across})) {
+        total.inside += w.inside;
+        total.across += w.across;
+    }
+    wire expected{0, 0};
+    for (const hop& h : c.hops) {
+        (h.where == hop::link::inside ? expected.inside : expected.across) +=
+            from_all_ranks(h, h.bytes, ranks_.nodes());
+    }
+    if (total.inside != expected.inside || total.across != expected.across) {
+        const auto text = [](const wire& w) {
+            return std::to_string(w.inside) + " bytes inside nodes and " + std::to_string(w.across) + " across";
+        };
+        throw zeropp::error(c.quantizer + " was counted to send " + text(total) + ", and by its route sends " +
+                            text(expected));
+    }
+    return total;
+}
+
+std::optional<tally> collective_rows::check(const quantized_case& c, bool in_place) {
+    if (in_place && !c.has_in_place) return std::nullopt;
+    const auto call = [&] {
+        c.reset();
+        c.call(comm_, in_place);
+    };
+    const std::optional<tally> found = check(call, [&] { return c.check(in_place); });
+    c.reset();
+    return found;
+}
+
+std::optional<tally> collective_rows::check(const native_case::form& native) {
+    return check(native.call, native.check);
+}
+
+std::optional<tally> collective_rows::check(const std::function<void()>& call, const std::function<tally()>& compared) {
+    if (options_.checks == 0) return std::nullopt;
+    tally all;
+    for (int i = 0; i != options_.checks; ++i) {
+        call();
+        for (const tally& t : ranks_.gather(compared())) all.add(t);
+    }
+    wrong_ += all.wrong;
+    return all;
+}
+
+int collective_rows::finish() {
+    const double mean = busbw_sum_ / static_cast<double>(busbw_count_);
+    report_.comment("Avg bus bandwidth    : " + cell(mean, 5));
+    return finish_report(report_, options_, wrong_);
+}
+
+}  // namespace zeropp_bench

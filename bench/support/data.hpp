@@ -1,0 +1,41 @@
+#pragma once
+/// \file
+/// The numbers that travel: any rank can say what any other one holds, without communication.
+
+#include <zeropp/core/element.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace zeropp_bench {
+
+/// Element `index` of the tensor called `seed`: about normal, with variance 1.
+inline float value_at(std::uint64_t seed, std::size_t index) {
+    std::uint64_t z = (static_cast<std::uint64_t>(index) + 1) * 0x9e3779b97f4a7c15u + seed * 0xd1b54a32d192ed03u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    std::uint32_t sum = 0;
+    for (int k = 0; k != 4; ++k) sum += static_cast<std::uint32_t>(z >> (16 * k) & 0xffffu);
+    return (static_cast<float>(sum) - 131070.0f) * (1.0f / 37837.0f);
+}
+
+/// elements <- those from `first` on of the tensor called `seed`, rounded to T.
+template <class T>
+void fill(std::span<T> elements, std::uint64_t seed, std::size_t first) {
+    for (std::size_t i = 0; i != elements.size(); ++i) {
+        elements[i] = zeropp::element_traits<T>::from_float(value_at(seed, first + i));
+    }
+}
+
+/// The same numbers in double, as T holds them.
+template <class T>
+void fill_exact(std::span<double> values, std::uint64_t seed, std::size_t first) {
+    using traits = zeropp::element_traits<T>;
+    for (std::size_t i = 0; i != values.size(); ++i) {
+        values[i] = static_cast<double>(traits::to_float(traits::from_float(value_at(seed, first + i))));
+    }
+}
+
+}  // namespace zeropp_bench

@@ -1,0 +1,217 @@
+#include "support/launch.hpp"
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/mpi.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+namespace zeropp_bench {
+
+namespace {
+
+using zeropp::detail::require_mpi;
+
+/// MPI has no bfloat16: a sum of 16-bit words, rounded after each addition as a sum of MPI's own would be.
+void add_bfloat16(void* in, void* inout, int* count, MPI_Datatype*) {
+    const auto* const a = static_cast<const zeropp::bfloat16*>(in);
+    auto* const b = static_cast<zeropp::bfloat16*>(inout);
+    for (int i = 0; i != *count; ++i) b[i] = zeropp::bfloat16(static_cast<float>(a[i]) + static_cast<float>(b[i]));
+}
+
+class mpi_native final : public native_collectives {
+public:
+    explicit mpi_native(zeropp::mpi_transport transport) : transport_(std::move(transport)) {
+        require_mpi(MPI_Op_create(add_bfloat16, 1, &add_bfloat16_), "MPI_Op_create");
+    }
+    ~mpi_native() override { MPI_Op_free(&add_bfloat16_); }
+    mpi_native(const mpi_native&) = delete;
+    mpi_native& operator=(const mpi_native&) = delete;
+
+    void all_gather(native_format format, const void* send, void* recv, std::size_t count) override {
+        const int n = counted(count);
+        require_mpi(MPI_Allgather(send, n, type(format), recv, n, type(format), transport_.native()), "MPI_Allgather");
+    }
+
+    void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) override {
+        const MPI_Op add = format == native_format::fp32 ? MPI_SUM : add_bfloat16_;
+        require_mpi(MPI_Reduce_scatter_block(send, recv, counted(count), type(format), add, transport_.native()),
+                    "MPI_Reduce_scatter_block");
+    }
+
+private:
+    static MPI_Datatype type(native_format format) { return format == native_format::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
+
+    int counted(std::size_t count) const {
+        const auto most = static_cast<std::size_t>(std::numeric_limits<int>::max() / transport_.size());
+        if (count > most) throw zeropp::error("MPI's own collectives count in int: the tensor is too large for them");
+        return static_cast<int>(count);
+    }
+
+    zeropp::mpi_transport transport_;
+    MPI_Op add_bfloat16_ = MPI_OP_NULL;
+};
+
+/// Every hop's messages with MPI's nonblocking calls, all at once: no hop waits for the one before.
+class bare_messages {
+public:
+    bare_messages(const comm_type& comm, const route& hops, MPI_Comm world) : world_(world) {
+        const zeropp::two_level& nodes = comm.topology();
+        const int group = nodes.group_of(comm.rank());
+        const int index = nodes.index_of(comm.rank());
+        for (const hop& h : hops) {
+            // Every rank starts with another peer, so that no receiver is everybody's first.
+            const int ranks = h.ranks(nodes);
+            const int self = h.where == hop::link::inside ? index : group;
+            for (int i = 1; i < ranks; ++i) {
+                const auto world_rank = [&](int place) {
+                    return h.where == hop::link::inside ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
+                };
+                const bool again = h.what == hop::pattern::all_gather && i > 1;
+                add(world_rank((self + i) % ranks), world_rank((self + ranks - i) % ranks), h.bytes, again);
+            }
+        }
+        send_memory_.resize(send_bytes_);
+        receive_memory_.resize(receive_bytes_);
+        requests_.resize(2 * messages_.size());
+    }
+
+    void move() {
+        for (std::size_t i = 0; i != messages_.size(); ++i) {
+            const message& m = messages_[i];
+            require_mpi(MPI_Irecv(receive_memory_.data() + m.receive_offset, m.bytes, MPI_BYTE, m.from, 0, world_,
+                                  &requests_[2 * i]),
+                        "MPI_Irecv");
+            require_mpi(MPI_Isend(send_memory_.data() + m.send_offset, m.bytes, MPI_BYTE, m.to, 0, world_,
+                                  &requests_[2 * i + 1]),
+                        "MPI_Isend");
+        }
+        require_mpi(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
+                    "MPI_Waitall");
+    }
+
+private:
+    struct message {
+        int to;
+        int from;
+        std::size_t send_offset;
+        std::size_t receive_offset;
+        int bytes;
+    };
+
+    /// `same_bytes`: as the message before.
+    void add(int to, int from, std::size_t bytes, bool same_bytes) {
+        if (same_bytes) send_bytes_ -= bytes;
+        constexpr std::size_t piece = std::size_t{1} << 30;
+        for (std::size_t done = 0; done < bytes; done += piece) {
+            const std::size_t some = std::min(piece, bytes - done);
+            messages_.push_back({to, from, send_bytes_ + done, receive_bytes_ + done, static_cast<int>(some)});
+        }
+        send_bytes_ += bytes;
+        receive_bytes_ += bytes;
+    }
+
+    MPI_Comm world_;
+    std::vector<message> messages_;
+    std::size_t send_bytes_ = 0;
+    std::size_t receive_bytes_ = 0;
+    std::vector<std::byte> send_memory_;
+    std::vector<std::byte> receive_memory_;
+    std::vector<MPI_Request> requests_;
+};
+
+class mpi_rank final : public rank_context {
+public:
+    mpi_rank(zeropp::mpi_transport transport, const zeropp::two_level& nodes)
+        : rank_context(nodes), transport_(std::move(transport)) {}
+
+    std::string transport_name() const override { return "mpi"; }
+    std::string native_all_gather_name() const override { return "MPI_Allgather"; }
+    std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter_block"; }
+
+    any_transport world() override {
+        return any_transport(
+            std::make_shared<zeropp::mpi_transport>(zeropp::mpi_transport::duplicate(transport_.native())));
+    }
+
+    std::shared_ptr<native_collectives> native(std::span<const int> members) override {
+        return std::make_shared<mpi_native>(transport_.split(members));
+    }
+
+    std::function<void()> bare_exchange(comm_type& comm, const route& hops) override {
+        const auto messages = std::make_shared<bare_messages>(comm, hops, transport_.native());
+        return [messages] { messages->move(); };
+    }
+
+private:
+    zeropp::mpi_transport transport_;
+};
+
+constexpr std::string_view built_transports = "threads and mpi";
+
+/// Whether a launcher has started this process as one of its ranks.
+bool launched() {
+    constexpr const char* names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};
+    return std::any_of(std::begin(names), std::end(names), [](const char* name) { return std::getenv(name); });
+}
+
+/// Once MPI is initialised. Every rank sees the same mistakes, and comes to the same end.
+int run_on_mpi(const parsed_options& parsed, const program_facts& program, const rank_work& work) {
+    zeropp::mpi_transport world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    const auto say = [&](const std::string& text, int status) {
+        std::FILE* const where = status == 0 ? stdout : stderr;
+        if (world.rank() == 0) std::fputs(text.c_str(), where);
+        std::fflush(where);
+        // Launchers end all ranks as soon as one has failed: not before the line is out.
+        MPI_Barrier(world.native());
+        return status;
+    };
+    if (!parsed.wanted) return say(parsed.message, parsed.exit_code);
+    const options& o = *parsed.wanted;
+    if (o.transport == "threads") {
+        return say(mistake(program, "--transport: threads are ranks of one process, to be started without mpirun"), 2);
+    }
+    if (!o.transport.empty() && o.transport != "mpi") {
+        return say(unknown_transport(program, o.transport, built_transports), 2);
+    }
+    std::optional<zeropp::two_level> nodes;
+    try {
+        nodes = o.ranks_per_node == 0 ? zeropp::shared_memory_nodes(world) : wanted_nodes(o, world.size());
+    } catch (const zeropp::precondition_error& e) {
+        return say(mistake(program, e.what()), 2);
+    }
+    mpi_rank context(std::move(world), *nodes);
+    return work(o, context);
+}
+
+}  // namespace
+
+int launch(int argc, char** argv, const program_facts& program, const rank_work& work) {
+    const parsed_options parsed = parse_options(argc, argv, program);
+    const bool wants_mpi = parsed.wanted && parsed.wanted->transport == "mpi";
+    if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, built_transports);
+
+    // Support for threads slows MPI down; only chunks need it.
+    const bool threads = parsed.wanted && parsed.wanted->chunks > 1;
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+    int status = 1;
+    try {
+        status = run_on_mpi(parsed, program, work);
+    } catch (const std::exception& e) {
+        // The other ranks may be waiting for this one: end them too.
+        std::fputs(mistake(program, e.what()).c_str(), stderr);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+    return status;
+}
+
+}  // namespace zeropp_bench

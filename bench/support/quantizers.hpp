@@ -1,0 +1,79 @@
+#pragma once
+/// \file
+/// What the benchmarks are compiled with.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/quantizer/named.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+namespace zeropp_bench {
+
+/// The quantizers that -q may name. Pairs of them are instances of the reduce-scatter, so the list is short.
+using bench_quantizers =
+    zeropp::named_quantizers<zeropp::lossless<float>, zeropp::lossless<zeropp::bfloat16>, zeropp::block_integer<8, 256>,
+                             zeropp::block_integer<8, 2048>, zeropp::block_integer<4, 128>,
+                             zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+
+/// The name of an element type as -d and the column "type" spell it: nccl-tests' names.
+template <class T>
+inline constexpr std::string_view datatype = "float";
+template <>
+inline constexpr std::string_view datatype<zeropp::half> = "half";
+template <>
+inline constexpr std::string_view datatype<zeropp::bfloat16> = "bfloat16";
+
+/// Calls f(T{}) for the element type that `name` names; no call where it names none.
+template <class F>
+bool with_datatype(std::string_view name, F f) {
+    const auto matches = [&]<class T>(T element) {
+        if (name != datatype<T>) return false;
+        f(element);
+        return true;
+    };
+    return matches(float{}) || matches(zeropp::half{}) || matches(zeropp::bfloat16{});
+}
+
+/// The quantizers of a reduce-scatter's hops: "INSIDE+ACROSS", or one name for both. Each pair is an instance to compile,
+/// so only those of use are: both alike, or bf16 or int8:256 inside the node and fewer bits across.
+struct hop_quantizers {
+    bench_quantizers::variant inside;
+    bench_quantizers::variant across;
+
+    /// Throws precondition_error that lists the right names, or says which pairs there are.
+    static hop_quantizers parse(std::string_view text) {
+        const std::size_t plus = std::min(text.find('+'), text.size());
+        const std::string_view last = plus == text.size() ? text : text.substr(plus + 1);
+        const hop_quantizers q{bench_quantizers::parse(text.substr(0, plus)), bench_quantizers::parse(last)};
+        if (!q.visit([](const auto&, const auto&) {})) {
+            throw zeropp::precondition_error("quantizers of the two hops",
+                                             "both alike, or bf16 or int8:256 inside nodes and fewer bits across",
+                                             "\"" + q.name() + "\"");
+        }
+        return q;
+    }
+
+    /// Calls f(inside, across); no call where the pair is not compiled.
+    template <class F>
+    bool visit(F f) const {
+        return std::visit(
+            [&]<class Inside, class Across>(const Inside& in, const Across& out) {
+                constexpr bool wide = std::is_same_v<Inside, zeropp::lossless<zeropp::bfloat16>> ||
+                                      std::is_same_v<Inside, zeropp::block_integer<8, 256>>;
+                constexpr bool compiled =
+                    std::is_same_v<Inside, Across> || (wide && Across::code_bits < Inside::code_bits);
+                if constexpr (compiled) f(in, out);
+                return compiled;
+            },
+            inside, across);
+    }
+
+    std::string name() const { return bench_quantizers::name(inside) + "+" + bench_quantizers::name(across); }
+};
+
+}  // namespace zeropp_bench

@@ -1,0 +1,106 @@
+#include "support/report.hpp"
+
+#include <zeropp/version.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+
+namespace zeropp_bench {
+
+std::string cell(double number, int decimals) {
+    if (std::isnan(number)) return "N/A";
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*f", decimals, number);
+    return text;
+}
+
+std::string sqnr_cell(const tally& t) { return std::isnan(t.sqnr_db()) ? "nan" : cell(t.sqnr_db(), 2); }
+
+nlohmann::ordered_json json_number(double number) {
+    return std::isfinite(number) ? nlohmann::ordered_json(number) : nlohmann::ordered_json(nullptr);
+}
+
+void report::fact(const std::string& key, const nlohmann::ordered_json& value) {
+    if (!speaks_) return;
+    facts_[key] = value;
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::printf("# %-20s %s\n", key.c_str(), text.c_str());
+}
+
+void report::comment(const std::string& text) {
+    if (!speaks_) return;
+    std::printf("# %s\n", text.c_str());
+    std::fflush(stdout);
+}
+
+void report::heading() {
+    if (!speaks_) return;
+    std::string groups = "#";
+    std::string names = "#";
+    std::string units = "#";
+    for (std::size_t c = 0; c != columns_.size();) {
+        std::size_t span = 0;
+        std::size_t width = 0;
+        for (; c + span != columns_.size() && columns_[c + span].group == columns_[c].group; ++span) {
+            width += static_cast<std::size_t>(columns_[c + span].width) + 1;
+        }
+        std::string group = columns_[c].group;
+        const std::size_t left = group.empty() ? 0 : (width - std::min(width, group.size())) / 2;
+        group = std::string(left, ' ') + group;
+        group.resize(std::max(width, group.size()), ' ');
+        groups += group;
+        c += span;
+    }
+    for (const column& c : columns_) {
+        char text[128];
+        std::snprintf(text, sizeof text, " %*s", c.width, c.name.c_str());
+        names += text;
+        std::snprintf(text, sizeof text, " %*s", c.width, c.unit.c_str());
+        units += text;
+    }
+    std::printf("#\n%s\n%s\n%s\n", groups.c_str(), names.c_str(), units.c_str());
+    std::fflush(stdout);
+}
+
+void report::row(const std::vector<std::string>& cells, nlohmann::ordered_json json) {
+    if (!speaks_) return;
+    std::string line = " ";
+    for (std::size_t c = 0; c != cells.size(); ++c) {
+        char text[128];
+        std::snprintf(text, sizeof text, " %*s", columns_[c].width, cells[c].c_str());
+        line += text;
+    }
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+    rows_.push_back(std::move(json));
+}
+
+void report::write(const std::string& path) const {
+    if (!speaks_ || path.empty()) return;
+    std::ofstream file(path);
+    nlohmann::ordered_json all = facts_;
+    all["rows"] = rows_;
+    file << all.dump(1) << '\n';
+    file.close();
+    if (!file) throw std::runtime_error("cannot write " + path);
+}
+
+void describe_program(report& r, const program_facts& program, const options& o) {
+    r.fact("program", program.name);
+    r.fact("version", std::to_string(zeropp::version_major) + "." + std::to_string(zeropp::version_minor) + "." +
+                          std::to_string(zeropp::version_patch));
+    r.fact("iterations", o.iterations);
+    r.fact("warmup_iterations", o.warmup_iterations);
+}
+
+int finish_report(report& r, const options& o, std::uint64_t wrong) {
+    const std::string verdict = o.checks == 0 ? " (nothing was checked)" : wrong == 0 ? " OK" : " FAILED";
+    r.comment("Out of bounds values : " + std::to_string(wrong) + verdict);
+    r.write(o.output_file);
+    return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace zeropp_bench
