@@ -68,6 +68,56 @@ private:
     unsigned mask_;
 };
 
+/// Blocks that a multiprocessor has registers for, half of all its threads: none of the kernels needs more.
+inline constexpr int resident_kernel_blocks = 4;
+
+// The kernels that run f: the threads, teams and blocks of the grid take their turns.
+
+template <class F>
+struct element_kernel {
+    static constexpr int resident_blocks = resident_kernel_blocks;
+
+    F f;
+    std::int64_t count;
+
+    __device__ void operator()() const {
+        const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+        for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) f(i);
+    }
+};
+
+template <class F>
+struct row_kernel {
+    static constexpr int resident_blocks = resident_kernel_blocks;
+
+    F f;
+    int rows;
+
+    __device__ void operator()() const {
+        const row_lanes team;
+        const int stride = static_cast<int>(gridDim.x) * row_lanes::teams;
+        const int first = static_cast<int>(blockIdx.x) * row_lanes::teams + static_cast<int>(threadIdx.x) / lanes;
+        for (int row = first; row < rows; row += stride) f(team, row);
+    }
+};
+
+template <class F>
+struct column_kernel {
+    static constexpr int resident_blocks = resident_kernel_blocks;
+
+    F f;
+    int rows;
+    int columns;
+
+    __device__ void operator()() const {
+        const int stride = static_cast<int>(gridDim.x * blockDim.x);
+        for (int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); column < columns;
+             column += stride) {
+            for (int row = 0; row < rows; ++row) f(row, column);
+        }
+    }
+};
+
 /// Computes on the current GPU, on a stream of its own, with cuBLAS in fp32.
 class cuda_device {
 public:
@@ -121,22 +171,22 @@ public:
 
     template <class F>
     void for_each(std::int64_t count, F f) const {
-        launch(static_cast<std::size_t>(count), zeropp::detail::kernel_threads, elements<F>{f, count});
+        launch(static_cast<std::size_t>(count), zeropp::detail::kernel_threads, element_kernel<F>{f, count});
     }
 
     template <class F>
     void for_each_row(int rows, F f) const {
-        launch(static_cast<std::size_t>(rows), row_lanes::teams, all_rows<F>{f, rows});
+        launch(static_cast<std::size_t>(rows), row_lanes::teams, row_kernel<F>{f, rows});
     }
 
     template <class F>
     void for_each_column(int rows, int columns, F f) const {
-        launch(static_cast<std::size_t>(columns), zeropp::detail::kernel_threads, all_columns<F>{f, rows, columns});
+        launch(static_cast<std::size_t>(columns), zeropp::detail::kernel_threads, column_kernel<F>{f, rows, columns});
     }
 
     /// cuBLAS knows columns in place of rows: it multiplies the transposes, c^T = b^T a^T.
     void multiply(const product_size& size, const factor& a, const factor& b, const product& c) const {
-        if (size.rows == 0 || size.columns == 0) return;
+        if (size.rows == 0 || size.batch == 0) return;  // a rank without text
         const auto transposition = [](const factor& f) { return f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
         require_cublas(cublasSgemmStridedBatched(blas_.get(), transposition(b), transposition(a), size.columns,
                                                  size.rows, size.inner, &size.scale, b.data, b.stride, b.step, a.data,
@@ -148,55 +198,6 @@ public:
     [[nodiscard]] execution::event record() const { return compute_.exec().record(); }
 
 private:
-    // Kernels: blocks share the work, in strides of the grid.
-
-    static constexpr int blocks_on_a_multiprocessor = 4;
-
-    template <class F>
-    struct elements {
-        static constexpr int resident_blocks = blocks_on_a_multiprocessor;
-
-        F f;
-        std::int64_t count;
-
-        __device__ void operator()() const {
-            const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-            for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) f(i);
-        }
-    };
-
-    template <class F>
-    struct all_rows {
-        static constexpr int resident_blocks = blocks_on_a_multiprocessor;
-
-        F f;
-        int rows;
-
-        __device__ void operator()() const {
-            const row_lanes team;
-            const int stride = static_cast<int>(gridDim.x) * row_lanes::teams;
-            const int first = static_cast<int>(blockIdx.x) * row_lanes::teams + static_cast<int>(threadIdx.x) / lanes;
-            for (int row = first; row < rows; row += stride) f(team, row);
-        }
-    };
-
-    template <class F>
-    struct all_columns {
-        static constexpr int resident_blocks = blocks_on_a_multiprocessor;
-
-        F f;
-        int rows;
-        int columns;
-
-        __device__ void operator()() const {
-            const int stride = static_cast<int>(gridDim.x * blockDim.x);
-            for (int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); column < columns;
-                 column += stride) {
-                for (int row = 0; row < rows; ++row) f(row, column);
-            }
-        }
-    };
-
     template <class Kernel>
     void launch(std::size_t count, int for_each_block, const Kernel& kernel) const {
         zeropp::detail::launch(compute_.exec(), 1, zeropp::ceil_div(count, static_cast<std::size_t>(for_each_block)),
