@@ -33,7 +33,8 @@ public:
     static constexpr int teams = zeropp::detail::kernel_threads / lanes;
 
     __device__ row_lanes()
-        : lane_(static_cast<int>(threadIdx.x) % lanes), mask_(((1U << lanes) - 1) << (threadIdx.x / lanes * lanes % 32)) {}
+        : lane_(static_cast<int>(threadIdx.x) % lanes),
+          mask_(((1U << lanes) - 1) << (threadIdx.x / lanes * lanes % 32)) {}
 
     template <class F>
     __device__ void each(int count, F f) const {
@@ -111,8 +112,7 @@ struct column_kernel {
 
     __device__ void operator()() const {
         const int stride = static_cast<int>(gridDim.x * blockDim.x);
-        for (int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); column < columns;
-             column += stride) {
+        for (int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); column < columns; column += stride) {
             for (int row = 0; row < rows; ++row) f(row, column);
         }
     }

@@ -65,8 +65,7 @@ struct product_size {
 template <class T, class Space>
 class array {
 public:
-    explicit array(std::size_t n = 0)
-        : memory_(n * sizeof(T)), view_(reinterpret_cast<T*>(memory_.view().data()), n) {}
+    explicit array(std::size_t n = 0) : memory_(n * sizeof(T)), view_(reinterpret_cast<T*>(memory_.view().data()), n) {}
 
     [[nodiscard]] T* data() const noexcept { return view_.data(); }
     [[nodiscard]] std::size_t size() const noexcept { return view_.size(); }

@@ -29,7 +29,6 @@ using wire_formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>
                                               zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
                                               zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>,
                                               zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
-using wire_format = wire_formats::variant;
 
 /// Bytes that this rank has sent, by purpose.
 struct phase_traffic {
@@ -70,8 +69,8 @@ struct sum_squares {
 ///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks
 ///
 /// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
-/// another. Everything is on the device; what comes back are losses and norms.
-template <class Device, class Transport>
+/// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.
+template <class Device, class Transport, class Formats = wire_formats>
 class zero3_engine {
 public:
     using space = typename Device::space;
@@ -80,17 +79,17 @@ public:
     /// Collective. `world` counts by the true nodes; `nodes` says how the collectives see them.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
-        : device_(device), network_(network), clipping_(config.gradient_clipping), overlap_(config.zero.overlap_comm), world_(world),
-          weights_comm_(nodes, world.split(everyone(world.size()))),
+        : device_(device), network_(network), clipping_(config.gradient_clipping), overlap_(config.zero.overlap_comm),
+          world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
           secondary_comm_(zeropp::two_level::of_size(world.size(), config.zero.hpz_partition_size),
                           world.split(everyone(world.size()))),
           gradient_comm_(nodes, world.split(everyone(world.size()))) {
         const std::string plain = config.bf16 ? "bf16" : "fp32";
         const bool quantized_gradients = config.zero.quantized_gradients;
-        weight_format_ = wire_formats::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
-        inside_format_ = wire_formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain);
-        across_format_ = wire_formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
-        secondary_format_ = wire_formats::parse(config.zeropp.secondary_quantizer);
+        weight_format_ = Formats::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
+        inside_format_ = Formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain);
+        across_format_ = Formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
+        secondary_format_ = Formats::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
         for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
         for (auto& buffer : full_) buffer = floats(largest_unit_);
@@ -186,7 +185,7 @@ public:
 private:
     using floats = array<float, space>;
 
-    template <class Formats>
+    template <class AnyFormats>
     struct secondary_of;
     template <class... Q>
     struct secondary_of<zeropp::named_quantizers<Q...>> {
@@ -199,7 +198,7 @@ private:
         floats gradient_shard;  // of the mean over ranks
         adamw<Device> optimizer;
         zeropp::workspace<space> secondary_storage;
-        std::vector<typename secondary_of<wire_formats>::type> secondary;  // one with hpZ, else none
+        std::vector<typename secondary_of<Formats>::type> secondary;  // one with hpZ, else none
     };
 
     struct visit {
@@ -230,7 +229,9 @@ private:
                                     .beta2 = config.optimizer.beta2,
                                     .epsilon = config.optimizer.eps,
                                     .weight_decay = config.optimizer.weight_decay};
-        units_.push_back({n, floats(size), floats(size),
+        units_.push_back({n,
+                          floats(size),
+                          floats(size),
                           adamw<Device>(device_, options, offset, size, network_.decayed(unit)),
                           zeropp::workspace<space>(0),
                           {}});
@@ -278,21 +279,22 @@ private:
             if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
-                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full, gather_scratch_.view());
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
+                                                     gather_scratch_.view());
                     },
                     weight_format_);
             } else if (now.backward) {
                 std::visit(
                     [&](const auto& secondary) {
-                        zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, secondary, version_, full,
-                                                           gather_scratch_.view());
+                        zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, secondary, version_,
+                                                           full, gather_scratch_.view());
                     },
                     u.secondary.front());
             } else {
                 std::visit(
                     [&](const auto& q, auto& secondary) {
-                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full, gather_scratch_.view(),
-                                                     secondary, version_);
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
+                                                     gather_scratch_.view(), secondary, version_);
                     },
                     weight_format_, u.secondary.front());
             }
@@ -318,10 +320,10 @@ private:
     double clipping_;
     bool overlap_;
     bool hpz_ = false;
-    wire_format weight_format_;
-    wire_format inside_format_;
-    wire_format across_format_;
-    wire_format secondary_format_;
+    typename Formats::variant weight_format_;
+    typename Formats::variant inside_format_;
+    typename Formats::variant across_format_;
+    typename Formats::variant secondary_format_;
 
     transport_type& world_;
     zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;

@@ -55,14 +55,12 @@ ZEROPP_HOST_DEVICE inline Float* row_of(Float* matrix, int row, int width) {
 
 /// Floats as integers in the same order; its own inverse. Integer comparisons vectorise where floating-point ones,
 /// which may trap, do not.
-ZEROPP_HOST_DEVICE inline std::int32_t ordered(std::int32_t bits) {
-    return bits ^ (bits < 0 ? 0x7fffffff : 0);
-}
+ZEROPP_HOST_DEVICE inline std::int32_t ordered(std::int32_t bits) { return bits ^ (bits < 0 ? 0x7fffffff : 0); }
 
 template <class Team>
 ZEROPP_HOST_DEVICE float largest_of(const Team& team, int count, const float* x) {
-    const std::int32_t largest = team.largest(
-        count, [x](int i) { return ordered(static_cast<std::int32_t>(zeropp::float_bits(x[i]))); });
+    const std::int32_t largest =
+        team.largest(count, [x](int i) { return ordered(static_cast<std::int32_t>(zeropp::float_bits(x[i]))); });
     return zeropp::bits_float(static_cast<std::uint32_t>(ordered(largest)));
 }
 
@@ -243,9 +241,7 @@ struct causal_softmax_backward {
         float* gradient = row_of(gradients, row, context);
         const int visible = row % context + 1;
         const float mean = team.sum(visible, [=](int i) { return probability[i] * gradient[i]; });
-        team.each(context, [=](int i) {
-            gradient[i] = i < visible ? probability[i] * (gradient[i] - mean) : 0.0F;
-        });
+        team.each(context, [=](int i) { gradient[i] = i < visible ? probability[i] * (gradient[i] - mean) : 0.0F; });
     }
 };
 
@@ -331,9 +327,9 @@ struct projection {
 template <class Device>
 void project(const Device& device, projection size, const float* x, const float* weight, const float* bias, float* y) {
     if (bias != nullptr) device.for_each_row(size.rows, step::copy_to_rows{size.out, bias, y});
-    device.multiply(
-        {.rows = size.rows, .columns = size.out, .inner = size.in, .keep = bias != nullptr ? 1.0F : 0.0F},
-        {.data = x, .stride = size.in}, {.data = weight, .stride = size.out}, {.data = y, .stride = size.out});
+    device.multiply({.rows = size.rows, .columns = size.out, .inner = size.in, .keep = bias != nullptr ? 1.0F : 0.0F},
+                    {.data = x, .stride = size.in}, {.data = weight, .stride = size.out},
+                    {.data = y, .stride = size.out});
 }
 
 /// y += x w + bias: the way back into the residual stream.
@@ -354,8 +350,7 @@ void project_backward(const Device& device, projection size, const float* x, con
                     {.data = x, .stride = size.in, .transposed = true}, {.data = y_gradient, .stride = size.out},
                     {.data = weight_gradient, .stride = size.out});
     device.multiply({.rows = size.rows, .columns = size.in, .inner = size.out},
-                    {.data = y_gradient, .stride = size.out},
-                    {.data = weight, .stride = size.out, .transposed = true},
+                    {.data = y_gradient, .stride = size.out}, {.data = weight, .stride = size.out, .transposed = true},
                     {.data = x_gradient, .stride = size.in});
     if (bias_gradient == nullptr) return;
     device.for_each(size.out, step::fill{0.0F, bias_gradient});
@@ -418,8 +413,7 @@ struct attention_head {
 template <class Device>
 void attend(const Device& device, attention_head size, const float* qkv, float* probabilities, float* attended) {
     device.multiply(size.to_square(), size.third_of(qkv, 0), size.third_of(qkv, 1, true), size.square(probabilities));
-    device.for_each_row(size.windows * size.context,
-                        step::causal_softmax{size.context, size.scale(), probabilities});
+    device.for_each_row(size.windows * size.context, step::causal_softmax{size.context, size.scale(), probabilities});
     device.multiply(size.over_window(1.0F), size.square(static_cast<const float*>(probabilities)),
                     size.third_of(qkv, 2), {attended, size.width, std::int64_t{size.context} * size.width});
 }

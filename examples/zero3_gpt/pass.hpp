@@ -35,11 +35,12 @@ public:
     /// Room for micro-batches of up to `largest_batch` windows. Refers to `device`.
     pass(const Device& device, const model& network, int largest_batch)
         : device_(device), model_(network), largest_batch_(checked_batch(network.config(), largest_batch)),
-          tokens_(most_rows()), targets_(most_rows()), stream_(most_rows() * width()), final_norm_(most_rows(), width()),
-          probabilities_(most_rows() * vocabulary), row_losses_(most_rows()), stream_gradient_(stream_.size()),
-          branch_gradient_(stream_.size()), wide_gradient_(stream_.size() * 4),
+          tokens_(most_rows()), targets_(most_rows()), stream_(most_rows() * width()),
+          final_norm_(most_rows(), width()), probabilities_(most_rows() * vocabulary), row_losses_(most_rows()),
+          stream_gradient_(stream_.size()), branch_gradient_(stream_.size()), wide_gradient_(stream_.size() * 4),
           attention_gradient_(most_rows() * static_cast<std::size_t>(network.config().context)) {
-        for (int layer = 0; layer != network.config().layers; ++layer) blocks_.emplace_back(network.config(), most_rows());
+        for (int layer = 0; layer != network.config().layers; ++layer)
+            blocks_.emplace_back(network.config(), most_rows());
     }
 
     /// Starts a micro-batch of tokens.size() / context windows; `targets` are the tokens that follow. No windows at all

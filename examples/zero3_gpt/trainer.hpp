@@ -39,9 +39,9 @@ struct workload {
 };
 
 /// The loss over all held-out text, with the weights as the ranks gather them.
-template <class Device, class Transport>
-double held_out_loss(zero3_engine<Device, Transport>& engine, const workload& work, pass<Device>& batch, int rank,
-                     int ranks, int windows) {
+template <class Device, class Transport, class Formats>
+double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const workload& work, pass<Device>& batch,
+                     int rank, int ranks, int windows) {
     const auto room = static_cast<std::size_t>(windows) * static_cast<std::size_t>(work.network.config().context);
     std::vector<std::uint8_t> tokens(room);
     std::vector<std::uint8_t> targets(room);
@@ -59,11 +59,11 @@ double held_out_loss(zero3_engine<Device, Transport>& engine, const workload& wo
 }
 
 /// Trains one configuration from the seed's weights. Collective.
-template <class Device, class Transport>
+template <class Formats, class Device, class Transport>
 run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
                  Transport transport, const zeropp::two_level& nodes) {
     using clock = std::chrono::steady_clock;
-    using engine_type = zero3_engine<Device, Transport>;
+    using engine_type = zero3_engine<Device, Transport, Formats>;
     typename engine_type::transport_type world(std::move(transport), nodes);
     engine_type engine(device, work.network, run.config, s.seed, world, nodes);
     const int ranks = world.size();
@@ -127,7 +127,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
 }
 
 /// Trains every configuration in turn. Collective.
-template <class Device, class Transport>
+template <class Formats = wire_formats, class Device, class Transport>
 std::vector<run_result> train_all(const Device& device, const settings& s, const workload& work, Transport transport,
                                   const zeropp::two_level& nodes) {
     std::vector<int> everyone;
@@ -139,18 +139,18 @@ std::vector<run_result> train_all(const Device& device, const settings& s, const
     }
     std::vector<run_result> results;
     for (const run_settings& run : s.runs) {
-        results.push_back(train<Device, Transport>(device, s, run, work, transport.split(everyone), nodes));
+        results.push_back(train<Formats>(device, s, run, work, transport.split(everyone), nodes));
     }
     return results;
 }
 
 /// The same with ranks that are threads, each with a device of its own.
-template <class Device>
+template <class Device, class Formats = wire_formats>
 std::vector<run_result> train_on_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
     std::vector<run_result> results;
     zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
         const Device device;
-        std::vector<run_result> of_rank = train_all(device, s, work, ranks, nodes);
+        std::vector<run_result> of_rank = train_all<Formats>(device, s, work, ranks, nodes);
         if (ranks.rank() == 0) results = std::move(of_rank);
     });
     return results;

@@ -89,7 +89,8 @@ cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_
                                          int batch) {
     const cublasStatus_t status = simt::next_status.exchange(CUBLAS_STATUS_SUCCESS);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (m < 1 || n < 1 || k < 1 || batch < 1 || !simt::factor_of(a, a_operation, m, k, a_stride, a_step).on_device(batch) ||
+    if (m < 1 || n < 1 || k < 1 || batch < 1 ||
+        !simt::factor_of(a, a_operation, m, k, a_stride, a_step).on_device(batch) ||
         !simt::factor_of(b, b_operation, k, n, b_stride, b_step).on_device(batch) ||
         !simt::matrices{c, m, n, c_stride, c_step}.on_device(batch)) {
         return CUBLAS_STATUS_INVALID_VALUE;

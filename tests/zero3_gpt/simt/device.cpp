@@ -183,10 +183,10 @@ TEST_CASE("a team of lanes has the bits of the loop", "[zero3_gpt][simt]") {
 }
 
 TEST_CASE("losses and gradients on the device have the bits of the host", "[zero3_gpt][simt]") {
-    const auto [config, windows] = GENERATE(table<zero3_gpt::model_config, std::size_t>(
-        {{{.layers = 2, .heads = 2, .width = 8, .context = 5}, 2},
-         {{.layers = 1, .heads = 1, .width = 19, .context = 3}, 1},
-         {{.layers = 1, .heads = 3, .width = 36, .context = 18}, 8}}));
+    const auto [config, windows] = GENERATE(
+        table<zero3_gpt::model_config, std::size_t>({{{.layers = 2, .heads = 2, .width = 8, .context = 5}, 2},
+                                                     {{.layers = 1, .heads = 1, .width = 19, .context = 3}, 1},
+                                                     {{.layers = 1, .heads = 3, .width = 36, .context = 18}, 8}}));
     CAPTURE(config.width);
     zero3_gpt::pin_blas_to_one_thread();
     const experiment trial(config, windows);

@@ -19,6 +19,12 @@ namespace {
 namespace simt = zeropp_test::simt;
 using namespace zero3_gpt;
 
+/// As few as the trainings need: each pair of them is compiled twice.
+using formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>,
+                                         zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                                         zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
+                                         zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+
 workload short_work() {
     const model network({.layers = 2, .heads = 2, .width = 16, .context = 8});
     std::string words;
@@ -45,8 +51,8 @@ void check_training(const deepspeed_config& config, const zeropp::two_level& nod
     pin_blas_to_one_thread();
     simt::set_device(4, 90);
     const simt::live_objects before = simt::live();
-    const run_result expected = train_on_threads<host_device>(s, work, nodes).front();
-    const run_result given = train_on_threads<cuda_device>(s, work, nodes).front();
+    const run_result expected = train_on_threads<host_device, formats>(s, work, nodes).front();
+    const run_result given = train_on_threads<cuda_device, formats>(s, work, nodes).front();
     CHECK(simt::device_fault() == "");
     CHECK(simt::live() == before);
     CHECK(given.losses == expected.losses);
@@ -68,6 +74,9 @@ TEST_CASE("training with all of ZeRO++ on 2 x 2 ranks", "[zero3_gpt][simt]") {
     check_training(config, zeropp::two_level(2, 2));
 }
 
-TEST_CASE("training with plain ZeRO-3, fp32 on the wire, on 3 ranks", "[zero3_gpt][simt]") {
-    check_training({}, zeropp::two_level(1, 3));
+TEST_CASE("training with plain ZeRO-3 and nothing overlapped, on 3 ranks", "[zero3_gpt][simt]") {
+    deepspeed_config config;
+    config.bf16 = true;
+    config.zero.overlap_comm = false;
+    check_training(config, zeropp::two_level(1, 3));
 }
