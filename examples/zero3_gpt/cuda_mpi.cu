@@ -6,7 +6,6 @@
 #include <zeropp/nccl.hpp>
 
 #include <string>
-#include <utility>
 
 namespace zero3_gpt {
 namespace {
