@@ -11,7 +11,8 @@
 #   --build-only      build, on a machine without a GPU, and stop
 #   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
 #
-# Needs nvcc, CMake 3.25 or newer and a C++20 compiler. NCCL is found where NCCL_ROOT says, in Python's packages, or
+# Needs nvcc, CMake 3.25 or newer and a C++20 compiler, and for zero3_gpt OpenBLAS and packages of CLI11 and
+# nlohmann_json. NCCL is found where NCCL_ROOT says, in Python's packages, or
 # beside the CUDA toolkit. Ends within 8 minutes. Exit status: 0 all passed, 1 something failed, or was skipped for want
 # of a GPU or of NCCL, 2 it could not begin.
 set -euo pipefail
@@ -92,10 +93,22 @@ if [ -n "${NCCL_ROOT:-}" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$NCCL_ROOT/lib
 fi
 
+# And cuBLAS, for programs that were built elsewhere.
+if [ $mode = prebuilt ] && command -v python3 >/dev/null; then
+    where='import glob, importlib.util as u
+for root in u.find_spec("nvidia").submodule_search_locations:
+    for library in glob.glob(root + "/*/lib/libcublas.so.*"): print(library.rpartition("/")[0])'
+    for folder in $(timeout 20 python3 -c "$where" 2>/dev/null || true); do
+        export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+    done
+fi
+
 if [ $mode != prebuilt ]; then
     heading "building in $build"
     configure=(-S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DZEROPP_WERROR=ON
-        -DZEROPP_BUILD_GPU=ON -DZEROPP_ENABLE_CUDA=ON -DZEROPP_ENABLE_MPI=OFF -DZEROPP_INSTALL=OFF)
+        -DZEROPP_BUILD_GPU=ON -DZEROPP_ENABLE_CUDA=ON -DZEROPP_ENABLE_MPI=OFF -DZEROPP_INSTALL=OFF
+        # --prebuilt may run where there is no OpenBLAS.
+        -DBLA_STATIC=ON)
     command -v ninja >/dev/null && configure+=(-G Ninja)
     command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
     [ -z "$include" ] || configure+=("-DZEROPP_CATCH2_INCLUDE=$include" "-DCMAKE_INCLUDE_PATH=$include")
@@ -115,6 +128,10 @@ for test in "$build"/gpu/test_* "$build"/gpu/example_*; do
 done
 if [ ! -x "$build/gpu/test_gpu_nccl" ]; then
     summary+=("$(printf '%-34s %s' test_gpu_nccl "FAILED: not built, for want of NCCL")")
+    failed=$((failed + 1))
+fi
+if [ ! -x "$build/gpu/test_gpu_zero3_gpt" ]; then
+    summary+=("$(printf '%-34s %s' test_gpu_zero3_gpt "FAILED: not built, for want of what zero3_gpt needs")")
     failed=$((failed + 1))
 fi
 

@@ -1,16 +1,19 @@
 #pragma once
 
+#include "device.hpp"
+#include "layers.hpp"
+#include "model.hpp"
+
+#include <zeropp/core/config.hpp>
+#include <zeropp/core/view.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
-#include <span>
 #include <stdexcept>
 #include <string>
-#include <vector>
-
-#include "model.hpp"
 
 namespace zero3_gpt {
 
@@ -38,49 +41,89 @@ struct learning_rate_schedule {
     }
 };
 
+namespace step {
+
+struct scale {
+    float factor;
+    float* x;
+
+    ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const { x[i] *= factor; }
+};
+
+/// AdamW's step on one element.
+struct adamw {
+    float beta1;
+    float beta2;
+    // 1 - beta is rounded once, from double: in float, 1 - 0.999F is off by 1e-5.
+    float rest1;
+    float rest2;
+    float gradient_scale;
+    float step_size;
+    float inverse_root;
+    float epsilon;
+    const float* gradient;
+    float* first_moment;
+    float* second_moment;
+    float* weights;
+
+    ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const {
+        const float slope = gradient_scale * gradient[i];
+        first_moment[i] = beta1 * first_moment[i] + rest1 * slope;
+        second_moment[i] = beta2 * second_moment[i] + rest2 * slope * slope;
+        weights[i] -= step_size * first_moment[i] / (std::sqrt(second_moment[i]) * inverse_root + epsilon);
+    }
+};
+
+}  // namespace step
+
 /// AdamW (Loshchilov and Hutter, arXiv 1711.05101) on this rank's shard of one unit: the moments live here, the fp32
 /// master weights with the caller. Every element is updated by itself, so the result does not depend on how a unit
 /// is cut into shards.
+template <class Device>
 class adamw {
 public:
+    using space = typename Device::space;
+
     /// The shard is the unit's flat indices [first, first + size); it may reach past the unit's end, as padding does.
-    /// Weight decay applies to the indices in `decayed`.
-    adamw(const adamw_options& options, std::size_t first, std::size_t size, index_range decayed)
-        : options_{options}, decay_begin_{clamp(decayed.begin, first, size)}, decay_end_{clamp(decayed.end, first,
-                                                                                               size)},
-          first_moment_(size), second_moment_(size) {}
+    /// Weight decay applies to the indices in `decayed`. Refers to `device`.
+    adamw(const Device& device, const adamw_options& options, std::size_t first, std::size_t size, index_range decayed)
+        : device_(&device), options_(options), decay_begin_(clamp(decayed.begin, first, size)),
+          decay_end_(clamp(decayed.end, first, size)), first_moment_(size), second_moment_(size) {
+        device.for_each(static_cast<std::int64_t>(size), step::fill{0.0F, first_moment_.data()});
+        device.for_each(static_cast<std::int64_t>(size), step::fill{0.0F, second_moment_.data()});
+    }
 
     /// One step. `gradient_scale` multiplies the gradient first: clipping, or the mean over micro-batches.
-    void update(std::span<float> weights, std::span<const float> gradient, double learning_rate,
-                double gradient_scale = 1.0) {
-        if (weights.size() != first_moment_.size() || gradient.size() != first_moment_.size()) {
+    template <zeropp::mutable_array_in<space> Weights, zeropp::array_in<space> Gradient>
+    void update(Weights&& weights, const Gradient& gradient, double learning_rate, double gradient_scale = 1.0) {
+        const auto out = zeropp::as_view<space>(weights);
+        const auto in = zeropp::as_view<space>(gradient);
+        if (out.size() != first_moment_.size() || in.size() != first_moment_.size()) {
             throw std::invalid_argument("adamw: the shard has " + std::to_string(first_moment_.size()) +
-                                        " elements, given " + std::to_string(weights.size()) + " weights and " +
-                                        std::to_string(gradient.size()) + " gradient elements");
+                                        " elements, given " + std::to_string(out.size()) + " weights and " +
+                                        std::to_string(in.size()) + " gradient elements");
         }
         ++steps_;
         const double correction1 = 1.0 - std::pow(options_.beta1, static_cast<double>(steps_));
         const double correction2 = 1.0 - std::pow(options_.beta2, static_cast<double>(steps_));
-        const auto beta1 = static_cast<float>(options_.beta1);
-        const auto beta2 = static_cast<float>(options_.beta2);
-        // 1 - beta is rounded once, from double: in float, 1 - 0.999F is off by 1e-5.
-        const auto rest1 = static_cast<float>(1.0 - options_.beta1);
-        const auto rest2 = static_cast<float>(1.0 - options_.beta2);
-        const auto scale = static_cast<float>(gradient_scale);
-        const auto step_size = static_cast<float>(learning_rate / correction1);
-        const auto inverse_root = static_cast<float>(1.0 / std::sqrt(correction2));
-        const auto epsilon = static_cast<float>(options_.epsilon);
 
         // Decoupled decay, before the step as in PyTorch.
         const auto keep = static_cast<float>(1.0 - learning_rate * options_.weight_decay);
-        for (std::size_t i = decay_begin_; i < decay_end_; ++i) weights[i] *= keep;
-
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-            const float slope = scale * gradient[i];
-            first_moment_[i] = beta1 * first_moment_[i] + rest1 * slope;
-            second_moment_[i] = beta2 * second_moment_[i] + rest2 * slope * slope;
-            weights[i] -= step_size * first_moment_[i] / (std::sqrt(second_moment_[i]) * inverse_root + epsilon);
-        }
+        device_->for_each(static_cast<std::int64_t>(decay_end_ - decay_begin_),
+                          step::scale{keep, out.data() + decay_begin_});
+        device_->for_each(static_cast<std::int64_t>(out.size()),
+                          step::adamw{.beta1 = static_cast<float>(options_.beta1),
+                                      .beta2 = static_cast<float>(options_.beta2),
+                                      .rest1 = static_cast<float>(1.0 - options_.beta1),
+                                      .rest2 = static_cast<float>(1.0 - options_.beta2),
+                                      .gradient_scale = static_cast<float>(gradient_scale),
+                                      .step_size = static_cast<float>(learning_rate / correction1),
+                                      .inverse_root = static_cast<float>(1.0 / std::sqrt(correction2)),
+                                      .epsilon = static_cast<float>(options_.epsilon),
+                                      .gradient = in.data(),
+                                      .first_moment = first_moment_.data(),
+                                      .second_moment = second_moment_.data(),
+                                      .weights = out.data()});
     }
 
     [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
@@ -91,12 +134,13 @@ private:
         return std::clamp(index, first, first + size) - first;
     }
 
+    const Device* device_;
     adamw_options options_;
     std::size_t decay_begin_;
     std::size_t decay_end_;
     std::int64_t steps_ = 0;
-    std::vector<float> first_moment_;
-    std::vector<float> second_moment_;
+    array<float, space> first_moment_;
+    array<float, space> second_moment_;
 };
 
 }  // namespace zero3_gpt

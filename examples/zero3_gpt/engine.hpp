@@ -2,8 +2,10 @@
 
 #include "adamw.hpp"
 #include "deepspeed_config.hpp"
+#include "device.hpp"
 #include "model.hpp"
 
+#include <zeropp/core/config.hpp>
 #include <zeropp/zeropp.hpp>
 
 #include <algorithm>
@@ -27,7 +29,6 @@ using wire_formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>
                                               zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
                                               zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>,
                                               zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
-using wire_format = wire_formats::variant;
 
 /// Bytes that this rank has sent, by purpose.
 struct phase_traffic {
@@ -40,6 +41,26 @@ struct phase_traffic {
     bytes reduce;
 };
 
+namespace step {
+
+/// The squares of one stretch of numbers, summed in order.
+struct sum_squares {
+    static constexpr std::int64_t stretch = 256;
+
+    std::int64_t count;
+    const float* x;
+    double* sums;
+
+    ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const {
+        const std::int64_t end = count - i * stretch < stretch ? count : (i + 1) * stretch;
+        double sum = 0;
+        for (std::int64_t j = i * stretch; j < end; ++j) sum += static_cast<double>(x[j]) * static_cast<double>(x[j]);
+        sums[i] = sum;
+    }
+};
+
+}  // namespace step
+
 /// ZeRO stage 3: every rank keeps its partition of each unit's weights (float), gradient and AdamW state, and whole
 /// weights exist only while a unit computes. What moves between ranks moves through the library:
 ///
@@ -47,30 +68,36 @@ struct phase_traffic {
 ///   backward  the same again, or secondary_partition_gather with hpZ
 ///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks
 ///
-/// The next unit's weights are gathered on a host_queue while this one computes, and gradients are reduced on another.
-template <class Transport>
+/// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
+/// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.
+template <class Device, class Transport, class Formats = wire_formats>
 class zero3_engine {
 public:
+    using space = typename Device::space;
     using transport_type = zeropp::counting<Transport, zeropp::two_level>;
 
     /// Collective. `world` counts by the true nodes; `nodes` says how the collectives see them.
-    zero3_engine(const model& network, const deepspeed_config& config, std::uint64_t seed, transport_type& world,
-                 const zeropp::two_level& nodes)
-        : network_(network), clipping_(config.gradient_clipping), overlap_(config.zero.overlap_comm), world_(world),
-          weights_comm_(nodes, world.split(everyone(world.size()))),
+    zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
+                 transport_type& world, const zeropp::two_level& nodes)
+        : device_(device), network_(network), clipping_(config.gradient_clipping), overlap_(config.zero.overlap_comm),
+          world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
           secondary_comm_(zeropp::two_level::of_size(world.size(), config.zero.hpz_partition_size),
                           world.split(everyone(world.size()))),
           gradient_comm_(nodes, world.split(everyone(world.size()))) {
         const std::string plain = config.bf16 ? "bf16" : "fp32";
         const bool quantized_gradients = config.zero.quantized_gradients;
-        weight_format_ = wire_formats::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
-        inside_format_ = wire_formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain);
-        across_format_ = wire_formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
-        secondary_format_ = wire_formats::parse(config.zeropp.secondary_quantizer);
+        weight_format_ = Formats::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
+        inside_format_ = Formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain);
+        across_format_ = Formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
+        secondary_format_ = Formats::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
         for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
-        gather_scratch_.resize(largest_gather_);
-        reduce_scratch_.resize(largest_reduce_);
+        for (auto& buffer : full_) buffer = floats(largest_unit_);
+        for (auto& buffer : gradient_) buffer = floats(largest_unit_);
+        gather_scratch_ = zeropp::workspace<space>(largest_gather_);
+        reduce_scratch_ = zeropp::workspace<space>(largest_reduce_);
+        rank_values_ = array<double, space>(static_cast<std::size_t>(world.size()) + 1);
+        square_sums_ = array<double, space>(stretches_);
     }
 
     /// Starts a pass over the units: forward alone, or forward and back. Gathers the first unit.
@@ -84,56 +111,68 @@ public:
     }
 
     /// The whole weights of the pass's next unit; valid until the next call. Gathers the one after meanwhile.
-    std::span<const float> next_weights() {
+    zeropp::view<const float, space> next_weights() {
         const std::size_t v = next_visit_++;
-        ready_[v % 2].wait();
+        device_.wait(ready_[v % 2]);
         if (v + 1 != visits_.size()) start_gather(v + 1);
-        return std::span(full_[v % 2]).first(units_[static_cast<std::size_t>(visits_[v].unit)].parameters);
+        return full_[v % 2].view().subview(0, units_[static_cast<std::size_t>(visits_[v].unit)].parameters);
     }
 
     /// Where the unit's gradient is to be written. The unit before must have been reduced.
-    std::span<float> gradient(int unit) {
-        reduced_[parity(unit)].wait();
-        return std::span(gradient_[parity(unit)]).first(units_[static_cast<std::size_t>(unit)].parameters);
+    zeropp::view<float, space> gradient(int unit) {
+        device_.wait(reduced_[parity(unit)]);
+        return gradient_[parity(unit)].view().subview(0, units_[static_cast<std::size_t>(unit)].parameters);
     }
 
     /// Reduces the gradient that has been written; this rank keeps its slice of the mean.
     void reduce(int unit) {
         unit_state& u = units_[static_cast<std::size_t>(unit)];
+        reduce_queue_.exec().wait(device_.record());
         count(traffic_.reduce, [&] {
             std::visit(
                 [&](const auto& inside, const auto& across) {
                     zeropp::hierarchical_quantized_reduce_scatter(
-                        reduce_queue_, gradient_comm_, inside, across,
-                        std::span<const float>(gradient_[parity(unit)]).first(u.parameters), u.gradient_shard, mean_,
-                        reduce_scratch_);
+                        reduce_queue_.exec(), gradient_comm_, inside, across,
+                        gradient_[parity(unit)].view().subview(0, u.parameters), u.gradient_shard.view(), mean_,
+                        reduce_scratch_.view());
                 },
                 inside_format_, across_format_);
         });
-        reduced_[parity(unit)] = reduce_queue_.record();
-        if (!overlap_) reduce_queue_.wait();
+        reduced_[parity(unit)] = reduce_queue_.exec().record();
+        if (!overlap_) reduce_queue_.exec().wait();
     }
 
     /// Clips by the global norm and takes an AdamW step on this rank's partitions. Returns the norm before clipping.
     /// Throws zeropp::error, on every rank alike, if the gradient is not finite.
     double step(double learning_rate) {
-        reduce_queue_.wait();
-        double squares = 0;
+        device_.wait(reduce_queue_.exec().record());
+        double* sums = square_sums_.data();
         for (const unit_state& u : units_) {
-            for (const float g : u.gradient_shard) squares += static_cast<double>(g) * static_cast<double>(g);
+            const auto size = static_cast<std::int64_t>(u.gradient_shard.size());
+            device_.for_each(stretches(size), step::sum_squares{size, u.gradient_shard.data(), sums});
+            sums += stretches(size);
         }
+        std::vector<double> stretch_squares(square_sums_.size());
+        device_.download(std::span(stretch_squares), square_sums_.data());
+        double squares = 0;
+        for (const double s : stretch_squares) squares += s;
         const double norm = std::sqrt(sum_over_ranks(squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
-        for (unit_state& u : units_) u.optimizer.update(u.shard, u.gradient_shard, learning_rate, scale);
+        for (unit_state& u : units_) u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate, scale);
         return norm;
     }
 
     /// The sum of every rank's value, in rank order: the same bits on all ranks.
     double sum_over_ranks(double value) {
+        double* const own = rank_values_.data() + world_.size();
+        device_.upload(own, std::span<const double>(&value, 1));
+        gather_queue_.exec().wait(device_.record());
+        world_.all_gather(gather_queue_.exec(), reinterpret_cast<const std::byte*>(own),
+                          reinterpret_cast<std::byte*>(rank_values_.data()), sizeof(double));
+        device_.wait(gather_queue_.exec().record());
         std::vector<double> values(static_cast<std::size_t>(world_.size()));
-        world_.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(&value),
-                          reinterpret_cast<std::byte*>(values.data()), sizeof(double));
+        device_.download(std::span(values), rank_values_.data());
         double sum = 0;
         for (const double v : values) sum += v;
         return sum;
@@ -144,20 +183,22 @@ public:
     void reset_traffic() { traffic_ = {}; }
 
 private:
-    template <class Formats>
+    using floats = array<float, space>;
+
+    template <class AnyFormats>
     struct secondary_of;
     template <class... Q>
     struct secondary_of<zeropp::named_quantizers<Q...>> {
-        using type = std::variant<zeropp::secondary_partition<Q, zeropp::host_space>...>;
+        using type = std::variant<zeropp::secondary_partition<Q, space>...>;
     };
 
     struct unit_state {
         std::size_t parameters;
-        std::vector<float> shard;           // master weights
-        std::vector<float> gradient_shard;  // of the mean over ranks
-        adamw optimizer;
-        std::vector<std::byte> secondary_storage;
-        std::vector<typename secondary_of<wire_formats>::type> secondary;  // one with hpZ, else none
+        floats shard;           // master weights
+        floats gradient_shard;  // of the mean over ranks
+        adamw<Device> optimizer;
+        zeropp::workspace<space> secondary_storage;
+        std::vector<typename secondary_of<Formats>::type> secondary;  // one with hpZ, else none
     };
 
     struct visit {
@@ -173,6 +214,10 @@ private:
 
     static std::size_t parity(int unit) { return static_cast<std::size_t>(unit % 2); }
 
+    static std::int64_t stretches(std::int64_t count) {
+        return (count + step::sum_squares::stretch - 1) / step::sum_squares::stretch;
+    }
+
     void add_unit(int unit, const deepspeed_config& config, std::uint64_t seed) {
         const std::size_t n = network_.unit_parameters(unit);
         const zeropp::partition part(n, world_.size());
@@ -185,14 +230,14 @@ private:
                                     .epsilon = config.optimizer.eps,
                                     .weight_decay = config.optimizer.weight_decay};
         units_.push_back({n,
-                          std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(offset),
-                                             whole.begin() + static_cast<std::ptrdiff_t>(offset + size)),
-                          std::vector<float>(size),
-                          adamw(options, offset, size, network_.decayed(unit)),
-                          {},
+                          floats(size),
+                          floats(size),
+                          adamw<Device>(device_, options, offset, size, network_.decayed(unit)),
+                          zeropp::workspace<space>(0),
                           {}});
-        for (auto& buffer : full_) buffer.resize(std::max(buffer.size(), n));
-        for (auto& buffer : gradient_) buffer.resize(std::max(buffer.size(), n));
+        device_.upload(units_.back().shard.data(), std::span<const float>(whole).subspan(offset, size));
+        largest_unit_ = std::max(largest_unit_, n);
+        stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(size)));
 
         const zeropp::two_level& nodes = weights_comm_.topology();
         std::visit(
@@ -213,11 +258,11 @@ private:
     void add_secondary(unit_state& u) {
         std::visit(
             [&]<class Q>(const Q& q) {
-                using secondary = zeropp::secondary_partition<Q, zeropp::host_space>;
+                using secondary = zeropp::secondary_partition<Q, space>;
                 const int group = secondary_comm_.topology().group_size();
-                u.secondary_storage.resize(secondary::storage_bytes(q, u.parameters, group));
+                u.secondary_storage = zeropp::workspace<space>(secondary::storage_bytes(q, u.parameters, group));
                 u.secondary.emplace_back(std::in_place_type<secondary>, q, u.parameters, group, secondary_comm_.index(),
-                                         u.secondary_storage);
+                                         u.secondary_storage.view());
                 largest_gather_ = std::max(largest_gather_,
                                            zeropp::secondary_partition_gather_workspace_bytes(group, q, u.parameters));
             },
@@ -227,32 +272,35 @@ private:
     void start_gather(std::size_t v) {
         const visit& now = visits_[v];
         unit_state& u = units_[static_cast<std::size_t>(now.unit)];
-        const std::span<float> full = std::span(full_[v % 2]).first(u.parameters);
+        const auto full = full_[v % 2].view().subview(0, u.parameters);
+        // The buffer, and the weights themselves after a step, are what computation has worked on until now.
+        gather_queue_.exec().wait(device_.record());
         count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
             if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
-                        zeropp::quantized_all_gather(gather_queue_, weights_comm_, q, u.shard, full, gather_scratch_);
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
+                                                     gather_scratch_.view());
                     },
                     weight_format_);
             } else if (now.backward) {
                 std::visit(
                     [&](const auto& secondary) {
-                        zeropp::secondary_partition_gather(gather_queue_, secondary_comm_, secondary, version_, full,
-                                                           gather_scratch_);
+                        zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, secondary, version_,
+                                                           full, gather_scratch_.view());
                     },
                     u.secondary.front());
             } else {
                 std::visit(
                     [&](const auto& q, auto& secondary) {
-                        zeropp::quantized_all_gather(gather_queue_, weights_comm_, q, u.shard, full, gather_scratch_,
-                                                     secondary, version_);
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
+                                                     gather_scratch_.view(), secondary, version_);
                     },
                     weight_format_, u.secondary.front());
             }
         });
-        ready_[v % 2] = gather_queue_.record();
-        if (!overlap_) gather_queue_.wait();
+        ready_[v % 2] = gather_queue_.exec().record();
+        if (!overlap_) gather_queue_.exec().wait();
     }
 
     /// Adds what `collective` makes this rank send.
@@ -267,14 +315,15 @@ private:
 
     static constexpr zeropp::reduce_options mean_{.operation = zeropp::reduction::mean};
 
+    const Device& device_;
     const model& network_;
     double clipping_;
     bool overlap_;
     bool hpz_ = false;
-    wire_format weight_format_;
-    wire_format inside_format_;
-    wire_format across_format_;
-    wire_format secondary_format_;
+    typename Formats::variant weight_format_;
+    typename Formats::variant inside_format_;
+    typename Formats::variant across_format_;
+    typename Formats::variant secondary_format_;
 
     transport_type& world_;
     zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;
@@ -282,23 +331,27 @@ private:
     zeropp::communicator<zeropp::two_level, transport_type> gradient_comm_;
 
     std::vector<unit_state> units_;
-    std::array<std::vector<float>, 2> full_;      // whole weights: the unit that computes, and the next one
-    std::array<std::vector<float>, 2> gradient_;  // whole gradients: the one being written, and the one being reduced
+    std::size_t largest_unit_ = 0;
     std::size_t largest_gather_ = 0;
     std::size_t largest_reduce_ = 0;
-    std::vector<std::byte> gather_scratch_;
-    std::vector<std::byte> reduce_scratch_;
+    std::size_t stretches_ = 0;
+    std::array<floats, 2> full_;      // whole weights: the unit that computes, and the next one
+    std::array<floats, 2> gradient_;  // whole gradients: the one being written, and the one being reduced
+    zeropp::workspace<space> gather_scratch_{0};
+    zeropp::workspace<space> reduce_scratch_{0};
+    array<double, space> square_sums_;  // of the gradient, stretch by stretch
+    array<double, space> rank_values_;  // of every rank, then of this one
 
     std::vector<visit> visits_;
     std::size_t next_visit_ = 0;
     std::uint64_t version_ = 0;  // of the weights: the training step
     phase_traffic traffic_;
 
-    std::array<zeropp::host_queue::event, 2> ready_;
-    std::array<zeropp::host_queue::event, 2> reduced_;
+    std::array<typename Device::execution::event, 2> ready_;
+    std::array<typename Device::execution::event, 2> reduced_;
     // Last, so that they have finished before anything they use goes.
-    zeropp::host_queue gather_queue_;
-    zeropp::host_queue reduce_queue_;
+    typename Device::queue gather_queue_;
+    typename Device::queue reduce_queue_;
 };
 
 }  // namespace zero3_gpt

@@ -1,6 +1,7 @@
 /// zero3_gpt under mpirun: a rank is a process.
 
-#include "layers.hpp"
+#include "cuda_mpi.hpp"
+#include "host_device.hpp"
 #include "trainer.hpp"
 
 #include <zeropp/mpi.hpp>
@@ -23,6 +24,7 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
     try {
         p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code);
         if (!p.settings) return p;
+        if (p.settings->device == zero3_gpt::device_kind::cuda) zero3_gpt::require_cuda_for_mpi();
         p.work.emplace(*p.settings);
         if (p.settings->ranks_per_node != 0) {
             p.nodes = zeropp::two_level::of_size(world.size(), p.settings->ranks_per_node);
@@ -56,7 +58,12 @@ int run(int argc, char** argv) {
     if (!p.nodes) p.nodes = zeropp::shared_memory_nodes(world);
     zero3_gpt::pin_blas_to_one_thread();
     const zeropp::two_level nodes = *p.nodes;
-    zero3_gpt::train_all(*p.settings, *p.work, std::move(world), nodes);
+    const int rank = world.rank();
+    const auto results =
+        p.settings->device == zero3_gpt::device_kind::cuda
+            ? zero3_gpt::train_on_cuda_mpi(*p.settings, *p.work, world, nodes)
+            : zero3_gpt::train_all(zero3_gpt::host_device{}, *p.settings, *p.work, std::move(world), nodes);
+    if (rank == 0) zero3_gpt::report(*p.settings, *p.work, nodes, results);
     return 0;
 }
 

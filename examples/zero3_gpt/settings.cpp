@@ -12,6 +12,10 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     std::vector<std::string> configs;
     CLI::App app("Trains a small byte-level GPT with ZeRO-3, once for each configuration, and compares the runs.");
     app.add_option("configs", configs, "DeepSpeed-style JSON files; the first is the baseline")->required();
+    std::string device = "host";
+    app.add_option("--device", device, "where ranks compute")
+        ->check(CLI::IsMember({"host", "cuda"}))
+        ->capture_default_str();
     app.add_option("--text", s.text_file, "text to train on (default: the system's licence texts)");
     app.add_option("--steps", s.steps, "training steps")->check(CLI::Range(1, 1'000'000))->capture_default_str();
     app.add_option("--warmup", s.warmup_steps, "steps of learning-rate warm-up")
@@ -35,6 +39,7 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         exit_code = speak ? app.exit(e) : e.get_exit_code();
         return std::nullopt;
     }
+    s.device = device == "cuda" ? device_kind::cuda : device_kind::host;
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
     }

@@ -16,10 +16,14 @@ struct run_settings {
     deepspeed_config config;
 };
 
+/// Where the ranks compute.
+enum class device_kind { host, cuda };
+
 /// Everything that the command line says.
 struct settings {
     model_config network;
     std::vector<run_settings> runs;
+    device_kind device = device_kind::host;
     std::string text_file;  // empty: the licence texts
     std::uint64_t seed = 1;
     int steps = 400;

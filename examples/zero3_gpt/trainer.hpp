@@ -32,14 +32,16 @@ struct workload {
         }
     }
 
+    workload(model m, text t) : network(std::move(m)), words(std::move(t)) {}
+
     model network;
     text words;
 };
 
 /// The loss over all held-out text, with the weights as the ranks gather them.
-template <class Transport>
-double held_out_loss(zero3_engine<Transport>& engine, const workload& work, pass& batch, int rank, int ranks,
-                     int windows) {
+template <class Device, class Transport, class Formats>
+double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const workload& work, pass<Device>& batch,
+                     int rank, int ranks, int windows) {
     const auto room = static_cast<std::size_t>(windows) * static_cast<std::size_t>(work.network.config().context);
     std::vector<std::uint8_t> tokens(room);
     std::vector<std::uint8_t> targets(room);
@@ -57,19 +59,20 @@ double held_out_loss(zero3_engine<Transport>& engine, const workload& work, pass
 }
 
 /// Trains one configuration from the seed's weights. Collective.
-template <class Transport>
-run_result train(const settings& s, const run_settings& run, const workload& work, Transport transport,
-                 const zeropp::two_level& nodes) {
+template <class Formats, class Device, class Transport>
+run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
+                 Transport transport, const zeropp::two_level& nodes) {
     using clock = std::chrono::steady_clock;
-    typename zero3_engine<Transport>::transport_type world(std::move(transport), nodes);
-    zero3_engine<Transport> engine(work.network, run.config, s.seed, world, nodes);
+    using engine_type = zero3_engine<Device, Transport, Formats>;
+    typename engine_type::transport_type world(std::move(transport), nodes);
+    engine_type engine(device, work.network, run.config, s.seed, world, nodes);
     const int ranks = world.size();
     const int rank = world.rank();
     const int windows = run.config.train_micro_batch_size_per_gpu;
     const auto room = static_cast<std::size_t>(windows) * static_cast<std::size_t>(work.network.config().context);
     std::vector<std::uint8_t> tokens(room);
     std::vector<std::uint8_t> targets(room);
-    pass batch(work.network, windows);
+    pass batch(device, work.network, windows);
     const learning_rate_schedule rate{.peak = run.config.optimizer.lr,
                                       .floor = run.config.optimizer.lr / 10,
                                       .warmup_steps = s.warmup_steps,
@@ -123,9 +126,10 @@ run_result train(const settings& s, const run_settings& run, const workload& wor
     return result;
 }
 
-/// Trains every configuration in turn and reports on rank 0. Collective.
-template <class Transport>
-void train_all(const settings& s, const workload& work, Transport transport, const zeropp::two_level& nodes) {
+/// Trains every configuration in turn. Collective.
+template <class Formats = wire_formats, class Device, class Transport>
+std::vector<run_result> train_all(const Device& device, const settings& s, const workload& work, Transport transport,
+                                  const zeropp::two_level& nodes) {
     std::vector<int> everyone;
     for (int r = 0; r != transport.size(); ++r) everyone.push_back(r);
     if (transport.rank() == 0) {
@@ -135,9 +139,26 @@ void train_all(const settings& s, const workload& work, Transport transport, con
     }
     std::vector<run_result> results;
     for (const run_settings& run : s.runs) {
-        results.push_back(train<Transport>(s, run, work, transport.split(everyone), nodes));
+        results.push_back(train<Formats>(device, s, run, work, transport.split(everyone), nodes));
     }
-    if (transport.rank() != 0) return;
+    return results;
+}
+
+/// The same with ranks that are threads, each with a device of its own.
+template <class Device, class Formats = wire_formats>
+std::vector<run_result> train_on_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
+    std::vector<run_result> results;
+    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
+        const Device device;
+        std::vector<run_result> of_rank = train_all<Formats>(device, s, work, ranks, nodes);
+        if (ranks.rank() == 0) results = std::move(of_rank);
+    });
+    return results;
+}
+
+/// Prints and writes what rank 0 has.
+inline void report(const settings& s, const workload& work, const zeropp::two_level& nodes,
+                   std::span<const run_result> results) {
     const report_header header{work.network.parameters(), nodes.groups(), nodes.group_size(), s.steps, s.seed};
     std::cout << '\n';
     print_table(std::cout, header, results);

@@ -7,14 +7,18 @@
 #include <stdexcept>
 #include <vector>
 
+#include "host_device.hpp"
 #include "random.hpp"
 #include "support/catch.hpp"
 
 namespace {
 
-using zero3_gpt::adamw;
 using zero3_gpt::adamw_options;
 using zero3_gpt::index_range;
+
+using adamw = zero3_gpt::adamw<zero3_gpt::host_device>;
+
+const zero3_gpt::host_device device;
 
 constexpr adamw_options options{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1};
 constexpr std::size_t size = 37;
@@ -51,7 +55,7 @@ std::vector<float> train_shard(std::size_t first, std::size_t count) {
     std::vector<float> gradient(count);
     for (std::size_t i = 0; i < count && first + i < size; ++i)
         weights[i] = all[first + i];
-    adamw optimizer{options, first, count, decayed};
+    adamw optimizer{device, options, first, count, decayed};
     for (int step = 0; step < 10; ++step) {
         for (std::size_t i = 0; i < count && first + i < size; ++i)
             gradient[i] = gradient_at(step, first + i);
@@ -95,7 +99,7 @@ TEST_CASE("shards of any cut, padding included, give the bits of the whole", "[z
 }
 
 TEST_CASE("AdamW refuses arrays that are not its shard", "[zero3_gpt][adamw]") {
-    adamw optimizer{options, 0, 4, {0, 4}};
+    adamw optimizer{device, options, 0, 4, {0, 4}};
     std::vector<float> four(4);
     std::vector<float> five(5);
     CHECK_THROWS_AS(optimizer.update(five, four, 0.1), std::invalid_argument);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "adamw.hpp"
+#include "host_device.hpp"
 #include "layers.hpp"
 #include "pass.hpp"
 #include "random.hpp"
@@ -21,8 +22,11 @@ namespace {
 
 using zero3_gpt::model;
 using zero3_gpt::model_config;
-using zero3_gpt::pass;
 using zero3_gpt::vocabulary;
+
+using pass = zero3_gpt::pass<zero3_gpt::host_device>;
+
+const zero3_gpt::host_device device;
 
 using bytes = std::vector<std::uint8_t>;
 using unit_arrays = std::vector<std::vector<float>>;
@@ -221,7 +225,7 @@ TEST_CASE("loss and gradients agree with a plain double-precision model", "[zero
                                                        {.layers = 1, .heads = 3, .width = 36, .context = 18}}));
     CAPTURE(config.width);
     experiment trial{config};
-    pass batch{trial.network, 2};
+    pass batch{device, trial.network, 2};
     const float loss = trial.step(batch);
 
     const reference plain{config, trial.tokens, trial.targets};
@@ -263,12 +267,12 @@ TEST_CASE("loss and gradients agree with a plain double-precision model", "[zero
 TEST_CASE("a pass has the same bits every time and leaves nothing behind", "[zero3_gpt][model]") {
     zero3_gpt::pin_blas_to_one_thread();
     experiment first{tiny};
-    pass batch{first.network, 3};
+    pass batch{device, first.network, 3};
     const float loss = first.step(batch);
 
     SECTION("in a fresh pass") {
         experiment second{tiny};
-        pass fresh{second.network, 2};
+        pass fresh{device, second.network, 2};
         CHECK(second.step(fresh) == loss);
         CHECK(second.gradients == first.gradients);
     }
@@ -283,7 +287,7 @@ TEST_CASE("a pass has the same bits every time and leaves nothing behind", "[zer
 
 TEST_CASE("the mean over two micro-batches is the mean of their means", "[zero3_gpt][model]") {
     experiment both{tiny};
-    pass batch{both.network, 2};
+    pass batch{device, both.network, 2};
     const float loss = both.step(batch);
     float sum = 0.0F;
     std::vector<double> gradient(both.gradients[1].size());
@@ -304,7 +308,7 @@ TEST_CASE("the mean over two micro-batches is the mean of their means", "[zero3_
 
 TEST_CASE("a rank without windows has no loss and zero gradients", "[zero3_gpt][model]") {
     experiment trial{tiny};
-    pass batch{trial.network, 2};
+    pass batch{device, trial.network, 2};
     trial.tokens.clear();
     trial.targets.clear();
     CHECK(trial.step(batch) == 0.0F);
@@ -315,7 +319,7 @@ TEST_CASE("a rank without windows has no loss and zero gradients", "[zero3_gpt][
 
 TEST_CASE("a NaN weight reaches the loss", "[zero3_gpt][model]") {
     experiment trial{tiny};
-    pass batch{trial.network, 2};
+    pass batch{device, trial.network, 2};
     const auto unit = static_cast<std::size_t>(GENERATE(0, 1, 2, 3));
     // In unit 0 the row of a byte that occurs.
     trial.weights[unit][unit == 0 ? trial.tokens[0] * std::size_t{8} : 0] = std::numeric_limits<float>::quiet_NaN();
@@ -332,12 +336,12 @@ TEST_CASE("fifty steps learn a short text", "[zero3_gpt][model]") {
         targets.push_back(static_cast<std::uint8_t>(phrase[(i + 1) % phrase.size()]));
     }
     unit_arrays weights;
-    std::vector<zero3_gpt::adamw> optimizers;
+    std::vector<zero3_gpt::adamw<zero3_gpt::host_device>> optimizers;
     for (int unit = 0; unit < network.units(); ++unit) {
         network.initialise(unit, 1, weights.emplace_back(network.unit_parameters(unit)));
-        optimizers.emplace_back(zero3_gpt::adamw_options{}, 0, network.unit_parameters(unit), network.decayed(unit));
+        optimizers.emplace_back(device, zero3_gpt::adamw_options{}, 0, network.unit_parameters(unit), network.decayed(unit));
     }
-    pass batch{network, 4};
+    pass batch{device, network, 4};
     float first_loss = 0.0F;
     float loss = 0.0F;
     std::vector<float> gradient;
@@ -436,11 +440,11 @@ TEST_CASE("a wrong call says what was expected", "[zero3_gpt][model]") {
     CHECK(contains(message_of([] { model{{.heads = 3, .width = 64}}; }), "multiples of heads, which is 3"));
 
     experiment trial{tiny};
-    CHECK(contains(message_of([&] { pass{trial.network, 0}; }), "largest_batch is 0"));
+    CHECK(contains(message_of([&] { pass{device, trial.network, 0}; }), "largest_batch is 0"));
     CHECK(contains(message_of([&] { trial.network.initialise(1, 0, trial.weights[0]); }), "unit 1 has"));
     CHECK(contains(message_of([&] { (void)trial.network.unit_parameters(4); }), "unit is 4, allowed are 0 to 3"));
 
-    pass batch{trial.network, 2};
+    pass batch{device, trial.network, 2};
     CHECK(contains(message_of([&] { batch.forward(0, trial.weights[0]); }), "expected begin"));
     trial.tokens.pop_back();
     CHECK(contains(message_of([&] { batch.begin(trial.tokens, trial.targets); }), "9 tokens and 10 targets"));

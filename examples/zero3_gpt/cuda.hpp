@@ -1,0 +1,20 @@
+#pragma once
+
+#include "report.hpp"
+#include "settings.hpp"
+#include "trainer.hpp"
+
+#include <zeropp/topology/two_level.hpp>
+
+#include <vector>
+
+namespace zero3_gpt {
+
+/// Throws zeropp::error, in one line, where `--device cuda` cannot run: there is no GPU, or the program was built
+/// without CUDA (without_cuda.cpp in place of the .cu files).
+void require_cuda();
+
+/// Trains on the current GPU, with ranks that are threads and share it.
+std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work, const zeropp::two_level& nodes);
+
+}  // namespace zero3_gpt

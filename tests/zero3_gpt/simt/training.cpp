@@ -1,0 +1,82 @@
+/// \file
+/// Whole trainings on the emulated GPU, ranks being threads: the losses of the host, bit for bit. Kernels, collectives
+/// and cuBLAS's double add and multiply in the host's order.
+
+#include "simt/cuda_emulation.hpp"
+
+#include "cuda_device.cuh"
+#include "host_device.hpp"
+#include "simt/cuda_doubles.hpp"
+#include "support/catch.hpp"
+#include "support/watchdog.hpp"
+#include "trainer.hpp"
+
+#include <chrono>
+#include <string>
+
+namespace {
+
+namespace simt = zeropp_test::simt;
+using namespace zero3_gpt;
+
+/// As few as the trainings need: each pair of them is compiled twice.
+using formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>,
+                                         zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                                         zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
+                                         zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+
+workload short_work() {
+    const model network({.layers = 2, .heads = 2, .width = 16, .context = 8});
+    std::string words;
+    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
+    return {network, text(words, network.config().context)};
+}
+
+/// Three steps, with large ones so that every weight changes.
+settings three_steps(deepspeed_config config) {
+    config.train_micro_batch_size_per_gpu = 2;
+    config.optimizer.lr = 0.02;
+    config.optimizer.weight_decay = 0.1;
+    settings s;
+    s.runs.push_back({"emulated", std::move(config)});
+    s.steps = 3;
+    s.warmup_steps = 1;
+    return s;
+}
+
+void check_training(const deepspeed_config& config, const zeropp::two_level& nodes) {
+    const zeropp_test::watchdog guard(std::chrono::seconds(240), "a training on the emulated device");
+    const settings s = three_steps(config);
+    const workload work = short_work();
+    pin_blas_to_one_thread();
+    simt::set_device(4, 90);
+    const simt::live_objects before = simt::live();
+    const run_result expected = train_on_threads<host_device, formats>(s, work, nodes).front();
+    const run_result given = train_on_threads<cuda_device, formats>(s, work, nodes).front();
+    CHECK(simt::device_fault() == "");
+    CHECK(simt::live() == before);
+    CHECK(given.losses == expected.losses);
+    CHECK(given.held_out_loss == expected.held_out_loss);
+    CHECK(given.bytes_across() == expected.bytes_across());
+    CHECK(given.bytes_inside() == expected.bytes_inside());
+    CHECK(expected.losses.front() - expected.losses.back() > 0.1);
+}
+
+}  // namespace
+
+TEST_CASE("training with all of ZeRO++ on 2 x 2 ranks", "[zero3_gpt][simt]") {
+    deepspeed_config config;
+    config.bf16 = true;
+    config.gradient_clipping = 1.0;
+    config.zero.quantized_weights = true;
+    config.zero.hpz_partition_size = 2;
+    config.zero.quantized_gradients = true;
+    check_training(config, zeropp::two_level(2, 2));
+}
+
+TEST_CASE("training with plain ZeRO-3 and nothing overlapped, on 3 ranks", "[zero3_gpt][simt]") {
+    deepspeed_config config;
+    config.bf16 = true;
+    config.zero.overlap_comm = false;
+    check_training(config, zeropp::two_level(1, 3));
+}
