@@ -16,13 +16,19 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {
 
 int cuda_support = 0;
 int times_asked = 0;
+
+// Which MPIs must be asked; not left to the transport to say.
+#if defined(OPEN_MPI) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
+constexpr bool can_be_asked = true;
+#else
+constexpr bool can_be_asked = false;
+#endif
 
 }  // namespace
 
@@ -115,12 +121,12 @@ TEST_CASE("cuda_aware_mpi_transport waits for what the stream holds before MPI s
 }
 
 TEST_CASE("cuda_aware_mpi_transport refuses an MPI without support for CUDA", "[mpi][cuda_aware]") {
-    times_asked = 0;
-    const std::string text = thrown<precondition_error>([] { cuda_aware_mpi_transport::duplicate(MPI_COMM_WORLD); });
-    if (times_asked == 0) {
+    if (!can_be_asked) {
         WARN("skipped: this MPI cannot be asked");
         return;
     }
+    times_asked = 0;
+    const std::string text = thrown<precondition_error>([] { cuda_aware_mpi_transport::duplicate(MPI_COMM_WORLD); });
     CHECK(text == "cuda_aware_mpi_transport: expected an MPI with support for CUDA (staged<mpi_transport> works with "
                   "any), given one that says it has none");
     CHECK(thrown<precondition_error>([] { cuda_aware_mpi_transport::borrow(MPI_COMM_WORLD); }) == text);
