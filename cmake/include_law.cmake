@@ -18,7 +18,7 @@ set(law_entry ".")
 
 # Vendor by vendor: its headers, and the headers of ours that may include them.
 set(vendors mpi nccl cuda)
-set(mpi_headers "^mpi(\\.h$|/)")
+set(mpi_headers "^mpi((-ext)?\\.h$|/)")
 set(mpi_fence "^transport/mpi\\.hpp$")
 set(nccl_headers "^nccl")
 set(nccl_fence "^transport/nccl\\.hpp$")

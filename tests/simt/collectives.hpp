@@ -1,35 +1,20 @@
 #pragma once
 /// \file
 /// Whole collectives on the emulated device, one thread and one or two streams for each rank, against the same
-/// collectives on the host: the same bits on every rank.
+/// collectives on the host: the same bits on every rank. Compiled once (collectives.cpp), for any transport.
 
-#include "simt/cuda_emulation.hpp"
-
-#include "simt/codec_against_host.hpp"
-#include "simt/device.hpp"
-#include "support/catch.hpp"
+#include "simt/any_transport.hpp"
 #include "support/watchdog.hpp"
 
-#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
-#include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/two_level.hpp>
-#include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/threads.hpp>
 
 #include <chrono>
-#include <cstddef>
-#include <optional>
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace zeropp_test::simt {
-
-/// What the ranks hold when a collective has ended.
-template <class T>
-using of_ranks = std::vector<std::vector<T>>;
 
 /// A topology, with a name for reports.
 struct ranks_and_nodes {
@@ -39,188 +24,25 @@ struct ranks_and_nodes {
 
 inline std::vector<ranks_and_nodes> topologies() {
     static constexpr int irregular[] = {5, 2, 9, 2, 5, 9};
-    return {{"1 x 1", {1, 1}},
-            {"1 x 4", {1, 4}},
-            {"4 x 1", {4, 1}},
-            {"2 x 2", {2, 2}},
-            {"3 x 2", {3, 2}},
-            {"3 x 2, irregular", zeropp::two_level(irregular)}};
+    return {{"1 x 1", {1, 1}}, {"1 x 4", {1, 4}}, {"4 x 1", {4, 1}},
+            {"2 x 2", {2, 2}}, {"3 x 2", {3, 2}}, {"3 x 2, irregular", zeropp::two_level(irregular)}};
 }
 
-/// The part of a tensor that a rank holds.
-template <class T>
-std::vector<T> shard_of(const std::vector<T>& full, const zeropp::partition& part, int rank) {
-    const auto first = full.begin() + static_cast<std::ptrdiff_t>(part.offset(rank));
-    return {first, first + static_cast<std::ptrdiff_t>(part.size(rank))};
+/// Runs work(world) on a thread for each rank.
+template <class Work>
+void on_ranks(const ranks_and_nodes& ranks, const std::string& what, Work work) {
+    const watchdog guard(std::chrono::seconds(120), what + " on " + ranks.name);
+    zeropp::run_on_threads(ranks.topology.size(), work);
 }
 
-/// Runs work(comm) on a thread for each rank, over whatever transport `wrap` makes of the threads'.
-template <class Wrap, class Work>
-void on_ranks(const ranks_and_nodes& ranks, Wrap wrap, Work work) {
-    const watchdog guard(std::chrono::seconds(120), "a collective on " + ranks.name);
-    zeropp::run_on_threads(ranks.topology.size(), [&](zeropp::thread_transport& world) {
-        zeropp::communicator comm(ranks.topology, wrap(world));
-        work(comm);
-    });
-}
+/// A rank's transport between devices; the ranks are threads that `world` connects.
+using make_transport = std::function<any_transport(zeropp::thread_transport& world)>;
 
-/// The threads' own transport.
-struct own_transport {
-    zeropp::thread_transport operator()(const zeropp::thread_transport& world) const { return world; }
-};
+/// Gathers on all topologies, a few sizes each, another quantizer and element type each time. Leaves nothing on the
+/// device.
+void check_all_gathers(const make_transport& make);
 
-/// quantized_all_gather of a tensor of n elements, then secondary_partition_gather of what it has stored on the way.
-template <class T, class Wrap, zeropp::quantizer Q>
-void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, Wrap wrap) {
-    INFO(zeropp::short_text(q.name()).str() << " on " << ranks.name << ", " << n << " elements");
-    const auto all = tensor<T>(n, 3, n);
-    const auto size = static_cast<std::size_t>(ranks.topology.size());
-    const zeropp::partition part(n, ranks.topology.size());
-    using zeropp::secondary_partition;
-    const auto stored_bytes =
-        secondary_partition<Q, zeropp::host_space>::storage_bytes(q, n, ranks.topology.group_size());
-
-    of_ranks<T> expected(size);
-    of_ranks<T> expected_from_secondary(size);
-    on_ranks(ranks, own_transport(), [&](auto& comm) {
-        const auto r = static_cast<std::size_t>(comm.rank());
-        zeropp::workspace<zeropp::host_space> storage(stored_bytes);
-        secondary_partition<Q, zeropp::host_space> secondary(q, n, comm.topology().group_size(), comm.index(), storage.view());
-        expected[r].resize(n);
-        expected_from_secondary[r].resize(n);
-        zeropp::workspace<zeropp::host_space> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, n));
-        quantized_all_gather(zeropp::host{}, comm, q, shard_of(all, part, comm.rank()), expected[r], scratch.view(),
-                             secondary, 7);
-        secondary_partition_gather(zeropp::host{}, comm, secondary, 7, expected_from_secondary[r]);
-    });
-
-    of_ranks<T> given(size);
-    of_ranks<T> given_in_place(size);
-    of_ranks<T> given_from_secondary(size);
-    std::vector<char> intact(size);
-    on_ranks(ranks, wrap, [&](auto& comm) {
-        const auto r = static_cast<std::size_t>(comm.rank());
-        const owned_stream stream;
-        const cuda_stream& exec = stream.exec();
-        const device_array<T> shard(shard_of(all, part, comm.rank()), r % 2);
-        const device_array<T> full(n, r % 3);
-        const device_array<T> in_place(n);
-        const device_array<T> from_secondary(n);
-        const device_array<std::byte> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, n));
-        const device_array<std::byte> storage(stored_bytes);
-        const device_array<std::byte> more(
-            secondary_partition_gather_workspace_bytes(comm.topology().group_size(), q, n));
-        secondary_partition<Q, zeropp::device_space> secondary(q, n, comm.topology().group_size(), comm.index(), storage.view());
-
-        quantized_all_gather(exec, comm, q, shard.view(), full.view(), scratch.view(), secondary, 7);
-        secondary_partition_gather(exec, comm, secondary, 7, from_secondary.view(), more.view());
-        // The same scratch at once, and the shard inside the tensor.
-        exec.copy(in_place.data() + part.offset(comm.rank()), shard.data(), part.size(comm.rank()) * sizeof(T));
-        quantized_all_gather(exec, comm, q, in_place.view().subview(part.offset(comm.rank()), part.size(comm.rank())),
-                             in_place.view(), scratch.view());
-        exec.wait();
-        given[r] = full.read();
-        given_in_place[r] = in_place.read();
-        given_from_secondary[r] = from_secondary.read();
-        intact[r] = full.intact() && in_place.intact() && from_secondary.intact() && scratch.intact() && storage.intact() &&
-                    more.intact() && shard.intact();
-    });
-    for (std::size_t r = 0; r != size; ++r) {
-        INFO("rank " << r);
-        REQUIRE(difference(given[r], expected[r]) == "");
-        REQUIRE(difference(given_in_place[r], expected[r]) == "");
-        REQUIRE(difference(given_from_secondary[r], expected_from_secondary[r]) == "");
-        REQUIRE(intact[r]);
-    }
-}
-
-/// hierarchical_quantized_reduce_scatter of tensors of n elements, twice in the same workspace: on one stream, and on two.
-template <class T, class Wrap, zeropp::quantizer Inside, zeropp::quantizer Across>
-void check_reduce_scatter(const Inside& inside, const Across& across, const ranks_and_nodes& ranks, std::size_t n,
-                          const zeropp::reduce_options& options, Wrap wrap) {
-    INFO(zeropp::short_text(inside.name()).str() << " + " << zeropp::short_text(across.name()).str() << " on "
-                                                 << ranks.name << ", " << n << " elements, " << options.text().str());
-    const auto size = static_cast<std::size_t>(ranks.topology.size());
-    const zeropp::partition part(n, ranks.topology.size());
-    const auto held = tensor<T>(n, 31, n);
-    const std::size_t bytes = hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.topology, inside, across, n, options);
-
-    of_ranks<T> expected(size);
-    on_ranks(ranks, own_transport(), [&](auto& comm) {
-        const auto r = static_cast<std::size_t>(comm.rank());
-        const auto full = tensor<T>(n, r, n);
-        expected[r] = shard_of(held, part, comm.rank());
-        hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full, expected[r], options);
-    });
-
-    of_ranks<T> given(size);
-    of_ranks<T> given_by_two(size);
-    std::vector<char> intact(size);
-    on_ranks(ranks, wrap, [&](auto& comm) {
-        const auto r = static_cast<std::size_t>(comm.rank());
-        const owned_stream first;
-        const owned_stream second;
-        const device_array<T> full(tensor<T>(n, r, n), r % 2);
-        const device_array<T> shard(shard_of(held, part, comm.rank()), r % 3);
-        const device_array<T> shard_by_two(shard_of(held, part, comm.rank()));
-        const device_array<std::byte> scratch(bytes);
-        hierarchical_quantized_reduce_scatter(first.exec(), comm, inside, across, full.view(), shard.view(), options,
-                                              scratch.view());
-        hierarchical_quantized_reduce_scatter(zeropp::pipeline<cuda_stream>{first.exec(), second.exec()}, comm, inside,
-                                              across, full.view(), shard_by_two.view(), options, scratch.view());
-        first.exec().wait();
-        given[r] = shard.read();
-        given_by_two[r] = shard_by_two.read();
-        intact[r] = full.intact() && shard.intact() && shard_by_two.intact() && scratch.intact() &&
-                    difference(full.read(), tensor<T>(n, r, n)).empty();
-    });
-    for (std::size_t r = 0; r != size; ++r) {
-        INFO("rank " << r);
-        REQUIRE(difference(given[r], expected[r]) == "");
-        REQUIRE(difference(given_by_two[r], expected[r]) == "");
-        REQUIRE(intact[r]);
-    }
-}
-
-/// All topologies, a few sizes and options each, another choice for each topology.
-template <class Wrap>
-void check_all_gathers(Wrap wrap) {
-    const live_objects before = live();
-    std::size_t choice = 0;
-    for (const ranks_and_nodes& ranks : topologies()) {
-        for (const std::size_t n : {std::size_t{0}, std::size_t{5}, std::size_t{1537}, std::size_t{20011}}) {
-            switch (choice++ % 3) {
-            case 0: check_all_gather<zeropp::bfloat16>(zeropp::block_integer<8, 256>(), ranks, n, wrap); break;
-            case 1: check_all_gather<float>(zeropp::block_integer<4, 128>(), ranks, n, wrap); break;
-            default: check_all_gather<zeropp::half>(zeropp::lossless<zeropp::half>(), ranks, n, wrap); break;
-            }
-        }
-    }
-    REQUIRE(device_fault() == "");
-    REQUIRE(live() == before);
-}
-
-template <class Wrap>
-void check_reduce_scatters(Wrap wrap) {
-    using zeropp::block_integer;
-    using zeropp::reduction;
-    const live_objects before = live();
-    std::size_t choice = 0;
-    for (const ranks_and_nodes& ranks : topologies()) {
-        for (const std::size_t n : {std::size_t{0}, std::size_t{7}, std::size_t{3001}, std::size_t{20011}}) {
-            const zeropp::reduce_options options{choice % 2 == 0 ? reduction::sum : reduction::mean,
-                                                 choice / 2 % 2 == 0 ? 3 : 1, choice % 5 == 1};
-            if (choice++ % 3 == 0) {
-                check_reduce_scatter<float>(block_integer<4, 128>(), block_integer<4, 128>(), ranks, n, options, wrap);
-            } else {
-                check_reduce_scatter<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), ranks, n, options, wrap);
-            }
-        }
-        zeropp::reduce_options many{reduction::mean, 8, false};
-        check_reduce_scatter<zeropp::half>(block_integer<8, 256>(), block_integer<8, 256>(), ranks, 9001, many, wrap);
-    }
-    REQUIRE(device_fault() == "");
-    REQUIRE(live() == before);
-}
+/// The same for reductions, with other options each time.
+void check_reduce_scatters(const make_transport& make);
 
 }  // namespace zeropp_test::simt

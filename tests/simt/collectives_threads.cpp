@@ -1,15 +1,27 @@
-#include "simt/collectives.hpp"
+#include "simt/cuda_emulation.hpp"
 
+#include "simt/codec_against_host.hpp"
+#include "simt/collectives.hpp"
+#include "simt/device.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/transport/communicator.hpp>
+
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace simt = zeropp_test::simt;
 
 TEST_CASE("collectives on the device: gathers between threads", "[simt][collectives]") {
-    simt::check_all_gathers(simt::own_transport());
+    simt::check_all_gathers(simt::any_transport::of<zeropp::thread_transport>);
 }
 
 TEST_CASE("collectives on the device: reduce-scatter between threads", "[simt][collectives]") {
-    simt::check_reduce_scatters(simt::own_transport());
+    simt::check_reduce_scatters(simt::any_transport::of<zeropp::thread_transport>);
 }
 
 TEST_CASE("collectives on the device: a rank whose call fails raises it, and nobody hangs", "[simt][collectives]") {
@@ -19,9 +31,11 @@ TEST_CASE("collectives on the device: a rank whose call fails raises it, and nob
     constexpr block_integer<4, 128> across;
     const zeropp::two_level topology(2, 2);
     const zeropp::partition part(n, 4);
-    const std::size_t bytes = zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, inside, across, n);
+    const std::size_t bytes =
+        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, inside, across, n);
     const simt::live_objects before = simt::live();
-    for (const std::string entry_point : {"cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord"}) {
+    for (const std::string entry_point :
+         {"cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord"}) {
         for (int repetition = 0; repetition != 4; ++repetition) {
             // Memory that lives until all streams have ended: what ranks have enqueued still runs.
             std::vector<std::unique_ptr<simt::device_array<float>>> tensors;
@@ -41,8 +55,8 @@ TEST_CASE("collectives on the device: a rank whose call fails raises it, and nob
                     const auto r = static_cast<std::size_t>(comm.rank());
                     const auto full = tensors[r]->view();
                     const auto own = full.subview(part.offset(comm.rank()), part.size(comm.rank()));
-                    zeropp::hierarchical_quantized_reduce_scatter(streams[r]->exec(), comm, inside, across, full, own, {},
-                                                                  scratches[r]->view());
+                    zeropp::hierarchical_quantized_reduce_scatter(streams[r]->exec(), comm, inside, across, full, own,
+                                                                  {}, scratches[r]->view());
                 });
             } catch (const zeropp::cuda_error& e) {
                 text = e.what();

@@ -5,6 +5,7 @@
 #include <zeropp/codec/cuda/launch.cuh>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -33,6 +35,7 @@ struct CUstream_st {
     std::deque<std::function<void()>> pending;
     std::uint64_t enqueued = 0;
     std::uint64_t completed = 0;
+    std::thread::id runner;  // the thread that runs its work; none does between pieces
 };
 
 struct CUevent_st {
@@ -102,14 +105,12 @@ public:
     class access {
     public:
         explicit access(device& d) : device_(d) {
-            if (device_.accesses_++ != 0) return;
-            for (const auto& [p, bytes] : device_.device_blocks) show(p, bytes);
+            if (device_.accesses_++ == 0) device_.show_blocks();
         }
         access(const access&) = delete;
         access& operator=(const access&) = delete;
         ~access() {
-            if (--device_.accesses_ != 0) return;
-            for (const auto& [p, bytes] : device_.device_blocks) hide(p, bytes);
+            if (--device_.accesses_ == 0) device_.hide_blocks();
         }
 
     private:
@@ -130,20 +131,46 @@ public:
         return e == events.end() ? nullptr : e->second.get();
     }
 
-    static void enqueue(CUstream_st& stream, std::function<void()> work) {
+    std::condition_variable_any changed;  // with `mutex`
+
+    void enqueue(CUstream_st& stream, std::function<void()> work) {
         stream.pending.push_back(std::move(work));
         ++stream.enqueued;
+        changed.notify_all();
     }
 
-    /// Runs the stream's work up to `ticket`, and before it what that work waits for on other streams. (A wait can only
-    /// be for an event recorded before it, so this ends.)
+    /// Lets other threads in until ready(). To be called by work, or by the body of an entry point.
+    template <class Ready>
+    void wait_until(Ready ready) {
+        while (!ready()) {
+            const int mine = std::exchange(accesses_, 0);
+            if (mine != 0) hide_blocks();
+            changed.wait(mutex);
+            accesses_ = mine;
+            if (mine != 0) show_blocks();
+        }
+    }
+
+    /// Runs the stream's work up to `ticket`, and before it what that work waits for on other streams: up to an event,
+    /// which was recorded before the wait, or up to the other ranks' parts of a collective.
     cudaError_t complete(CUstream_st& stream, std::uint64_t ticket) {
         const access open(*this);
         while (stream.completed < ticket) {
+            if (stream.runner == std::this_thread::get_id()) {
+                fail(cudaErrorLaunchFailure, "work on a stream waits for work behind it");
+                break;
+            }
+            if (stream.runner != std::thread::id()) {
+                wait_until([&, seen = stream.completed] { return stream.completed != seen; });
+                continue;
+            }
             const std::function<void()> work = std::move(stream.pending.front());
             stream.pending.pop_front();
+            stream.runner = std::this_thread::get_id();
             work();
+            stream.runner = std::thread::id();
             ++stream.completed;
+            changed.notify_all();
         }
         return status;
     }
@@ -159,6 +186,7 @@ public:
     void fail(cudaError_t code, const std::string& why) {
         status = code;
         fault = why;
+        changed.notify_all();
     }
 
     // What it says it is, and what was launched
@@ -170,7 +198,14 @@ public:
     std::vector<dim3> grids;
 
 private:
-    int accesses_ = 0;
+    void show_blocks() const {
+        for (const auto& [p, bytes] : device_blocks) show(p, bytes);
+    }
+    void hide_blocks() const {
+        for (const auto& [p, bytes] : device_blocks) hide(p, bytes);
+    }
+
+    int accesses_ = 0;  // of the thread inside
 };
 
 device& the_device() {
@@ -343,6 +378,37 @@ void read_device(void* to, const void* from, std::size_t bytes) {
     std::memcpy(to, from, bytes);
 }
 
+namespace device_work {
+
+void alone(const std::function<void()>& body) {
+    const std::lock_guard lock(the_device().mutex);
+    body();
+}
+
+place enqueue(cudaStream_t stream, std::function<void()> work) {
+    device& d = the_device();
+    const auto s = d.find(stream);
+    d.enqueue(*s, std::move(work));
+    return {s, s->enqueued};
+}
+bool exists(cudaStream_t stream) { return the_device().find(stream) != nullptr; }
+
+void run_before(const place& where) { the_device().complete(*where.stream, where.ticket - 1); }
+void run_through(const place& where) { the_device().complete(*where.stream, where.ticket); }
+
+void wait_until(const std::function<bool()>& ready) { the_device().wait_until(ready); }
+void changed() { the_device().changed.notify_all(); }
+
+void fault(const std::string& why) {
+    device& d = the_device();
+    if (d.status == cudaSuccess) d.fail(cudaErrorLaunchFailure, why);
+}
+bool failed() { return the_device().status != cudaSuccess; }
+
+bool holds(const void* p, std::size_t bytes) { return the_device().on_device(p, bytes); }
+
+}  // namespace device_work
+
 }  // namespace zeropp_test::simt
 
 namespace simt = zeropp_test::simt;
@@ -400,7 +466,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
 
 cudaError_t cudaDeviceSynchronize() {
     return simt::entry_point("cudaDeviceSynchronize", [](device& d) {
-        for (const auto& [handle, stream] : d.streams) d.complete(*stream);
+        // A copy: while one waits for another thread, that one may create streams and destroy them.
+        for (const auto& [handle, stream] : std::map(d.streams)) d.complete(*stream);
         return d.status;
     });
 }

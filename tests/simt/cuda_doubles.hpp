@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,5 +61,41 @@ std::size_t pending(cudaStream_t stream);
 /// they count as no call and synchronise nothing.
 void write_device(void* to, const void* from, std::size_t bytes);
 void read_device(void* to, const void* from, std::size_t bytes);
+
+/// For the doubles of libraries that put work of their own on streams (nccl_doubles.cpp).
+namespace device_work {
+
+/// A piece of work on a stream.
+struct place {
+    std::shared_ptr<CUstream_st> stream;
+    std::uint64_t ticket = 0;
+};
+
+/// Runs body() while no other thread is inside an entry point of the device. What follows is for such bodies, and for
+/// work.
+void alone(const std::function<void()>& body);
+
+/// Enqueues work, which may read and write device memory. Requires a stream of the device's.
+place enqueue(cudaStream_t stream, std::function<void()> work);
+/// Whether there is such a stream.
+bool exists(cudaStream_t stream);
+
+/// Runs all work before `where`, or up to and including it.
+void run_before(const place& where);
+void run_through(const place& where);
+
+/// Lets other threads into the device until ready(), which is asked again when they have changed something.
+void wait_until(const std::function<bool()>& ready);
+/// Says that something has changed that others may wait for.
+void changed();
+
+/// Fails the device for this reason, unless it has failed already.
+void fault(const std::string& why);
+bool failed();
+
+/// Whether all of it lies in one allocation of device memory.
+bool holds(const void* p, std::size_t bytes);
+
+}  // namespace device_work
 
 }  // namespace zeropp_test::simt

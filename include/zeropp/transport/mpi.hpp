@@ -3,17 +3,20 @@
 /// Ranks that are MPI processes.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,46 +47,68 @@ namespace detail {
 inline void require_mpi(int code, const char* call) {
     if (code != MPI_SUCCESS) throw mpi_error(call, code);
 }
+
+/// Whether MPI says that it cannot work on device memory. Open MPI and its relatives announce the question, MPICH has it
+/// since 4.0; others cannot be asked.
+inline bool mpi_refuses_device_memory() {
+#if defined(MPIX_CUDA_AWARE_SUPPORT) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
+    return MPIX_Query_cuda_support() == 0;
+#else
+    return false;
+#endif
+}
 }  // namespace detail
 
-/// Moves bytes with MPI's nonblocking point-to-point calls: every peer is served at once, and messages of any size are
-/// cut into pieces that MPI's int counts can say.
+/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages of any
+/// size are cut into pieces that MPI's int counts can say. The transport must be destroyed before MPI_Finalize.
 ///
-/// On `host{}` any thread level will do. On a `host_queue`, which calls MPI from its own thread, MPI must have been
-/// initialised with MPI_THREAD_MULTIPLE; otherwise operations throw precondition_error. The transport must be destroyed
-/// before MPI_Finalize.
-class mpi_transport {
+/// In host memory (`mpi_transport`), on `host{}` any thread level will do. On a `host_queue`, which calls MPI from its
+/// own thread, MPI must have been initialised with MPI_THREAD_MULTIPLE; otherwise operations throw precondition_error.
+///
+/// In device memory (`cuda_aware_mpi_transport`), operations wait for the stream, block the caller until the bytes have
+/// crossed, and cannot be captured. Requires an MPI built with support for CUDA: making a transport throws
+/// precondition_error where MPI says that it has none; `staged<mpi_transport>` works with any MPI.
+template <class Space>
+class basic_mpi_transport {
 public:
     /// Uses `comm` itself, which must outlive the transport; no other traffic may use it meanwhile. Its error handler
     /// stays as it is.
-    static mpi_transport borrow(MPI_Comm comm) { return mpi_transport(comm, false); }
+    static basic_mpi_transport borrow(MPI_Comm comm) {
+        require_support();
+        return basic_mpi_transport(comm, false);
+    }
 
     /// Uses a duplicate of `comm`, which errors leave as exceptions. Collective over `comm`.
-    static mpi_transport duplicate(MPI_Comm comm) {
+    static basic_mpi_transport duplicate(MPI_Comm comm) {
+        require_support();
         MPI_Comm copy = MPI_COMM_NULL;
         detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
-        return mpi_transport(copy, true);
+        return basic_mpi_transport(copy, true);
     }
 
     int rank() const { return state_->rank; }
     int size() const { return state_->size; }
     MPI_Comm native() const { return state_->comm; }
 
-    template <host_execution E>
+    template <execution E>
+    requires std::same_as<typename E::space, Space>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        require_threads<E>();
-        exec.enqueue([s = state_.get(), send, recv, bytes] { s->exchange([=](int) { return send; }, recv, bytes); });
-    }
-
-    template <host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        require_threads<E>();
-        exec.enqueue([s = state_.get(), send, recv, bytes] {
-            s->exchange([=](int peer) { return send + static_cast<std::size_t>(peer) * bytes; }, recv, bytes);
+        in_turn(exec, [s = state_.get(), send, recv, bytes](const auto& on) {
+            s->exchange(
+                on, [=](int) { return send; }, recv, bytes);
         });
     }
 
-    mpi_transport split(std::span<const int> members) {
+    template <execution E>
+    requires std::same_as<typename E::space, Space>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        in_turn(exec, [s = state_.get(), send, recv, bytes](const auto& on) {
+            s->exchange(
+                on, [=](int peer) { return send + static_cast<std::size_t>(peer) * bytes; }, recv, bytes);
+        });
+    }
+
+    basic_mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
         MPI_Comm comm = MPI_COMM_NULL;
@@ -92,12 +117,11 @@ public:
                                            static_cast<int>(self - members.begin()), &comm),
                             "MPI_Comm_split");
         if (!listed) {
-            throw precondition_error("mpi_transport", "a split list with rank " + std::to_string(rank()),
-                                     "one without");
+            throw precondition_error(name, "a split list with rank " + std::to_string(rank()), "one without");
         }
-        mpi_transport child(comm, true);
+        basic_mpi_transport child(comm, true);
         if (static_cast<std::size_t>(child.size()) != members.size()) {
-            throw precondition_error("mpi_transport",
+            throw precondition_error(name,
                                      "the same split list on each of its " + std::to_string(members.size()) + " ranks",
                                      "lists of " + std::to_string(child.size()) + " ranks that begin alike");
         }
@@ -105,6 +129,9 @@ public:
     }
 
 private:
+    static constexpr bool on_device = std::same_as<Space, device_space>;
+    static constexpr const char* name = on_device ? "cuda_aware_mpi_transport" : "mpi_transport";
+
     struct state {
         MPI_Comm comm;
         bool owned;
@@ -130,11 +157,12 @@ private:
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
-        /// Sends source(peer) to each peer and receives recv[peer * bytes ...] from it.
-        template <class Source>
-        void exchange(Source source, std::byte* recv, std::size_t bytes) {
+        /// Sends source(peer) to each peer and receives recv[peer * bytes ...] from it. This rank's own part is a copy
+        /// on `exec`.
+        template <class E, class Source>
+        void exchange(const E& exec, Source source, std::byte* recv, std::size_t bytes) {
             std::byte* own = recv + static_cast<std::size_t>(rank) * bytes;
-            if (bytes != 0 && source(rank) != own) std::memcpy(own, source(rank), bytes);
+            if (bytes != 0 && source(rank) != own) exec.copy(own, source(rank), bytes);
             requests.clear();
             // Every rank starts with another peer, so that no receiver is everybody's first.
             for (int i = 1; i < size; ++i) {
@@ -172,7 +200,7 @@ private:
             detail::require_mpi(failure, "MPI_Wait");
             const std::size_t expected = static_cast<std::size_t>(size - 1) * bytes;
             if (received != expected) {
-                throw precondition_error("mpi_transport", std::to_string(expected) + " bytes from the other ranks",
+                throw precondition_error(name, std::to_string(expected) + " bytes from the other ranks",
                                          std::to_string(received));
             }
         }
@@ -181,13 +209,32 @@ private:
         static constexpr int tag = 0;
     };
 
-    mpi_transport(MPI_Comm comm, bool owned) : state_(std::make_unique<state>(comm, owned)) {}
+    basic_mpi_transport(MPI_Comm comm, bool owned) : state_(std::make_unique<state>(comm, owned)) {}
+
+    static void require_support() {
+        if (on_device && detail::mpi_refuses_device_memory()) {
+            throw precondition_error(name, "an MPI with support for CUDA (staged<mpi_transport> works with any)",
+                                     "one that says it has none");
+        }
+    }
+
+    /// Host executions run the work in their turn; a stream is waited for, since MPI knows nothing of streams.
+    template <class E, class Work>
+    void in_turn(const E& exec, Work work) const {
+        if constexpr (on_device) {
+            exec.wait();
+            work(exec);
+        } else {
+            require_threads<E>();
+            exec.enqueue([work] { work(host{}); });
+        }
+    }
 
     template <class E>
     void require_threads() const {
         if constexpr (!std::same_as<E, host>) {
             if (state_->thread_level != MPI_THREAD_MULTIPLE) {
-                throw precondition_error("mpi_transport",
+                throw precondition_error(name,
                                          "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
                                          "thread level " + std::to_string(state_->thread_level));
             }
@@ -197,9 +244,15 @@ private:
     std::unique_ptr<state> state_;
 };
 
+/// Ranks that exchange host memory.
+using mpi_transport = basic_mpi_transport<host_space>;
+/// Ranks that exchange device memory, through an MPI that can.
+using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
+
 /// The nodes of `transport`'s ranks as MPI sees them: ranks that share memory are one node. Collective. Throws
 /// precondition_error that says which node has how many ranks unless all have the same number.
-inline two_level shared_memory_nodes(const mpi_transport& transport) {
+template <class Space>
+two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
     MPI_Comm node = MPI_COMM_NULL;
     detail::require_mpi(
         MPI_Comm_split_type(transport.native(), MPI_COMM_TYPE_SHARED, transport.rank(), MPI_INFO_NULL, &node),

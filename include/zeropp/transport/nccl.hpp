@@ -6,6 +6,7 @@
 #include <zeropp/execution/cuda_stream.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -104,12 +106,16 @@ private:
 
         state(ncclComm_t c, bool own) : comm(c), owned(own) {
             // Not `settle`: what fails here has no destructor yet to abort the communicator.
+            const char* call = "ncclCommUserRank";
             ncclResult_t code = ncclCommUserRank(comm, &rank);
-            if (code == ncclSuccess) code = ncclCommCount(comm, &size);
+            if (code == ncclSuccess) {
+                call = "ncclCommCount";
+                code = ncclCommCount(comm, &size);
+            }
             if (code == ncclSuccess) return;
             const std::string detail = last_error(comm);
             if (owned) ncclCommAbort(comm);
-            throw nccl_error("ncclCommUserRank", code, detail);
+            throw nccl_error(call, code, detail);
         }
 
         ~state() {
@@ -151,29 +157,55 @@ private:
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
         void grouped_all_to_all(cudaStream_t stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
             settle(ncclGroupStart(), "ncclGroupStart");
+            ncclResult_t code = ncclSuccess;
+            const char* call = nullptr;
+            const auto note = [&](ncclResult_t result, const char* name) {
+                const bool failed_before = code != ncclSuccess && code != ncclInProgress;
+                if (failed_before || result == ncclSuccess) return;
+                code = result;
+                call = name;
+            };
             for (int peer = 0; peer != size; ++peer) {
                 const std::size_t at = static_cast<std::size_t>(peer) * bytes;
-                settle(ncclSend(send + at, bytes, ncclUint8, peer, comm, stream), "ncclSend");
-                settle(ncclRecv(recv + at, bytes, ncclUint8, peer, comm, stream), "ncclRecv");
+                note(ncclSend(send + at, bytes, ncclUint8, peer, comm, stream), "ncclSend");
+                note(ncclRecv(recv + at, bytes, ncclUint8, peer, comm, stream), "ncclRecv");
             }
-            settle(ncclGroupEnd(), "ncclGroupEnd");
+            // After a failure too: a group that stays open holds back all that this thread asks of NCCL later.
+            note(ncclGroupEnd(), "ncclGroupEnd");
+            settle(code, call);
         }
 #endif
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
+        struct destroy_stream {
+            void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+        };
+
+        static cudaStream_t new_stream() {
+            cudaStream_t stream = nullptr;
+            detail::require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                 "cudaStreamCreateWithFlags");
+            return stream;
+        }
+
         /// The id that the first of a list of members has made, on all of them.
         ncclUniqueId share_id(int first, int place) {
             std::vector<ncclUniqueId> ids(static_cast<std::size_t>(size));
-            if (place == 0) settle(ncclGetUniqueId(&ids[static_cast<std::size_t>(rank)]), "ncclGetUniqueId");
+            ncclUniqueId& mine = ids[static_cast<std::size_t>(rank)];
+            if (place == 0) settle(ncclGetUniqueId(&mine), "ncclGetUniqueId");
             const std::size_t bytes = sizeof(ncclUniqueId);
-            workspace<device_space> all(ids.size() * bytes);
-            std::byte* const own = all.view().data() + static_cast<std::size_t>(rank) * bytes;
-            const auto copy = [](void* to, const void* from, std::size_t n) {
-                detail::require_cuda(cudaMemcpy(to, from, n, cudaMemcpyDefault), "cudaMemcpy");
-            };
-            copy(own, &ids[static_cast<std::size_t>(rank)], bytes);
-            settle(ncclAllGather(own, all.view().data(), bytes, ncclUint8, comm, nullptr), "ncclAllGather");
-            copy(ids.data(), all.view().data(), ids.size() * bytes);
+            workspace<device_space> memory(ids.size() * bytes);
+            std::byte* const all = memory.view().data();
+            std::byte* const own = all + static_cast<std::size_t>(rank) * bytes;
+            // Of its own: the null stream waits for every other one.
+            const std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy_stream> stream(new_stream());
+            detail::require_cuda(cudaMemcpyAsync(own, &mine, bytes, cudaMemcpyHostToDevice, stream.get()),
+                                 "cudaMemcpyAsync");
+            settle(ncclAllGather(own, all, bytes, ncclUint8, comm, stream.get()), "ncclAllGather");
+            detail::require_cuda(
+                cudaMemcpyAsync(ids.data(), all, ids.size() * bytes, cudaMemcpyDeviceToHost, stream.get()),
+                "cudaMemcpyAsync");
+            detail::require_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
             return ids[static_cast<std::size_t>(first)];
         }
 #endif

@@ -1,0 +1,145 @@
+/// nccl_transport with the installed NCCL's own entry points, those that only newer versions have among them.
+
+#include "simt/nccl_ranks.hpp"
+
+#include <zeropp/transport/nccl.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace simt = zeropp_test::simt;
+using zeropp::nccl_transport;
+using zeropp_test::thrown;
+
+namespace {
+
+simt::any_transport nccl(zeropp::thread_transport& world) {
+    return simt::any_transport::of(simt::connect<nccl_transport>(world));
+}
+
+/// One rank, its stream and what it sends and receives.
+struct lone_rank {
+    nccl_transport transport = nccl_transport::create(nccl_transport::unique_id(), 1, 0);
+    simt::owned_stream stream;
+    simt::device_array<int> send{std::vector<int>{7}};
+    simt::device_array<int> received{1};
+
+    void gather() { transport.all_gather(stream.exec(), simt::bytes_of(send), simt::bytes_of(received), sizeof(int)); }
+};
+
+}  // namespace
+
+TEST_CASE("nccl: gathers of the collectives", "[simt][collectives][nccl]") {
+    simt::check_all_gathers(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: reduce-scatter of the collectives", "[simt][collectives][nccl]") {
+    simt::check_reduce_scatters(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
+    const std::size_t sends = simt::nccl_calls("ncclSend");
+    simt::check_splits<nccl_transport>();
+    CHECK(simt::nccl_calls("ncclSend") == sends);
+}
+
+TEST_CASE("nccl: a failure on one rank ends all communicators and hangs nobody", "[simt][nccl][errors]") {
+    simt::check_failure<nccl_transport>("ncclAlltoAll", [](auto& transport, const auto& exec, auto* send, auto* to) {
+        transport.all_to_all(exec, send, to, 4);
+    });
+    simt::check_failure<nccl_transport>("ncclAllGather", [](auto& transport, const auto& exec, auto* send, auto* to) {
+        transport.all_gather(exec, send, to, 4);
+    });
+}
+
+TEST_CASE("nccl: an error that is noticed later is raised, and the communicator aborted", "[simt][nccl][errors]") {
+    {
+        lone_rank r;
+        r.transport.check();
+        r.gather();
+        const std::size_t aborted = simt::nccl_calls("ncclCommAbort");
+        const std::size_t destroyed = simt::nccl_calls("ncclCommDestroy");
+        simt::notice(r.transport.native(), ncclRemoteError);
+        const std::string text = thrown<zeropp::nccl_error>([&] { r.gather(); });
+        CHECK(text == "an earlier NCCL operation: remote process exited or there was a network error (the network was "
+                      "told to fail)");
+        CHECK(simt::nccl_calls("ncclCommAbort") == aborted + 1);
+        CHECK(r.transport.native() == nullptr);
+        const std::vector<int> alone{0};
+        CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }) == text);
+        CHECK(thrown<zeropp::nccl_error>([&] { r.transport.check(); }) == text);
+        r.stream.exec().wait();
+        CHECK(r.received.read() != r.send.read());
+        const nccl_transport moved = std::move(r.transport);
+        CHECK(simt::nccl_calls("ncclCommDestroy") == destroyed);
+    }
+    CHECK(simt::device_fault() == "");
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: calls that take their time are waited for, and their errors raised", "[simt][nccl][errors]") {
+    {
+        lone_rank r;
+        simt::settle_later("ncclAllGather", ncclSuccess);
+        r.gather();
+        r.stream.exec().wait();
+        CHECK(r.received.read() == r.send.read());
+        simt::settle_later("ncclAllGather", ncclInternalError);
+        CHECK(thrown<zeropp::nccl_error>([&] { r.gather(); }) ==
+              "ncclAllGather: internal error - please report this issue to the NCCL developers (ncclAllGather was told "
+              "to fail later)");
+    }
+    {
+        lone_rank r;
+        simt::fail_next("ncclCommGetAsyncError", ncclInvalidArgument);
+        CHECK(
+            thrown<zeropp::nccl_error>([&] { r.gather(); }).starts_with("an earlier NCCL operation: invalid argument"));
+    }
+    CHECK(simt::device_fault() == "");
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: failures while a transport is made leave no communicator behind", "[simt][nccl][errors]") {
+    const std::vector<int> alone{0};
+    const auto make = [] { nccl_transport::create(nccl_transport::unique_id(), 1, 0); };
+    for (const std::string entry_point : {"ncclGetUniqueId", "ncclCommInitRank", "ncclCommUserRank", "ncclCommCount"}) {
+        simt::fail_next(entry_point, ncclInternalError);
+        CHECK(thrown<zeropp::nccl_error>(make) == entry_point +
+                                                      ": internal error - please report this issue to the "
+                                                      "NCCL developers (" +
+                                                      entry_point + " was told to fail)");
+        CHECK(simt::live_communicators() == 0);
+    }
+    CHECK(thrown<zeropp::nccl_error>([] { nccl_transport::create(nccl_transport::unique_id(), 1, 5); }) ==
+          "ncclCommInitRank: invalid argument (run with NCCL_DEBUG=WARN for details) (invalid rank 5 of 1 ranks)");
+    for (const std::string entry_point : {"ncclCommSplit", "ncclCommUserRank"}) {
+        lone_rank r;
+        simt::fail_next(entry_point, ncclSystemError);
+        CHECK(thrown<zeropp::nccl_error>([&] { r.transport.split(alone); }).starts_with(entry_point + ": unhandled"));
+    }
+    CHECK(simt::live_communicators() == 0);
+    CHECK(simt::device_fault() == "");
+}
+
+TEST_CASE("nccl: a communicator of the caller's stays the caller's", "[simt][nccl]") {
+    ncclUniqueId id{};
+    ncclComm_t comm = nullptr;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    REQUIRE(ncclCommInitRank(&comm, 1, id, 0) == ncclSuccess);
+    {
+        nccl_transport transport = nccl_transport::borrow(comm);
+        simt::notice(comm, ncclRemoteError);
+        CHECK_THROWS_AS(transport.check(), zeropp::nccl_error);
+        CHECK(transport.native() == comm);
+        CHECK_THROWS_AS(transport.check(), zeropp::nccl_error);
+    }
+    { const nccl_transport again = nccl_transport::borrow(comm); }
+    CHECK(simt::live_communicators() == 1);
+    CHECK(ncclCommAbort(comm) == ncclSuccess);
+    CHECK(simt::live_communicators() == 0);
+    CHECK(simt::device_fault() == "");
+}

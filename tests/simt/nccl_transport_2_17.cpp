@@ -1,0 +1,64 @@
+/// nccl_transport as it is compiled with NCCL 2.17, which has neither ncclAlltoAll nor ncclCommSplit. Under another name:
+/// the program holds the installed version's too.
+
+#include <nccl.h>
+#undef NCCL_VERSION_CODE
+#define NCCL_VERSION_CODE NCCL_VERSION(2, 17, 1)
+#define nccl_transport nccl_transport_of_2_17
+#include <zeropp/transport/nccl.hpp>
+
+#include "simt/nccl_ranks.hpp"
+
+namespace simt = zeropp_test::simt;
+using zeropp::nccl_transport_of_2_17;
+using zeropp_test::thrown;
+
+namespace {
+
+simt::any_transport nccl(zeropp::thread_transport& world) {
+    return simt::any_transport::of(simt::connect<nccl_transport_of_2_17>(world));
+}
+
+}  // namespace
+
+TEST_CASE("nccl 2.17: the collectives", "[simt][collectives][nccl]") {
+    simt::check_all_gathers(nccl);
+    simt::check_reduce_scatters(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl 2.17: operations, splits and splits of splits", "[simt][nccl]") {
+    const std::size_t splits = simt::nccl_calls("ncclCommSplit");
+    const std::size_t exchanges = simt::nccl_calls("ncclAlltoAll");
+    simt::check_splits<nccl_transport_of_2_17>();
+    CHECK(simt::nccl_calls("ncclCommSplit") == splits);
+    CHECK(simt::nccl_calls("ncclAlltoAll") == exchanges);
+}
+
+TEST_CASE("nccl 2.17: a failure in a group ends the group, and all communicators", "[simt][nccl][errors]") {
+    for (const std::string entry_point : {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"}) {
+        simt::check_failure<nccl_transport_of_2_17>(
+            entry_point,
+            [](auto& transport, const auto& exec, auto* send, auto* to) { transport.all_to_all(exec, send, to, 4); });
+    }
+}
+
+TEST_CASE("nccl 2.17: groups that take their time are waited for", "[simt][nccl]") {
+    {
+        auto transport = nccl_transport_of_2_17::create(nccl_transport_of_2_17::unique_id(), 1, 0);
+        const simt::owned_stream stream;
+        const simt::device_array<int> send(std::vector<int>{7});
+        const simt::device_array<int> received(1);
+        const auto exchange = [&] {
+            transport.all_to_all(stream.exec(), simt::bytes_of(send), simt::bytes_of(received), sizeof(int));
+        };
+        simt::settle_later("ncclGroupEnd", ncclSuccess);
+        exchange();
+        stream.exec().wait();
+        CHECK(received.read() == send.read());
+        simt::settle_later("ncclGroupEnd", ncclRemoteError);
+        CHECK(thrown<zeropp::nccl_error>(exchange).starts_with("ncclGroupEnd: remote process exited"));
+    }
+    CHECK(simt::live_communicators() == 0);
+    CHECK(simt::device_fault() == "");
+}
