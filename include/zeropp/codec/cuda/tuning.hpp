@@ -12,14 +12,18 @@ inline constexpr int kernel_threads = 256;
 struct kernel_tuning {
     /// Bytes that each thread asks for before it uses the first.
     int bytes_in_flight;
+    /// Most 32-bit registers of a thread that hold what was loaded, or what is made of it.
+    int held_words;
     /// Thread blocks for each multiprocessor; kernels loop over what is left.
     int blocks_per_multiprocessor;
 };
 
 /// `compute_capability` is major * 10 + minor.
 constexpr kernel_tuning tuning_for(int compute_capability) {
-    if (compute_capability >= 90) return {.bytes_in_flight = 64, .blocks_per_multiprocessor = 16};
-    return {.bytes_in_flight = 64, .blocks_per_multiprocessor = 8};
+    // For the generation of 100, ptxas needs a few registers more than for others.
+    if (compute_capability >= 100) return {.bytes_in_flight = 64, .held_words = 24, .blocks_per_multiprocessor = 16};
+    if (compute_capability >= 90) return {.bytes_in_flight = 64, .held_words = 32, .blocks_per_multiprocessor = 16};
+    return {.bytes_in_flight = 64, .held_words = 32, .blocks_per_multiprocessor = 8};
 }
 
 /// The tuning of the device that is being compiled for.
@@ -29,13 +33,11 @@ inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
 inline constexpr kernel_tuning device_tuning = tuning_for(0);
 #endif
 
-/// Most 32-bit registers of a thread that hold what was loaded, or what is made of it.
-inline constexpr int most_held_words = 32;
-
 /// How many granules a thread holds in registers at most, a power of two, if one takes so many words.
 constexpr int granules_held(int words) {
-    return words > most_held_words ? 1
-                                   : static_cast<int>(std::bit_floor(static_cast<unsigned>(most_held_words / words)));
+    return words > device_tuning.held_words
+               ? 1
+               : static_cast<int>(std::bit_floor(static_cast<unsigned>(device_tuning.held_words / words)));
 }
 
 /// How many granules a thread has under way, a power of two up to four, if one is so many bytes to load and takes so
@@ -48,7 +50,7 @@ constexpr int granules_at_once(int bytes, int words) {
 
 /// Blocks that a multiprocessor has registers for, if a thread has so many words under way: 80 registers each for three
 /// blocks, 128 for two. What is not values takes about fifty.
-constexpr int resident_blocks_for(int words) { return words < 32 ? 3 : 2; }
+constexpr int resident_blocks_for(int words) { return words < device_tuning.held_words ? 3 : 2; }
 
 /// How many granules of a block each lane of its team takes. Many, since what is done once for a block is done by each
 /// lane; but eight lanes side by side read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes.
