@@ -50,7 +50,7 @@ constexpr std::uint64_t spread(std::uint64_t word) {
 template <int Bits>
 void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
-        std::memcpy(out, codes, n * sizeof(*codes));
+        if (n != 0) std::memcpy(out, codes, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
         for (std::size_t i = 0; i != n / 2; ++i) {
             std::uint16_t two;
@@ -82,7 +82,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
 template <int Bits>
 void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
-        std::memcpy(codes, in, n * sizeof(*codes));
+        if (n != 0) std::memcpy(codes, in, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
         for (std::size_t i = 0; i != n / 2; ++i) {
             const auto byte = static_cast<unsigned>(in[i]);
