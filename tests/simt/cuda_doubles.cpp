@@ -18,13 +18,6 @@
 #include <thread>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define ZEROPP_TEST_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ZEROPP_TEST_ASAN 1
-#endif
-#endif
 #if defined(ZEROPP_TEST_ASAN)
 #include <sanitizer/asan_interface.h>
 #endif

@@ -82,10 +82,8 @@ public:
 
 private:
     static constexpr unsigned char untouched = 0xa5;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ZEROPP_TEST_ASAN)
     static constexpr std::size_t back = 0;
-#elif defined(__has_feature)
-    static constexpr std::size_t back = __has_feature(address_sanitizer) ? 0 : 64;
 #else
     static constexpr std::size_t back = 64;
 #endif
