@@ -100,3 +100,17 @@ TEST_CASE("subviews and empty views", "[core][view]") {
     static_assert(none.data() == nullptr && none.size() == 0 && none.size_bytes() == 0);
     CHECK(zeropp::as_view<host_space>(floats{}).size() == 0);
 }
+
+TEST_CASE("arrays overlap where they share an element", "[core][view]") {
+    floats values{1, 2, 3, 4, 5};
+    const host_view<float> whole(values.data(), values.size());
+    using zeropp::detail::overlap;
+    CHECK(overlap(whole, whole));
+    CHECK(overlap(whole, whole.subview(4, 1)));
+    CHECK(overlap(whole.subview(4, 1), whole));
+    CHECK(overlap(whole.subview(0, 3), whole.subview(2, 3)));
+    CHECK_FALSE(overlap(whole.subview(0, 2), whole.subview(2, 3)));
+    CHECK_FALSE(overlap(whole.subview(2, 3), whole.subview(0, 2)));
+    CHECK_FALSE(overlap(whole, whole.subview(2, 0)));
+    CHECK_FALSE(overlap(whole, host_view<const double>()));
+}

@@ -1,5 +1,8 @@
 #include <zeropp/quantizer/named.hpp>
 
+#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/spike_reserving.hpp>
+
 #include "support/catch.hpp"
 #include "support/toy_quantizer.hpp"
 
@@ -37,7 +40,23 @@ const std::vector<std::string> names{"fp32",
                                      "int4:128:signed:fp16",
                                      "int4:128:signed:bf16",
                                      "int4:128:asymmetric:fp16",
-                                     "int4:2048"};
+                                     "int4:2048",
+                                     "int8:256:fp16:h32",
+                                     "int4:128:fp16:h32",
+                                     "int4:128:signed:fp16:h128",
+                                     "int4:128:signed:fp16:search16:h128",
+                                     "int4:128:fp16:stochastic",
+                                     "spike4:128",
+                                     "spike3:128",
+                                     "spike2:32",
+                                     "fp8_e4m3:128",
+                                     "fp8_e5m2:128",
+                                     "mxfp8_e4m3",
+                                     "mxfp8_e5m2",
+                                     "mxfp6_e2m3",
+                                     "mxfp6_e3m2",
+                                     "mxfp4",
+                                     "nvfp4"};
 
 }  // namespace
 
@@ -62,8 +81,7 @@ TEST_CASE("defaults may be spelt out", "[quantizer][named]") {
 
 TEST_CASE("a wrong name is answered with the right ones", "[quantizer][named]") {
     std::string list;
-    for (const auto& name : names)
-        list += (list.empty() ? "" : ", ") + name;
+    for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
     CHECK(standard_quantizers::list() == list);
     for (const std::string wrong : {"",
                                     "int8",
@@ -96,4 +114,38 @@ TEST_CASE("a program's own set of names", "[quantizer][named]") {
     CHECK(own::parse("toy").index() == 0);
     CHECK(own::name(own::parse("fp32")) == "fp32");
     CHECK_THROWS_AS(own::parse("int8:256"), zeropp::precondition_error);
+}
+
+TEST_CASE("names of floats and spikes, with their own defaults", "[quantizer][named]") {
+    using zeropp::block_float;
+    using zeropp::e2m3;
+    using zeropp::e3m2;
+    using zeropp::e4m3;
+    using zeropp::e5m2;
+    using zeropp::half;
+    using zeropp::spike_reserving;
+    using set = zeropp::named_quantizers<block_float<e4m3, 128>, block_float<e4m3, 128, half>, block_float<e5m2, 128>,
+                                         block_float<e5m2, 128, half>, zeropp::mxfp8<e4m3>, zeropp::mxfp8<e5m2>,
+                                         zeropp::mxfp6<e2m3>, zeropp::mxfp6<e3m2>, zeropp::mxfp4, zeropp::nvfp4,
+                                         spike_reserving<4, 128>, spike_reserving<4, 128, float>,
+                                         spike_reserving<2, 32, zeropp::bfloat16>>;
+    CHECK(set::list() == "fp8_e4m3:128, fp8_e4m3:128:fp16, fp8_e5m2:128, fp8_e5m2:128:fp16, mxfp8_e4m3, mxfp8_e5m2, "
+                         "mxfp6_e2m3, mxfp6_e3m2, mxfp4, nvfp4, spike4:128, spike4:128:fp32, spike2:32:bf16");
+    std::size_t index = 0;
+    for (const std::string name :
+         {"fp8_e4m3:128", "fp8_e4m3:128:fp16", "fp8_e5m2:128", "fp8_e5m2:128:fp16", "mxfp8_e4m3", "mxfp8_e5m2",
+          "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "spike4:128", "spike4:128:fp32", "spike2:32:bf16"}) {
+        CAPTURE(name);
+        CHECK(set::parse(name).index() == index);
+        CHECK(set::name(set::parse(name)) == name);
+        ++index;
+    }
+    CHECK(set::parse("fp8_e4m3:128:fp32").index() == 0);
+    CHECK(set::parse("spike4:128:fp16").index() == 10);
+    for (const std::string wrong : {"fp8:128", "fp8_e4m3", "fp8_e4m3:128:symmetric", "mxfp8", "mxfp4:32", "mxfp4_e2m1",
+                                    "mxfp4:fp32", "nvfp4:fp32", "nvfp4:16", "spike4", "spike4:128:symmetric",
+                                    "spike4:128:symmetric:fp16", "spike2:32", "spike2:32:fp16"}) {
+        CAPTURE(wrong);
+        CHECK_THROWS_AS(set::parse(wrong), zeropp::precondition_error);
+    }
 }

@@ -2,14 +2,7 @@
 #
 # Succeeds when the command fails and says what is expected. For tests of the checks themselves: a check that cannot
 # fail checks nothing. (ctest's own WILL_FAIL does not look at the reason, and does not accept an abort.)
-set(command "")
-foreach(i RANGE ${CMAKE_ARGC})
-    if(DEFINED seen_separator AND i LESS CMAKE_ARGC)
-        list(APPEND command "${CMAKE_ARGV${i}}")
-    elseif("${CMAKE_ARGV${i}}" STREQUAL "--")
-        set(seen_separator TRUE)
-    endif()
-endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/command_after_separator.cmake)
 
 execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 string(REPLACE "\n" "\n    " output "${output}")

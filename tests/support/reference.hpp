@@ -99,9 +99,9 @@ struct reference_format {
         return {how == scheme::signed_extreme && positive ? -step : step, 0.0f};
     }
 
-    /// Codes are x in steps, by a multiplication with 1 / step, rounded to nearest even and kept in range; zero in a
-    /// block that decodes to NaN.
-    std::uint32_t encode(float x, const parameters& p) const {
+    /// Codes are x in steps, by a multiplication with 1 / step, kept in range, with noise if there is any, rounded to
+    /// nearest even and kept in range again; zero in a block that decodes to NaN.
+    std::uint32_t encode(float x, const parameters& p, float noise = 0.0f) const {
         if (lossless()) {
             if (stored.bytes() == 4) return bits_of(x);
             if (is_nan(x)) return (bits_of(x) >> 31 << 15) | stored.infinity() | (1u << (stored.mantissa_bits - 1));
@@ -110,8 +110,11 @@ struct reference_format {
         const int low = how == scheme::symmetric ? -furthest() : how == scheme::signed_extreme ? -furthest() : 0;
         const int high = how == scheme::signed_extreme ? furthest() - 1 : furthest();
         const float steps_in_one = p.step == 0.0f ? 0.0f : float_quotient(1.0f, p.step);
-        const float t = float_product(float_sum(x, -p.minimum), steps_in_one);
-        const double code = is_nan(p.step) ? 0.0 : std::clamp<double>(std::nearbyint(static_cast<double>(t)), low, high);
+        const float reach = static_cast<float>(furthest());
+        const float steps = std::clamp(float_product(float_sum(x, -p.minimum), steps_in_one), -reach, reach);
+        const float t = float_sum(steps, noise);
+        const double code =
+            is_nan(p.step) ? 0.0 : std::clamp<double>(std::nearbyint(static_cast<double>(t)), low, high);
         return static_cast<std::uint32_t>(static_cast<std::int32_t>(code)) & ((1u << bits) - 1u);
     }
 
@@ -131,21 +134,20 @@ struct reference_format {
     /// Where the parameters begin: after the codes, aligned to one of their numbers.
     std::size_t params_offset(std::size_t n) const {
         std::size_t offset = (n * static_cast<std::size_t>(bits) + 7) / 8;
-        while (!lossless() && offset % stored_bytes() != 0)
-            ++offset;
+        while (!lossless() && offset % stored_bytes() != 0) ++offset;
         return offset;
     }
 
     std::size_t message_bytes(std::size_t n) const {
         std::size_t bytes =
             params_offset(n) + blocks(n) * stored_bytes() * static_cast<std::size_t>(numbers_per_block());
-        while (bytes % 16 != 0)
-            ++bytes;
+        while (bytes % 16 != 0) ++bytes;
         return bytes;
     }
 
-    /// The message of `count` elements of which only the first values.size() exist.
-    std::vector<std::uint8_t> message(const std::vector<float>& values, std::size_t count) const {
+    /// The message of `count` elements of which only the first values.size() exist; `noise` is theirs, or empty.
+    std::vector<std::uint8_t> message(const std::vector<float>& values, std::size_t count,
+                                      const std::vector<float>& noise = {}) const {
         std::vector<std::uint8_t> bytes(message_bytes(count));
         std::size_t at = params_offset(count);
         const auto put_number = [&](float x) {
@@ -158,7 +160,7 @@ struct reference_format {
             const std::size_t n = std::min(block_size, values.size() - begin);
             const parameters p = lossless() ? parameters{} : fit(&values[begin], n);
             for (std::size_t i = begin; i != begin + n; ++i) {
-                const std::uint32_t code = encode(values[i], p);
+                const std::uint32_t code = encode(values[i], p, noise.empty() ? 0.0f : noise[i]);
                 for (std::size_t b = 0; b != static_cast<std::size_t>(bits); ++b) {
                     const std::size_t bit = i * static_cast<std::size_t>(bits) + b;
                     if ((code >> b & 1u) != 0)

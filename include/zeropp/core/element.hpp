@@ -74,10 +74,12 @@ struct bfloat16 {
 
 private:
     static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
+        // In 32 bits up to the last step, or compilers narrow one of the two results before they choose.
         const std::uint32_t b = float_bits(x);
-        const std::uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-        const std::uint32_t nan = ((b >> 16) & 0x8000u) | 0x7fc0u;
-        return static_cast<std::uint16_t>((b & 0x7fffffffu) > infinity_bits ? nan : rounded);
+        const std::uint32_t rounded = b + 0x7fffu + ((b >> 16) & 1u);
+        const std::uint32_t nan = (b & 0x80000000u) | 0x7fc00000u;
+        const std::uint32_t chosen = (b & 0x7fffffffu) > infinity_bits ? nan : rounded;
+        return static_cast<std::uint16_t>(chosen >> 16);
     }
 };
 

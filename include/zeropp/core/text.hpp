@@ -2,7 +2,9 @@
 /// \file
 /// Short text held in place, so that naming things never allocates.
 
+#include <charconv>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -29,6 +31,13 @@ public:
         if (number >= 10) append(number / 10);
         const char digit = static_cast<char>('0' + number % 10);
         return append(std::string_view(&digit, 1));
+    }
+
+    /// Appends a number in the fewest digits that tell it from any other float.
+    short_text& append(float number) {
+        char digits[16];
+        const auto written = std::to_chars(std::begin(digits), std::end(digits), number);
+        return append(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));
     }
 
     constexpr operator std::string_view() const { return {characters_, size_}; }

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <ranges>
 #include <type_traits>
 
@@ -78,6 +79,16 @@ constexpr auto as_view(R&& array) {
 /// The element type of an array, without const.
 template <class R, class Space>
 using element_of = std::remove_const_t<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;
+
+namespace detail {
+/// Whether two arrays share memory.
+template <class A, class B, class Space>
+bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
+    const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    return a.size() != 0 && b.size() != 0 && address(a.data()) < address(b.data() + b.size()) &&
+           address(b.data()) < address(a.data() + a.size());
+}
+}  // namespace detail
 
 /// An array whose elements can be written.
 template <class R, class Space>

@@ -42,15 +42,42 @@ struct block_integer {
         return Scheme::template encode<Bits, Scale>(x, p);
     }
 
+    /// Rounded with `noise` from (-1/2, 1/2), as `stochastic` does.
+    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, float noise) const noexcept {
+        return Scheme::template encode<Bits, Scale>(x, p, noise);
+    }
+
     constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
         return Scheme::template decode<Bits, Scale>(code, p);
+    }
+
+    /// The parameters of a range `factor` times as wide as p's, as `scale_search` tries.
+    constexpr ZEROPP_HOST_DEVICE params shrunk(const params& p, float factor) const noexcept {
+        return Scheme::template shrunk<Bits, Scale>(p, factor);
+    }
+
+    /// The distance between the values of neighbouring codes.
+    constexpr ZEROPP_HOST_DEVICE float spacing(const params& p) const noexcept {
+        return Scheme::template step<Scale>(p);
+    }
+
+    /// At least the largest magnitude in a block that p was fitted to.
+    constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
+        // The ends of the range as two's complement, and as a plain number.
+        constexpr std::uint32_t half_way = 1u << (Bits - 1);
+        float most = 0;
+        for (const std::uint32_t code : {0u, half_way - 1, half_way, 2 * half_way - 1}) {
+            const float end = decode(code, p);
+            most = end > most ? end : -end > most ? -end : most;
+        }
+        return most;
     }
 
     /// Half a step, or a whole one for `signed_extreme`; one part in 2^12 is added for the rounding of the arithmetic.
     /// A block shifted far from zero (`asymmetric`) adds the rounding of float at x.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
-        return Scheme::template step<Scale>(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;
+        return spacing(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;
     }
 
     /// "int8:256", "int4:128:signed:fp16": what differs from the defaults is spelt out.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The three ways in which `block_integer` maps a block's range to integers. A scheme supplies the stats of a block,
-/// its stored parameters, and the arithmetic between a value and an integer code.
+/// its stored parameters, and the arithmetic between a value and an integer code: nearest, or dithered by noise.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/scale.hpp>
@@ -63,10 +63,20 @@ struct symmetric {
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p) noexcept {
         return detail::fold_sign<Bits>(nearest_code(x, static_cast<float>(p.scale), -qmax<Bits>, qmax<Bits>));
     }
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, float noise) noexcept {
+        return detail::fold_sign<Bits>(dithered_code(x, static_cast<float>(p.scale), -qmax<Bits>, qmax<Bits>, noise));
+    }
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
         return product(static_cast<float>(detail::unfold_sign<Bits>(code)), static_cast<float>(p.scale));
+    }
+
+    /// The parameters of a range that is `factor` times as wide; what lies outside is clipped.
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
+        return {Scale(product(static_cast<float>(p.scale), factor))};
     }
 
     /// The step between codes, and the largest error in steps.
@@ -115,10 +125,20 @@ struct signed_extreme {
         const auto scale = static_cast<float>(p.scale);
         return detail::fold_sign<Bits>(nearest_code(x, scale, wide_end<Bits>, -wide_end<Bits> - 1));
     }
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, float noise) noexcept {
+        const auto scale = static_cast<float>(p.scale);
+        return detail::fold_sign<Bits>(dithered_code(x, scale, wide_end<Bits>, -wide_end<Bits> - 1, noise));
+    }
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
         return symmetric::decode<Bits>(code, p);
+    }
+
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
+        return symmetric::shrunk<Bits>(p, factor);
     }
 
     template <scale_type Scale>
@@ -186,11 +206,24 @@ struct asymmetric {
         const float above = x - static_cast<float>(p.minimum);
         return static_cast<std::uint32_t>(nearest_code(above, static_cast<float>(p.scale), 0, top<Bits>));
     }
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params<Scale>& p, float noise) noexcept {
+        const float above = x - static_cast<float>(p.minimum);
+        return static_cast<std::uint32_t>(dithered_code(above, static_cast<float>(p.scale), 0, top<Bits>, noise));
+    }
 
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
         return static_cast<float>(p.minimum) +
                product(static_cast<float>(static_cast<std::int32_t>(code)), static_cast<float>(p.scale));
+    }
+
+    /// About the middle of the range.
+    template <int Bits, scale_type Scale>
+    static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
+        const float scale = static_cast<float>(p.scale);
+        const float cut = product(scale, (1.0f - factor) * 0.5f * static_cast<float>(top<Bits>));
+        return {Scale(product(scale, factor)), Scale(static_cast<float>(p.minimum) + cut)};
     }
 
     template <scale_type Scale>

@@ -3,9 +3,14 @@
 /// Quantizers by name, so that programs can choose at run time among the instances they were compiled with.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/quantizer/scale_search.hpp>
+#include <zeropp/quantizer/spike_reserving.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +22,9 @@ namespace zeropp {
 
 /// The names of a set of compiled quantizers.
 ///
-/// A name is FORMAT[:BLOCK][:SCHEME][:SCALE], for instance "int8:256", "int4:128:signed:fp16", "bf16". The defaults
-/// ("symmetric", "fp32") may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
+/// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
+/// "fp8_e4m3:128", "mxfp4", "spike4:128", "int4:128:signed:fp16:search16:h128". The defaults ("symmetric" for integers, "fp32", but "fp16" where the format is "spike...") may
+/// be spelt out: "int8:256:symmetric:fp32" is "int8:256".
 template <quantizer... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
@@ -49,11 +55,14 @@ private:
     /// The name without the defaults, where they stand in their places.
     static std::string without_defaults(std::string_view name) {
         std::string kept;
+        const std::string_view scale = name.starts_with("spike") ? "fp16" : "fp32";
+        bool scale_given = false;
         for (std::size_t field = 0, begin = 0; begin <= name.size(); ++field) {
             const std::size_t end = std::min(name.find(':', begin), name.size());
             const std::string_view word = name.substr(begin, end - begin);
-            const bool default_scheme = field == 2 && word == "symmetric";
-            const bool default_scale = field >= 2 && end == name.size() && word == "fp32";
+            const bool default_scheme = field == 2 && word == "symmetric" && name.starts_with("int");
+            const bool default_scale = field >= 2 && word == scale && !scale_given;
+            scale_given = scale_given || default_scale;
             if (!default_scheme && !default_scale) kept.append(field == 0 ? "" : ":").append(word);
             begin = end + 1;
         }
@@ -62,12 +71,16 @@ private:
 };
 
 /// The set that the library's own programs are compiled with.
-using standard_quantizers =
-    named_quantizers<lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>,
-                     block_integer<8, 256, symmetric, half>, block_integer<8, 256, symmetric, bfloat16>,
-                     block_integer<8, 2048>, block_integer<6, 128>, block_integer<6, 128, symmetric, half>,
-                     block_integer<4, 128>, block_integer<4, 128, symmetric, half>,
-                     block_integer<4, 128, signed_extreme, half>, block_integer<4, 128, signed_extreme, bfloat16>,
-                     block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>>;
+using standard_quantizers = named_quantizers<
+    lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
+    block_integer<8, 256, symmetric, bfloat16>, block_integer<8, 2048>, block_integer<6, 128>,
+    block_integer<6, 128, symmetric, half>, block_integer<4, 128>, block_integer<4, 128, symmetric, half>,
+    block_integer<4, 128, signed_extreme, half>, block_integer<4, 128, signed_extreme, bfloat16>,
+    block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>, hadamard<block_integer<8, 256, symmetric, half>>,
+    hadamard<block_integer<4, 128, symmetric, half>>, hadamard<block_integer<4, 128, signed_extreme, half>, 128>,
+    hadamard<scale_search<block_integer<4, 128, signed_extreme, half>>, 128>,
+    stochastic<block_integer<4, 128, symmetric, half>>, spike_reserving<4, 128>, spike_reserving<3, 128>,
+    spike_reserving<2, 32>, block_float<e4m3, 128>, block_float<e5m2, 128>, mxfp8<e4m3>, mxfp8<e5m2>, mxfp6<e2m3>,
+    mxfp6<e3m2>, mxfp4, nvfp4>;
 
 }  // namespace zeropp

@@ -76,27 +76,47 @@ constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin
     return step;
 }
 
-/// The integer nearest to x / step (ties to even) within [low, high]; 0 in a block without extent, and in one that
-/// decodes to NaN. Requires -2^22 <= low <= 0 <= high <= 2^22. Two roundings: of 1 / step, and of its product with x.
-///
-/// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits: operations that vectorise for every instruction set
-/// and give the same bits on all of them. The magnitude is bounded as an integer, so that no compiler can contract the
-/// product with that addition.
-constexpr ZEROPP_HOST_DEVICE inline std::int32_t nearest_code(float x, float step, std::int32_t low,
-                                                              std::int32_t high) noexcept {
+/// x / step; 0 in a block without extent. Two roundings: of 1 / step, and of its product with x.
+constexpr ZEROPP_HOST_DEVICE inline float steps_of(float x, float step) noexcept {
     // These depend on the block alone: compilers take them out of loops. The division is made whatever the step, for
     // one in a branch they leave where it is.
     const bool extent = step != 0;
     const float inverse = quotient(1.0f, extent ? step : 1.0f);
-    const float reciprocal = extent ? inverse : 0.0f;
-    const std::uint32_t bound = is_finite(step) ? float_bits(static_cast<float>(high > -low ? high : -low)) : 0u;
+    return product(x, extent ? inverse : 0.0f);
+}
 
-    const std::uint32_t steps = float_bits(x * reciprocal);
-    const std::uint32_t magnitude = steps & 0x7fffffffu;
-    const float bounded = bits_float((steps & 0x80000000u) | (magnitude < bound ? magnitude : bound));
-    const std::int32_t code = static_cast<std::int32_t>(float_bits(bounded + 12582912.0f)) - 0x4b400000;
-    if (low == -high) return code;
-    return code < low ? low : code > high ? high : code;
+/// The integer nearest to `steps` (ties to even) within [low, high]; 0 in a block that decodes to NaN, which `step` says.
+/// Requires -2^22 <= low <= 0 <= high <= 2^22.
+///
+/// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits: operations that vectorise for every instruction set
+/// and give the same bits on all of them. As integers such sums order like the floats, also far out of the range, so
+/// there they are bounded: a minimum of floats is several operations, one of integers is one.
+constexpr ZEROPP_HOST_DEVICE inline std::int32_t whole_code(float steps, float step, std::int32_t low,
+                                                            std::int32_t high) noexcept {
+    constexpr float middle = 12582912.0f;
+    constexpr auto zero = static_cast<std::int32_t>(float_bits(middle));
+    const bool decodes = is_finite(step);
+    const std::int32_t lowest = zero + (decodes ? low : 0);
+    const std::int32_t highest = zero + (decodes ? high : 0);
+
+    const auto code = static_cast<std::int32_t>(float_bits(steps + middle));
+    const std::int32_t raised = code < lowest ? lowest : code;
+    // By name: GCC would subtract in both arms of a conditional, and have no minimum.
+    const std::int32_t bounded = raised > highest ? highest : raised;
+    return bounded - zero;
+}
+
+/// The integer nearest to x / step within [low, high].
+constexpr ZEROPP_HOST_DEVICE inline std::int32_t nearest_code(float x, float step, std::int32_t low,
+                                                              std::int32_t high) noexcept {
+    return whole_code(steps_of(x, step), step, low, high);
+}
+
+/// One of the two integers next to x / step within [low, high], the nearer one more often: for `noise` uniform over
+/// (-1/2, 1/2), x / step on average. A multiple of a step is kept.
+constexpr ZEROPP_HOST_DEVICE inline std::int32_t dithered_code(float x, float step, std::int32_t low, std::int32_t high,
+                                                               float noise) noexcept {
+    return whole_code(steps_of(x, step) + noise, step, low, high);
 }
 
 }  // namespace zeropp

@@ -1,0 +1,191 @@
+#pragma once
+/// \file
+/// Blocks of small floats that share a scale: FP8, the microscaling formats (MX), NVFP4.
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/integer_scheme.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/quantizer/scale.hpp>
+#include <zeropp/quantizer/small_float.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+namespace zeropp {
+
+namespace detail {
+
+/// Elements in units of their block's scale, which is zero in a block of zeros and NaN in one that is to decode to NaN.
+template <class Format>
+struct scaled_float {
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, float scale) noexcept {
+        // Nothing that depends on the sign of a NaN may reach the message.
+        const std::uint32_t kept = is_finite(scale) ? 0xffffffffu : 0u;
+        return Format::encode(x * reciprocal(scale)) & kept;
+    }
+
+    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, float scale) noexcept {
+        return product(Format::decode(code), scale);
+    }
+
+    /// Of the format, and 2^-21 of x for the rounding of the arithmetic, which in denormals is that of their last place.
+    static constexpr ZEROPP_HOST_DEVICE float error_bound(float x, float scale) noexcept {
+        const float magnitude = x < 0 ? -x : x;
+        return Format::error_bound(magnitude * reciprocal(scale)) * scale + magnitude * 0x1p-21f + 0x1p-149f;
+    }
+
+private:
+    /// Depends on the block alone: compilers take it out of loops. The division is made whatever the scale, for one in a
+    /// branch they leave where it is.
+    static constexpr ZEROPP_HOST_DEVICE float reciprocal(float scale) noexcept {
+        const bool extent = scale != 0;
+        const float inverse = quotient(1.0f, extent ? scale : 1.0f);
+        return extent ? inverse : 0.0f;
+    }
+};
+
+}  // namespace detail
+
+/// Each block of `BlockSize` elements becomes floats in `Format` and a scale.
+///
+/// Format     `e4m3`, `e5m2`, `e2m3`, `e3m2` or `e2m1`
+/// BlockSize  a power of two from 8 to 65536
+/// Scale      what scales are stored as. float, half or bfloat16: the block's absmax over the largest value of the
+///            format, rounded up, so that nothing is clipped. `e8m0`: the largest power of two with which the absmax
+///            has an exponent that the format has; an absmax whose mantissa is beyond the format's is clipped, by up to
+///            an eighth of itself in `e4m3`, `e5m2` and `e3m2`, a sixteenth in `e2m3`, a quarter in `e2m1`
+/// A code is x * (1 / scale) in float, rounded to nearest even.
+/// A block that holds NaN or Inf, or whose scale `Scale` cannot hold (for half: an absmax over 65504 times the largest
+/// value of the format; for bfloat16: one within 1 % of the largest float), decodes to NaN in every element. Scales are
+/// not smaller than 2^-126, for half not than 2^-24, for e8m0 not than 2^-127.
+/// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
+template <class Format, int BlockSize, class Scale = float>
+requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
+    static_assert(BlockSize >= 8 && BlockSize <= 65536 && (BlockSize & (BlockSize - 1)) == 0,
+                  "block_float: BlockSize must be a power of two from 8 to 65536");
+
+    static constexpr int block_size = BlockSize;
+    static constexpr int code_bits = Format::bits;
+
+    using stats = symmetric::stats;
+    struct params {
+        Scale scale;
+    };
+
+    constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept {
+        if constexpr (std::same_as<Scale, e8m0>) {
+            constexpr auto largest_exponent = static_cast<std::uint32_t>(Format::largest_exponent);
+            const std::uint32_t exponent = s.absmax >> 23;
+            const std::uint32_t power = exponent > largest_exponent ? exponent - largest_exponent : 0u;
+            return {e8m0{static_cast<std::uint8_t>(s.absmax >= infinity_bits ? 0xffu : power)}};
+        } else {
+            if (s.absmax >= infinity_bits) return {Scale(quiet_nan)};
+            return {stored_step<Scale>(bits_float(s.absmax), Format::largest)};
+        }
+    }
+
+    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
+        return detail::scaled_float<Format>::encode(x, static_cast<float>(p.scale));
+    }
+
+    constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
+        return detail::scaled_float<Format>::decode(code, static_cast<float>(p.scale));
+    }
+
+    /// At least the largest magnitude in a block that p was fitted to.
+    constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
+        constexpr float beyond = bits_float((float_bits(Format::largest) & infinity_bits) + (1u << 23));
+        return (std::same_as<Scale, e8m0> ? beyond : Format::largest) * static_cast<float>(p.scale);
+    }
+
+    /// Half a unit in the last place of x in `Format`, or what is clipped of it.
+    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
+        return detail::scaled_float<Format>::error_bound(x, static_cast<float>(p.scale));
+    }
+
+    /// "fp8_e4m3:128", "fp8_e5m2:128:fp16"; with `e8m0` and blocks of 32 "mxfp8_e4m3", "mxfp4".
+    static constexpr short_text name() {
+        constexpr bool microscaling = std::same_as<Scale, e8m0>;
+        short_text text(microscaling ? "mxfp" : "fp");
+        text.append(code_bits);
+        if (!microscaling || code_bits != 4) text.append("_").append(Format::name());
+        if (!microscaling || BlockSize != 32) text.append(":").append(BlockSize);
+        if constexpr (!microscaling && !std::same_as<Scale, float>) {
+            text.append(":").append(element_traits<Scale>::name);
+        }
+        return text;
+    }
+};
+
+/// The microscaling formats of the OCP: blocks of 32 with a power of two as their scale.
+template <class Format>
+requires(Format::bits == 8) using mxfp8 = block_float<Format, 32, e8m0>;
+template <class Format>
+requires(Format::bits == 6) using mxfp6 = block_float<Format, 32, e8m0>;
+using mxfp4 = block_float<e2m1, 32, e8m0>;
+
+/// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`, in units of a float
+/// that the whole message shares.
+///
+/// A block's scale is its absmax / 6 in those units, rounded to nearest and not to zero. What rounding it down, by up to
+/// a sixteenth or in blocks 2^15 times smaller than the message's largest by up to a third, leaves beyond the largest
+/// code is clipped. A code is x * (1 / scale) in float, rounded to nearest even.
+/// A block that holds NaN or Inf decodes to NaN in every element. Scales are not smaller than 2^-126.
+/// Requires   the elements not above the magnitude that `scaled_for` was told: what is above is clipped
+/// Source     NVIDIA, Pretraining Large Language Models with NVFP4 (arXiv 2509.25149), section 2 and appendix B
+struct nvfp4 {
+    static constexpr int block_size = 16;
+    static constexpr int code_bits = e2m1::bits;
+
+    using stats = symmetric::stats;
+    struct params {
+        std::uint8_t scale;
+    };
+
+    /// The unit of the blocks' scales; from the start for messages of zeros.
+    float message_scale = smallest_message_scale;
+
+    /// The quantizer for messages whose largest finite magnitude is absmax.
+    constexpr ZEROPP_HOST_DEVICE nvfp4 scaled_for(float absmax) const noexcept {
+        const float unit = stored_step<float>(absmax, e4m3::largest * e2m1::largest);
+        return {unit < smallest_message_scale ? smallest_message_scale : unit};
+    }
+
+    constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept {
+        const std::uint32_t scale = e4m3::encode(quotient(bits_float(s.absmax), product(e2m1::largest, message_scale)));
+        const std::uint32_t held = scale == 0 ? 1u : scale;
+        return {static_cast<std::uint8_t>(s.absmax >= infinity_bits ? not_a_number : held)};
+    }
+
+    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
+        return detail::scaled_float<e2m1>::encode(x, scale_of(p));
+    }
+
+    constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
+        return detail::scaled_float<e2m1>::decode(code, scale_of(p));
+    }
+
+    /// Half a unit in the last place of x, or what is clipped of it.
+    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
+        return detail::scaled_float<e2m1>::error_bound(x, scale_of(p));
+    }
+
+    static constexpr short_text name() { return "nvfp4"; }
+
+private:
+    static constexpr std::uint32_t not_a_number = e4m3::largest_code + 1u;
+    /// The smallest block scale is then the smallest step that a block may have.
+    static constexpr float smallest_message_scale = smallest_step / e4m3::smallest;
+
+    constexpr ZEROPP_HOST_DEVICE float scale_of(const params& p) const noexcept {
+        return product(e4m3::decode(p.scale), message_scale);
+    }
+};
+
+static_assert(bounded_quantizer<block_float<e4m3, 128>> && bounded_quantizer<block_float<e5m2, 128, half>> &&
+              bounded_quantizer<mxfp8<e5m2>> && bounded_quantizer<mxfp6<e2m3>> && bounded_quantizer<mxfp4> &&
+              bounded_quantizer<nvfp4> && message_scaled_quantizer<nvfp4>);
+
+}  // namespace zeropp

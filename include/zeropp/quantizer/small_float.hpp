@@ -1,0 +1,119 @@
+#pragma once
+/// \file
+/// Floats of 4, 6 and 8 bits, as the OCP's 8-bit and microscaling specifications define them.
+
+#include <zeropp/core/math.hpp>
+#include <zeropp/core/text.hpp>
+
+#include <cstdint>
+
+namespace zeropp {
+
+/// A sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits of a code. Subnormals are exact,
+/// both zeros exist. `LargestCode` is the code of the largest finite value; codes above it are NaN, but the one that
+/// IEEE formats have for infinity, where it comes next.
+///
+/// Source     OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0
+template <int ExponentBits, int MantissaBits, std::uint32_t LargestCode>
+struct small_float {
+    static_assert(ExponentBits >= 2 && MantissaBits >= 1 && ExponentBits + MantissaBits <= 7,
+                  "small_float: from 4 to 8 bits, 2 of them or more for the exponent");
+
+private:
+    static constexpr std::uint32_t shift = 23 - MantissaBits;
+    /// What lies between the exponents of a float and of this format, 127 and 2^(ExponentBits - 1) - 1.
+    static constexpr std::uint32_t rebias = (128u - (1u << (ExponentBits - 1))) << 23;
+    static constexpr std::uint32_t smallest_normal_bits = rebias + (1u << 23);
+
+    /// The power of two of a float's magnitude, as bits; subnormals share the unit of the smallest normal one.
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t binade_of(std::uint32_t magnitude) noexcept {
+        const std::uint32_t power = magnitude & infinity_bits;
+        return power < smallest_normal_bits ? smallest_normal_bits : power;
+    }
+
+    /// The float whose last bit is the last bit of this format in a binade. An addition to it does the rounding and
+    /// leaves the number of units in its low bits. No choice depends on a float's arithmetic: compilers would make it a
+    /// branch, and leave the loop around it scalar.
+    static constexpr ZEROPP_HOST_DEVICE float aligned_to(std::uint32_t binade) noexcept {
+        return bits_float(binade + (shift << 23));
+    }
+
+    /// What turns the bits that a finite value would have into those of Inf or NaN.
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t special_bits(std::uint32_t magnitude) noexcept {
+        constexpr std::uint32_t infinity_code = ((1u << ExponentBits) - 1u) << MantissaBits;
+        if constexpr (LargestCode + 1u == infinity_code) {
+            const std::uint32_t nan = magnitude > infinity_code ? float_bits(quiet_nan) : 0u;
+            return nan | (magnitude == infinity_code ? infinity_bits : 0u);
+        } else {
+            return magnitude > LargestCode ? float_bits(quiet_nan) : 0u;
+        }
+    }
+
+public:
+    static constexpr int bits = 1 + ExponentBits + MantissaBits;
+    static constexpr std::uint32_t sign_bit = 1u << (bits - 1);
+    static constexpr std::uint32_t largest_code = LargestCode;
+    /// The largest finite value, and the exponent of its power of two.
+    static constexpr float largest = bits_float((LargestCode << shift) + rebias);
+    static constexpr int largest_exponent = static_cast<int>(float_bits(largest) >> 23) - 127;
+    /// The smallest value above zero.
+    static constexpr float smallest = bits_float(smallest_normal_bits - (MantissaBits << 23));
+
+    /// The code nearest to x, ties to the even one; the largest finite value for what is above it, Inf and NaN included.
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x) noexcept {
+        const std::uint32_t sign = (float_bits(x) >> (32 - bits)) & sign_bit;
+        // Bounded as an integer, so that no compiler can contract a product that gave x with the addition below.
+        const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+        const std::uint32_t bounded = magnitude < float_bits(largest) ? magnitude : float_bits(largest);
+        const std::uint32_t binade = binade_of(bounded);
+        const float aligning = aligned_to(binade);
+        const std::uint32_t units = float_bits(bits_float(bounded) + aligning) - float_bits(aligning);
+        return sign | (((binade - smallest_normal_bits) >> shift) + units);
+    }
+
+    /// The value of a code; exact. Bits above the code's own must be zero.
+    static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code) noexcept {
+        const std::uint32_t sign = (code & sign_bit) << (32 - bits);
+        const std::uint32_t magnitude = code & (sign_bit - 1u);
+        const std::uint32_t binade = binade_of((magnitude << shift) + rebias);
+        const std::uint32_t units = magnitude - ((binade - smallest_normal_bits) >> shift);
+        const float aligning = aligned_to(binade);
+        const float finite = bits_float(float_bits(aligning) + units) - aligning;
+        return bits_float(sign | float_bits(finite) | special_bits(magnitude));
+    }
+
+    /// The most that |decode(encode(x)) - x| can be for a finite x of this size: half a unit in its last place, or what
+    /// it is above the largest value, rounded to nearest.
+    static constexpr ZEROPP_HOST_DEVICE float error_bound(float x) noexcept {
+        const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+        const float half_unit = bits_float(binade_of(magnitude) - ((MantissaBits + 1u) << 23));
+        return magnitude > float_bits(largest) ? bits_float(magnitude) - largest : half_unit;
+    }
+
+    /// "e4m3"
+    static constexpr short_text name() { return short_text("e").append(ExponentBits).append("m").append(MantissaBits); }
+};
+
+/// 8 bits up to 448, without infinity.
+using e4m3 = small_float<4, 3, 0x7e>;
+/// 8 bits up to 57344.
+using e5m2 = small_float<5, 2, 0x7b>;
+/// 6 bits up to 7.5; like the others below, without infinity and NaN.
+using e2m3 = small_float<2, 3, 0x1f>;
+/// 6 bits up to 28.
+using e3m2 = small_float<3, 2, 0x1f>;
+/// 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+using e2m1 = small_float<2, 1, 0x7>;
+
+/// A power of two from 2^-127 to 2^127 in 8 bits, the scale of the microscaling formats; 0xff is NaN.
+struct e8m0 {
+    std::uint8_t bits;
+
+    constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
+        // The ends are a denormal and a NaN, each a bit below the exponent's.
+        const bool end = bits == 0 || bits == 0xff;
+        return bits_float(std::uint32_t{bits} << 23 | std::uint32_t{end} << 22);
+    }
+};
+
+}  // namespace zeropp

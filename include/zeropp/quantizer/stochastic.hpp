@@ -1,0 +1,55 @@
+#pragma once
+/// \file
+/// Quantizers that round at random.
+
+#include <zeropp/core/philox.hpp>
+#include <zeropp/quantizer/abilities.hpp>
+
+#include <cstdint>
+
+namespace zeropp {
+
+/// `Base` with stochastic rounding: a value between two codes becomes one of them, the nearer one more often, so that
+/// on average nothing is lost. (Values that Base would clip still are: use `symmetric` or `asymmetric`, which clip none.)
+///
+/// The noise of an element is a function of (seed, step, its index in the whole tensor, whether it is a sum): the same
+/// bits on host and GPU, for any launch shape, transport and number of chunks. Give every rank a seed of its own, so that
+/// the errors of different ranks are independent, and every step its number; decoding needs neither.
+///
+/// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
+template <quantizer Base>
+struct stochastic : Base {
+    static_assert(!dithering_quantizer<Base>, "stochastic: the base quantizer rounds at random already");
+    static_assert(
+        !positional_quantizer<Base> &&
+            requires(const Base& q, const typename Base::params& p, float x, float noise) { q.encode(x, p, noise); },
+        "stochastic: the base quantizer must encode with noise, as block_integer does");
+
+    using typename Base::params;
+
+    std::uint64_t seed = 0;
+    std::uint64_t step = 0;
+
+    constexpr stochastic() = default;
+    constexpr ZEROPP_HOST_DEVICE stochastic(std::uint64_t seed_of_rank, std::uint64_t step_of_training,
+                                            const Base& base = {})
+        : Base(base), seed(seed_of_rank), step(step_of_training) {}
+
+    constexpr ZEROPP_HOST_DEVICE rounding_noise noise(std::uint64_t granule, bool sum) const noexcept {
+        return {philox(
+            {{static_cast<std::uint32_t>(granule), static_cast<std::uint32_t>(granule >> 32) | (sum ? 0x80000000u : 0u),
+              static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)}},
+            seed)};
+    }
+
+    /// A step: twice as far as the nearest code may be.
+    constexpr ZEROPP_HOST_DEVICE float error_bound(float x,
+                                                   const params& p) const noexcept requires bounded_quantizer<Base> {
+        return 2.0f * Base::error_bound(x, p);
+    }
+
+    /// "int4:128:stochastic"
+    constexpr short_text name() const { return short_text(Base::name()).append(":stochastic"); }
+};
+
+}  // namespace zeropp

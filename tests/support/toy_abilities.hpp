@@ -1,0 +1,117 @@
+#pragma once
+/// \file
+/// Quantizers such as users write, each with one ability beyond the arithmetic of elements.
+
+#include <zeropp/quantizer/abilities.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace zeropp_test {
+
+/// Tries four parameters, of which the second and third have the least error.
+struct toy_searching {
+    static constexpr int block_size = 16;
+    static constexpr int code_bits = 1;
+    static constexpr int candidates = 4;
+
+    struct params {
+        std::uint8_t candidate;
+    };
+    struct stats {
+        void add(float) noexcept {}
+        void merge(const stats&) noexcept {}
+    };
+
+    params fit(const stats&) const noexcept { return {0}; }
+    params candidate(const params&, int k) const noexcept { return {static_cast<std::uint8_t>(k)}; }
+    std::uint32_t error(float, const params& p, const params&) const noexcept {
+        constexpr std::uint32_t errors[] = {5, 3, 3, 9};
+        return errors[p.candidate];
+    }
+    std::uint32_t encode(float x, const params&) const noexcept { return std::signbit(x) ? 1u : 0u; }
+    float decode(std::uint32_t code, const params&) const noexcept { return code != 0 ? -1.0f : 1.0f; }
+    static zeropp::short_text name() { return "toy-searching"; }
+};
+static_assert(zeropp::searching_quantizer<toy_searching>);
+
+/// Sign and magnitude in 4 bits, with a step for each half of a block: a quantizer that asks for positions in `add`,
+/// `encode` and `decode`.
+struct toy_positional {
+    static constexpr int block_size = 512;
+    static constexpr int code_bits = 4;
+
+    /// The steps of the elements before position 256, and from there on.
+    struct params {
+        float step[2];
+    };
+    struct stats {
+        float absmax[2] = {0.0f, 0.0f};
+        bool broken = false;
+
+        void add(float x, std::uint32_t position) noexcept {
+            broken = broken || !std::isfinite(x);
+            absmax[position / 256] = std::fmax(absmax[position / 256], std::fabs(x));
+        }
+        void merge(const stats& other) noexcept {
+            broken = broken || other.broken;
+            for (int i = 0; i != 2; ++i) absmax[i] = std::fmax(absmax[i], other.absmax[i]);
+        }
+    };
+
+    params fit(const stats& s) const noexcept {
+        constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+        if (s.broken) return {{nan, nan}};
+        return {{s.absmax[0] / 4.0f, s.absmax[1] / 4.0f}};
+    }
+    std::uint32_t encode(float x, const params& p, std::uint32_t position) const noexcept {
+        const float step = p.step[position / 256];
+        const float steps = step > 0.0f ? std::nearbyint(std::fabs(x) / step) : 0.0f;
+        return static_cast<std::uint32_t>(steps) | (std::signbit(x) ? 8u : 0u);
+    }
+    float decode(std::uint32_t code, const params& p, std::uint32_t position) const noexcept {
+        const float x = static_cast<float>(code & 7u) * p.step[position / 256];
+        return (code & 8u) != 0 ? -x : x;
+    }
+    static zeropp::short_text name() { return "toy-positional"; }
+};
+static_assert(zeropp::positional_quantizer<toy_positional> && zeropp::quantizer<toy_positional>);
+
+/// Integers of 8 bits whose step is the same for a whole message, by its largest finite magnitude; a block's own
+/// parameter, 3 bytes so that what follows must be aligned, says whether it is finite.
+struct toy_message_scaled {
+    static constexpr int block_size = 8;
+    static constexpr int code_bits = 8;
+
+    float absmax = -1.0f;
+
+    struct params {
+        std::uint8_t broken[3];
+    };
+    struct stats {
+        bool broken = false;
+
+        void add(float x) noexcept { broken = broken || !std::isfinite(x); }
+        void merge(const stats& other) noexcept { broken = broken || other.broken; }
+    };
+
+    toy_message_scaled scaled_for(float message_absmax) const noexcept { return {message_absmax}; }
+
+    params fit(const stats& s) const noexcept {
+        const auto b = static_cast<std::uint8_t>(s.broken ? 7 : 1);
+        return {{b, b, b}};
+    }
+    std::uint32_t encode(float x, const params& p) const noexcept {
+        if (p.broken[2] == 7 || !(absmax > 0.0f)) return 0;
+        return static_cast<std::uint32_t>(static_cast<int>(std::nearbyint(x / absmax * 100.0f))) & 255u;
+    }
+    float decode(std::uint32_t code, const params& p) const noexcept {
+        if (p.broken[0] == 7) return std::numeric_limits<float>::quiet_NaN();
+        return static_cast<float>(static_cast<std::int8_t>(code)) / 100.0f * absmax;
+    }
+    static zeropp::short_text name() { return "toy-message-scaled"; }
+};
+static_assert(zeropp::message_scaled_quantizer<toy_message_scaled>);
+
+}  // namespace zeropp_test
