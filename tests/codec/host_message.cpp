@@ -47,7 +47,8 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host_message]")
          {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
         guarded<std::byte> message(layout.bytes, 0xee);
         const auto load = [&](std::size_t begin, std::size_t, float*) { return tensor.data() + begin; };
-        zeropp::detail::encode_message(quantizer{}, layout, valid, load, message.data());
+        zeropp::detail::encode_message(quantizer{}, layout, valid, {0, false}, load,
+                                       zeropp::detail::slot_residuals<zeropp::no_feedback>(), message.data());
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
     }

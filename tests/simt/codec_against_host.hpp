@@ -101,11 +101,21 @@ inline std::vector<std::size_t> sizes(std::size_t block) {
     return all;
 }
 
-/// Numbers of every kind in short runs, signed zeros, denormals, NaN and Inf among them; others for each contributor
-/// and each `salt`.
+/// Numbers of every kind, signed zeros, denormals, NaN and Inf among them.
+inline std::vector<float> any_floats() {
+    std::vector<float> values = mixed_floats(1u << 18, 11);
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    constexpr float odd[] = {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity};
+    for (std::size_t i = 0; i < values.size(); i += 1009) values[i] = odd[i % 3];
+    return values;
+}
+
+/// Numbers in short runs, others for each contributor and each `salt`: of every kind where that is even; ordinary ones,
+/// which leave blocks and windows of any size finite, where it is odd.
 template <class T>
 std::vector<T> tensor(std::size_t n, std::size_t contributor, std::size_t salt = 0) {
-    static const std::vector<float> pool = mixed_floats(1u << 18, 11);
+    static const std::vector<float> pools[] = {any_floats(), normal_floats(1u << 18, 12)};
+    const std::vector<float>& pool = pools[salt % 2];
     random_source random(salt * 64 + contributor);
     std::vector<T> values;
     while (values.size() < n) {

@@ -13,6 +13,7 @@
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -74,13 +75,16 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
     std::vector<char> intact(size);
     with_communicators(ranks, make, [&](auto& comm) {
         const auto r = static_cast<std::size_t>(comm.rank());
-        const owned_stream stream;
+        const owned_stream stream, second;
         const cuda_stream& exec = stream.exec();
+        const zeropp::gather_options in_chunks{.chunks = 3};
         const device_array<T> shard(shard_of(all, part, comm.rank()), r % 2);
         const device_array<T> full(n, r % 3);
         const device_array<T> in_place(n);
         const device_array<T> from_secondary(n);
-        const device_array<std::byte> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, n));
+        const device_array<std::byte> scratch(
+            std::max(quantized_all_gather_workspace_bytes(comm.topology(), q, n),
+                     quantized_all_gather_workspace_bytes(comm.topology(), q, n, in_chunks)));
         const device_array<std::byte> storage(stored_bytes);
         const device_array<std::byte> more(
             secondary_partition_gather_workspace_bytes(comm.topology().group_size(), q, n));
@@ -89,10 +93,11 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
 
         quantized_all_gather(exec, comm, q, shard.view(), full.view(), scratch.view(), secondary, 7);
         secondary_partition_gather(exec, comm, secondary, 7, from_secondary.view(), more.view());
-        // The same scratch at once, and the shard inside the tensor.
+        // The same scratch at once, the shard inside the tensor, and chunks on two streams.
         exec.copy(in_place.data() + part.offset(comm.rank()), shard.data(), part.size(comm.rank()) * sizeof(T));
-        quantized_all_gather(exec, comm, q, in_place.view().subview(part.offset(comm.rank()), part.size(comm.rank())),
-                             in_place.view(), scratch.view());
+        quantized_all_gather(zeropp::pipeline<cuda_stream>{exec, second.exec()}, comm, q,
+                             in_place.view().subview(part.offset(comm.rank()), part.size(comm.rank())), in_place.view(),
+                             in_chunks, scratch.view());
         exec.wait();
         given[r] = full.read();
         given_in_place[r] = in_place.read();

@@ -73,6 +73,13 @@ inline void __syncthreads(const std::source_location& where = std::source_locati
     zeropp_test::simt::meet_block(where);
 }
 
+/// No other thread runs meanwhile.
+inline unsigned atomicMax(unsigned* to, unsigned value) {
+    const unsigned before = *to;
+    if (value > before) *to = value;
+    return before;
+}
+
 template <class T>
 T __ldg(const T* from) {
     return *from;

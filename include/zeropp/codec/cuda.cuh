@@ -6,6 +6,8 @@
 #include <zeropp/codec/cuda/decode_kernel.cuh>
 #include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
+#include <zeropp/codec/cuda/message_scale.cuh>
+#include <zeropp/codec/cuda/squared_error_kernel.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -16,16 +18,20 @@
 
 namespace zeropp {
 
-/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device memory;
-/// messages start on 16-byte boundaries, tensors anywhere, with the fast path where a slice starts on a 16-byte boundary.
+/// One kernel for each operation, and two more before it where messages have a scale, on the caller's stream: no
+/// allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere,
+/// with the fast path where a slice starts on a 16-byte boundary.
+///
+/// Residuals are stored without parameters, or with those of blocks as large as the quantizer's; `where.begin` is then a
+/// multiple of the block's size.
 template <>
 struct codec<cuda_stream> {
-    template <quantizer Q, element T>
-    static void encode(const cuda_stream& stream, const Q& q, const T* tensor, const slices& where,
-                       std::byte* messages) {
+    template <quantizer Q, class Tensor, class Residuals = no_feedback>
+    static void encode(const cuda_stream& stream, const Q& q, const Tensor& tensor, const slices& where,
+                       std::byte* messages, const Residuals& residuals = {}) {
         for_each_regular(where, [&](const slices& part, int first) {
-            encode_from(stream, q, detail::tensor_source<T>{tensor}, part,
-                        messages + static_cast<std::size_t>(first) * wire_bytes(q, where.count));
+            encode_from(stream, q, source_of(tensor), part, message_of(q, messages, where.count, first),
+                        residuals_from(residuals, first));
         });
     }
 
@@ -35,13 +41,13 @@ struct codec<cuda_stream> {
         reduce_decode(stream, q, messages, 1, where, tensor, finish{});
     }
 
-    template <quantizer From, quantizer To>
+    template <quantizer From, quantizer To, class Residuals = no_feedback>
     static void reduce_encode(const cuda_stream& stream, const From& from, const std::byte* messages, int contributors,
-                              const slices& where, const To& to, std::byte* sums) {
+                              const slices& where, const To& to, std::byte* sums, const Residuals& residuals = {}) {
         for_each_regular(where, [&](const slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&](const auto& source) {
-                encode_from(stream, to, source, part,
-                            sums + static_cast<std::size_t>(first) * wire_bytes(to, where.count));
+                encode_from(stream, to, source, part, message_of(to, sums, where.count, first),
+                            residuals_from(residuals, first));
             });
         });
     }
@@ -62,12 +68,50 @@ struct codec<cuda_stream> {
         });
     }
 
+    template <element T>
+    static void squared_error(const cuda_stream& stream, const T* tensor, const float* decoded, std::size_t n,
+                              double* energies) {
+        detail::launch(stream, 1, 1, detail::squared_error_kernel<T>{tensor, decoded, n, energies});
+    }
+
 private:
-    template <quantizer Q, class Source>
+    template <quantizer Q, class Source, class Residuals>
     static void encode_from(const cuda_stream& stream, const Q& q, const Source& source, const slices& where,
-                            std::byte* messages) {
-        using kernel = detail::encode_kernel<Q, Source>;
-        detail::launch(stream, where.slots, kernel::units(where.count), kernel{q, source, where, messages});
+                            std::byte* messages, const detail::kernel_residuals<Residuals>& residuals) {
+        static_assert(detail::storage_fits<Q, Residuals>::value,
+                      "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
+        if constexpr (message_scaled_quantizer<Q>) {
+            using clear = detail::clear_scale_kernel<Q>;
+            detail::launch(stream, 1, clear::units(where.slots), clear{where, messages});
+            using find = detail::find_scale_kernel<Q, Source, detail::kernel_residuals<Residuals>>;
+            detail::launch(stream, where.slots, find::units(where.count), find{source, where, messages, residuals});
+        }
+        using kernel = detail::encode_kernel<Q, Source, detail::kernel_residuals<Residuals>>;
+        detail::launch(stream, where.slots, kernel::units(where.count), kernel{q, source, where, messages, residuals});
+    }
+
+    template <element T>
+    static detail::tensor_source<T> source_of(const T* tensor) {
+        return {tensor};
+    }
+    template <element T, element Base>
+    static detail::difference_source<T, Base> source_of(const difference<T, Base>& d) {
+        return {d.tensor, d.base};
+    }
+
+    /// The message of slot `first`.
+    template <quantizer Q, class Byte>
+    static Byte* message_of(const Q& q, Byte* messages, std::size_t elements, int first) {
+        return messages + static_cast<std::size_t>(first) * wire_bytes(q, elements);
+    }
+
+    /// The residuals of the slots from `first` on.
+    static detail::kernel_residuals<no_feedback> residuals_from(const no_feedback&, int) { return {}; }
+    template <quantizer Storage>
+    static detail::kernel_residuals<feedback<Storage>> residuals_from(feedback<Storage> f, int first) {
+        if (f.held != nullptr) f.held = message_of(f.storage, f.held, f.slice, first);
+        f.kept = message_of(f.storage, f.kept, f.slice, first);
+        return {f};
     }
 
     /// Calls f with the source of sums over `contributors`, from slot `first` on. The usual numbers of ranks in a node
@@ -75,7 +119,7 @@ private:
     template <quantizer From, class F>
     static void with_sums(const From& from, const std::byte* messages, int contributors, const slices& where, int first,
                           F f) {
-        const std::byte* start = messages + static_cast<std::size_t>(first) * wire_bytes(from, where.count);
+        const std::byte* start = message_of(from, messages, where.count, first);
         switch (contributors) {
         case 1:
             return f(detail::sum_source<From, 1>{{from, start, 1, where.slots}});
@@ -97,7 +141,7 @@ private:
         if (where.order.table == nullptr) return f(where, 0);
         for (int s = 0; s != where.slots; ++s) {
             const int rank = where.order.rank(where.first_slot + s);
-            f(slices{where.part, slice_order{}, where.begin, where.count, rank, 1}, s);
+            f(slices{where.part, slice_order{}, where.begin, where.count, rank, 1, where.origin}, s);
         }
     }
 };

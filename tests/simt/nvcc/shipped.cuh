@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The kernels of one quantizer as users get them: every element type, the numbers of contributors that are instances of
-/// their own, and sums into the quantizers that it is used with.
+/// their own, sums into the quantizers that it is used with, differences and error feedback.
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -16,6 +16,22 @@ template <class Q, class... T>
 struct encoded {
     static void instantiate(const stream& s, const Q& q, const void* tensor, const zeropp::slices& where, std::byte* out) {
         (codec::encode(s, q, static_cast<const T*>(tensor), where, out), ...);
+    }
+};
+
+template <class Q, class T, class Base>
+struct subtracted {
+    static void instantiate(const stream& s, const Q& q, const T* tensor, const Base* base, const zeropp::slices& where,
+                            std::byte* out) {
+        codec::encode(s, q, zeropp::difference<T, Base>{tensor, base}, where, out);
+    }
+};
+
+template <class Q, class Storage, class T>
+struct fed_back {
+    static void instantiate(const stream& s, const Q& q, const T* tensor, const zeropp::slices& where, std::byte* out,
+                            const zeropp::feedback<Storage>& memory) {
+        codec::encode(s, q, tensor, where, out, memory);
     }
 };
 

@@ -51,8 +51,18 @@ inline constexpr int code_access = Bits % 16 == 0  ? 16
                                    : Bits % 2 == 0 ? 2
                                                    : 1;
 
+/// Reads from memory of the device; if `Constant`, memory that no kernel writes meanwhile.
+template <bool Constant, class Word>
+__device__ Word load_word(const Word* from) {
+    if constexpr (Constant) {
+        return __ldg(from);
+    } else {
+        return *from;
+    }
+}
+
 /// Reads the codes of eight elements. `elements` is 8, or fewer for the last of a message, whose bytes end earlier.
-template <int Bits>
+template <int Bits, bool Constant = true>
 __device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
     packed_codes<Bits> p{};
     constexpr int access = code_access<Bits>;
@@ -65,23 +75,23 @@ __device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
     } else if constexpr (access == 16) {
 #pragma unroll
         for (int i = 0; i != Bits / 16; ++i) {
-            const uint4 words = __ldg(reinterpret_cast<const uint4*>(from) + i);
+            const uint4 words = load_word<Constant>(reinterpret_cast<const uint4*>(from) + i);
             p.data[4 * i] = words.x;
             p.data[4 * i + 1] = words.y;
             p.data[4 * i + 2] = words.z;
             p.data[4 * i + 3] = words.w;
         }
     } else if constexpr (access == 8) {
-        const uint2 words = __ldg(reinterpret_cast<const uint2*>(from));
+        const uint2 words = load_word<Constant>(reinterpret_cast<const uint2*>(from));
         p.data[0] = words.x;
         p.data[1] = words.y;
     } else if constexpr (access == 4) {
-        p.data[0] = __ldg(reinterpret_cast<const std::uint32_t*>(from));
+        p.data[0] = load_word<Constant>(reinterpret_cast<const std::uint32_t*>(from));
     } else {
         using part = std::conditional_t<access == 2, std::uint16_t, std::uint8_t>;
 #pragma unroll
         for (int i = 0; i != Bits / access; ++i) {
-            const std::uint32_t bits = __ldg(reinterpret_cast<const part*>(from) + i);
+            const std::uint32_t bits = load_word<Constant>(reinterpret_cast<const part*>(from) + i);
             p.data[i * access / 4] |= bits << (i * access % 4 * 8);
         }
     }

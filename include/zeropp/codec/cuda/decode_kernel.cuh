@@ -4,7 +4,8 @@
 /// kernel that writes messages.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/cuda/sources.cuh>
+#include <zeropp/codec/cuda/rotation.cuh>
+#include <zeropp/codec/cuda/sum_source.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
 
@@ -51,7 +52,10 @@ struct decode_kernel {
                         T* const to = slice + (mine + static_cast<std::size_t>(r * kernel_threads)) * granule_size;
                         raw_granule<T> out;
                         if (last.accumulate) out = load_whole_granule(to, true);
-                        finish_granule(raw[r], out);
+                        float x[1][granule_size];
+                        source.values(raw[r], mine + static_cast<std::size_t>(r * kernel_threads), x[0]);
+                        rotate_back(x, true);
+                        finish_granule(x[0], out);
                         store_whole_granule(to, out, true);
                     }
                 } else {
@@ -65,28 +69,34 @@ struct decode_kernel {
     }
 
 private:
+    /// All threads of the block come here together.
     template <class Slot>
     __device__ void write_part(const Slot& slot, T* slice, bool aligned, std::size_t size, std::size_t granule) const {
         const int valid = valid_elements(size, granule);
+        if (Source::rotation == 1 && valid == 0) return;
+        float x[1][granule_size];
+        source.values(source.fetch_part(slot, granule, valid), granule, x[0]);
+        rotate_back(x, is_in_whole_window<Source::rotation>(size, granule));
         if (valid == 0) return;
-        const typename Source::raw raw = source.fetch_part(slot, granule, valid);
         T* const to = slice + granule * granule_size;
         raw_granule<T> out;
         if (valid == granule_size) {
             if (last.accumulate) out = load_whole_granule(to, aligned);
-            finish_granule(raw, out);
+            finish_granule(x[0], out);
             store_whole_granule(to, out, aligned);
         } else {
             if (last.accumulate) out = load_part_granule(to, valid);
-            finish_granule(raw, out);
+            finish_granule(x[0], out);
             store_part_granule(to, out, valid);
         }
     }
 
+    __device__ static void rotate_back(float (&x)[1][granule_size], bool whole) {
+        rotate_granules<Source::rotation, kernel_threads, 1>(x, true, [=](std::size_t) { return whole; });
+    }
+
     /// out <- the elements, added to what is there if asked for.
-    __device__ void finish_granule(const typename Source::raw& raw, raw_granule<T>& out) const {
-        float result[granule_size];
-        source.values(raw, result);
+    __device__ void finish_granule(float (&result)[granule_size], raw_granule<T>& out) const {
         if (exact_reciprocal != 0) {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) result[i] = times_power_of_two(result[i], exact_reciprocal);

@@ -8,7 +8,10 @@
 /// ordinary one has neither bounds to check nor registers to check them with.
 
 #include <zeropp/codec/cuda/merge_stats.cuh>
+#include <zeropp/codec/cuda/message_values.cuh>
+#include <zeropp/codec/cuda/noise.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
+#include <zeropp/codec/cuda/sum_source.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
 
@@ -20,50 +23,60 @@ namespace zeropp::detail {
 
 /// Writes the messages of `where.slots` slots. A team of neighbouring threads shares a block, one granule for each where
 /// that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for a
-/// team's registers are read twice, the second time from a cache.
-template <quantizer Q, class Source>
+/// team's registers are read several times, all but the first from a cache.
+///
+/// Where messages have a scale, requires it to lie in them already.
+template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>>
 struct encode_kernel {
     Q q;
     Source source;
     slices where;
     std::byte* messages;
+    Residuals residuals{};
+
+    using values = message_values<Q, Source, Residuals>;
 
     static constexpr int block_granules = Q::block_size / granule_size;
-    /// Registers of a granule's values, and how many granules a thread can hold, and has under way.
-    static constexpr int kept_words = static_cast<int>(sizeof(typename Source::kept) / 4);
-    static constexpr bool kept_as_loaded = std::is_same_v<typename Source::kept, typename Source::raw>;
-    static constexpr int most_held = granules_held(kept_words);
-    static constexpr int at_once =
-        granules_at_once(Source::loaded_bytes, Source::loaded_words + (kept_as_loaded ? 0 : kept_words));
+    /// How many granules a thread can hold.
+    static constexpr int most_held = granules_held(values::kept_words);
     /// Granules of its block that a thread takes.
-    static constexpr int share = lane_granules(block_granules, at_once, most_held);
+    static constexpr int share = lane_granules(block_granules, values::at_once, most_held);
     static constexpr bool held = share <= most_held;
     static constexpr int lanes = block_granules / share;
     static constexpr int teams = kernel_threads / lanes;
-    static constexpr int rounds = share < at_once ? at_once / share : 1;
+    static constexpr int rounds = share < values::at_once ? values::at_once / share : 1;
     static constexpr int unit_blocks = teams * rounds;
-    static constexpr int resident_blocks =
-        resident_blocks_for((held ? rounds * share * kept_words : kept_words) +
-                            (kept_as_loaded ? 0 : Source::loaded_words) + Source::scratch_words);
+    /// What is known of the blocks meanwhile; a word or two of it are among what every kernel takes.
+    static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
+                                                                     : 0;
+    static constexpr int resident_blocks = resident_blocks_for(
+        (held ? rounds * share * values::kept_words : values::kept_words) + rounds * stats_words +
+        (values::kept_as_loaded ? 0 : Source::loaded_words) + Source::scratch_words + Residuals::scratch_words);
 
-    /// Units in a slot of n elements.
+    /// Units in a slot of n elements; one, for its scale and its padding, where a message without elements has bytes.
     static constexpr std::size_t units(std::size_t n) {
-        return ceil_div(n, static_cast<std::size_t>(unit_blocks) * Q::block_size);
+        const std::size_t full = ceil_div(n, static_cast<std::size_t>(unit_blocks) * Q::block_size);
+        return message_scaled_quantizer<Q> && full == 0 ? 1 : full;
     }
 
     __device__ void operator()() const {
         const wire_layout<Q> layout(where.count);
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
-            const auto slot = source.open(where, s);
-            const part_of_slot part{layout, where.size(s), messages + static_cast<std::size_t>(s) * layout.bytes};
+            std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
+            const slot_part part{values::open(source, residuals, where, s),
+                                 layout,
+                                 where.size(s),
+                                 dithering_quantizer<Q> ? where.index(s) : 0,
+                                 message,
+                                 loaded_scale<Q>::load(message, layout.scale_offset)};
             for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
                  first += std::size_t{gridDim.x} * unit_blocks) {
-                if (slot.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
-                    encode<rounds, true>(slot, part, first);
+                if (part.slot.source.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
+                    encode<rounds, true>(part, first);
                 } else {
 #pragma unroll 1
                     for (int r = 0; r != rounds; ++r)
-                        encode<1, false>(slot, part, first + static_cast<std::size_t>(r * teams));
+                        encode<1, false>(part, first + static_cast<std::size_t>(r * teams));
                 }
             }
             if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(part);
@@ -71,120 +84,229 @@ struct encode_kernel {
     }
 
 private:
-    /// A message, and how many elements there are for it.
-    struct part_of_slot {
+    using kept_granule = typename values::kept;
+    using params = typename Q::params;
+
+    /// A message, how many elements there are for it, and the index of the first.
+    struct slot_part {
+        typename values::slot slot;
         wire_layout<Q> layout;
         std::size_t size;
+        std::size_t index;
         std::byte* message;
+        loaded_scale<Q> scale;
+    };
+
+    /// A sum of errors, as stats of a block.
+    struct summed_error {
+        std::uint32_t sum = 0;
+        __device__ void merge(const summed_error& other) { sum += other.sum; }
     };
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
     /// Encodes the blocks from `first` on, Rounds for each team. `Whole` says that all of their elements exist.
-    template <int Rounds, bool Whole, class Slot>
-    __device__ void encode(const Slot& slot, const part_of_slot& part, std::size_t first) const {
+    template <int Rounds, bool Whole>
+    __device__ void encode(const slot_part& part, std::size_t first) const {
         const std::size_t mine = first * block_granules + static_cast<std::size_t>(team() * block_granules + lane());
         const auto granule = [=](std::size_t n) {
             return mine + n / share * teams * block_granules + n % share * lanes;
         };
+        const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team()); };
         typename Q::stats stats[std::size_t{Rounds}];
-        typename Source::kept kept[std::size_t{held ? Rounds * share : 1}];
-        if constexpr (held) fetch<Whole>(slot, part, granule, kept);
-#pragma unroll
-        for (std::size_t r = 0; r != Rounds; ++r) {
+        kept_granule kept[std::size_t{held ? Rounds * share : 1}];
+        if constexpr (held) fetch<Whole>(part, granule, kept);
+        // use(n, its values) for the granules of the r-th block.
+        const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_held)
             for (std::size_t n = r * share; n != (r + 1) * share; ++n) {
                 if constexpr (!held)
                     fetch<Whole>(
-                        slot, part, [=](std::size_t) { return granule(n); }, kept);
-                add<Whole>(stats[r], kept[held ? n : 0], part, granule(n));
+                        part, [=](std::size_t) { return granule(n); }, kept);
+                use(n, kept[held ? n : 0]);
             }
+        };
+#pragma unroll
+        for (std::size_t r = 0; r != Rounds; ++r) {
+            for_each_granule(r,
+                             [&](std::size_t n, const kept_granule& k) { add<Whole>(stats[r], k, part, granule(n)); });
         }
         merge_stats<lanes>(stats);
+        [[maybe_unused]] params best[std::size_t{Rounds}];
+        if constexpr (searching_quantizer<Q>) search<Rounds, Whole>(stats, best, part, granule, for_each_granule);
+        [[maybe_unused]] typename Residuals::stats lost[std::size_t{Rounds}];
 #pragma unroll
         for (std::size_t r = 0; r != Rounds; ++r) {
-            const typename Q::params params = q.fit(stats[r]);
-#pragma unroll(most_held)
-            for (std::size_t n = r * share; n != (r + 1) * share; ++n) {
-                if constexpr (!held)
-                    fetch<Whole>(
-                        slot, part, [=](std::size_t) { return granule(n); }, kept);
-                write<Whole>(kept[held ? n : 0], params, part, granule(n));
+            const params p = block_params(stats[r], best[r], part);
+            for_each_granule(r, [&](std::size_t n, kept_granule& k) {
+                const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
+                std::uint32_t codes[granule_size];
+                encode_granule(k, p, part, granule(n), valid, codes);
+                store<Whole>(codes, part, granule(n));
+                if constexpr (Residuals::any) {
+                    lose(k, codes, p, part, granule(n), valid);
+#pragma unroll
+                    for (int i = 0; i != granule_size; ++i) {
+                        if (Whole || i < valid) lost[r].add(k.x[i]);
+                    }
+                }
+            });
+            write_params<Whole>(p, part, block(r));
+            if constexpr (Residuals::any) best[r] = p;
+        }
+        if constexpr (Residuals::any) {
+            merge_stats<lanes>(lost);
+#pragma unroll
+            for (std::size_t r = 0; r != Rounds; ++r) {
+                const auto fitted = residuals.fit(lost[r]);
+                for_each_granule(r, [&](std::size_t n, kept_granule& k) {
+                    const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
+                    if constexpr (!held) {
+                        std::uint32_t codes[granule_size];
+                        encode_granule(k, best[r], part, granule(n), valid, codes);
+                        lose(k, codes, best[r], part, granule(n), valid);
+                    }
+                    residuals.store(part.slot.residuals, granule(n), valid, fitted, k.x);
+                });
+                // Other warps may still read what was held of this block.
+                if constexpr (!held && Residuals::has_params) __syncthreads();
+                if (lane() == 0 && (Whole || block(r) * Q::block_size < part.size)) {
+                    residuals.store_params(part.slot.residuals, block(r) * block_granules, fitted);
+                }
             }
-            write_params<Whole>(params, part, first + r * teams + static_cast<std::size_t>(team()));
         }
     }
 
     /// kept[n] <- granule(n).
-    template <bool Whole, class Slot, class Granule, std::size_t N>
-    __device__ void fetch(const Slot& slot, const part_of_slot& part, Granule granule,
-                          typename Source::kept (&kept)[N]) const {
-        if constexpr (Whole) {
-            typename Source::raw raw[N];
-            source.fetch_whole(slot, granule, raw);
+    template <bool Whole, class Granule, std::size_t N>
+    __device__ void fetch(const slot_part& part, Granule granule, kept_granule (&kept)[N]) const {
+        values::template fetch<Whole, lanes, share>(source, residuals, part.slot, part.size, granule, kept);
+    }
+
+    template <bool Whole>
+    __device__ static void add(typename Q::stats& stats, const kept_granule& kept, const slot_part& part,
+                               std::size_t granule) {
+        const int valid = Whole ? granule_size : valid_elements(part.size, granule);
+        float x[granule_size];
+        values::of(kept, x);
 #pragma unroll
-            for (std::size_t n = 0; n != N; ++n) kept[n] = source.keep(raw[n]);
-        } else {
+        for (int i = 0; i != granule_size; ++i) {
+            if (Whole || i < valid) add_element<Q>(stats, x[i], position(granule, i));
+        }
+    }
+
+    /// best[r] <- the parameters of least error for the r-th block.
+    template <int Rounds, bool Whole, class Granule, class ForEachGranule>
+    __device__ void search(const typename Q::stats (&stats)[std::size_t{Rounds}], params (&best)[std::size_t{Rounds}],
+                           const slot_part& part, Granule granule, ForEachGranule for_each_granule) const {
+        params fitted[std::size_t{Rounds}];
+        std::uint32_t least[std::size_t{Rounds}];
 #pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-                kept[n] = source.keep(source.fetch_part(slot, granule(n), valid_elements(part.size, granule(n))));
+        for (std::size_t r = 0; r != Rounds; ++r) {
+            fitted[r] = part.scale.apply(q).fit(stats[r]);
+            best[r] = fitted[r];
+            least[r] = ~0u;
+        }
+#pragma unroll 1
+        for (int k = 0; k != Q::candidates; ++k) {
+            summed_error error[std::size_t{Rounds}];
+#pragma unroll
+            for (std::size_t r = 0; r != Rounds; ++r) {
+                const params p = part.scale.apply(q).candidate(fitted[r], k);
+                for_each_granule(r, [&](std::size_t n, const kept_granule& kept) {
+                    const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
+                    float x[granule_size];
+                    values::of(kept, x);
+#pragma unroll
+                    for (int i = 0; i != granule_size; ++i) {
+                        if (Whole || i < valid) error[r].sum += part.scale.apply(q).error(x[i], p, fitted[r]);
+                    }
+                });
+            }
+            merge_stats<lanes>(error);
+#pragma unroll
+            for (std::size_t r = 0; r != Rounds; ++r) {
+                if (error[r].sum >= least[r]) continue;
+                least[r] = error[r].sum;
+                best[r] = part.scale.apply(q).candidate(fitted[r], k);
             }
         }
     }
 
-    template <bool Whole>
-    __device__ static void add(typename Q::stats& stats, const typename Source::kept& kept, const part_of_slot& part,
-                               std::size_t granule) {
-        const int valid = Whole ? granule_size : valid_elements(part.size, granule);
+    /// The parameters of a block: `best`, if they were searched for.
+    __device__ params block_params(const typename Q::stats& stats, const params& best, const slot_part& part) const {
+        if constexpr (searching_quantizer<Q>) {
+            return best;
+        } else {
+            return part.scale.apply(q).fit(stats);
+        }
+    }
+
+    /// codes <- the codes of a granule, zero where it has no element.
+    __device__ void encode_granule(const kept_granule& kept, const params& p, const slot_part& part,
+                                   std::size_t granule, int valid, std::uint32_t (&codes)[granule_size]) const {
         float x[granule_size];
-        Source::values(kept, x);
+        values::of(kept, x);
+        float noise[granule_size] = {};
+        if constexpr (dithering_quantizer<Q>) {
+            const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) noise[i] = words.at(i);
+        }
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) {
-            if (Whole || i < valid) stats.add(x[i]);
+            codes[i] = encode_element(part.scale.apply(q), x[i], p, position(granule, i), noise[i]);
+            if (i >= valid) codes[i] = 0;
         }
     }
 
     template <bool Whole>
-    __device__ void write(const typename Source::kept& kept, const typename Q::params& params, const part_of_slot& part,
-                          std::size_t granule) const {
-        const int valid = Whole ? granule_size : valid_elements(part.size, granule);
+    __device__ static void store(const std::uint32_t (&codes)[granule_size], const slot_part& part,
+                                 std::size_t granule) {
         const int nominal = Whole ? granule_size : valid_elements(part.layout.elements, granule);
         if (nominal == 0) return;
-        float x[granule_size];
-        Source::values(kept, x);
-        std::uint32_t codes[granule_size];
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            codes[i] = q.encode(x[i], params);
-            if (i >= valid) codes[i] = 0;
-        }
         store_codes<Q::code_bits>(part.message + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes),
                                   nominal);
     }
 
+    /// kept <- what is kept of the error that its codes make.
+    __device__ void lose(kept_granule& kept, const std::uint32_t (&codes)[granule_size], const params& p,
+                         const slot_part& part, std::size_t granule, int valid) const {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            kept.x[i] -= decode_element(part.scale.apply(q), codes[i], p, position(granule, i));
+        }
+        residuals.mix(part.slot.residuals, granule, valid, kept.x);
+    }
+
     template <bool Whole>
-    __device__ static void write_params(const typename Q::params& params, const part_of_slot& part, std::size_t block) {
+    __device__ static void write_params(const params& p, const slot_part& part, std::size_t block) {
         if constexpr (params_bytes<Q> != 0) {
             if (lane() != 0) return;
-            typename Q::params stored = params;
+            params stored = p;
             if constexpr (!Whole) {
                 if (block >= part.layout.blocks) return;
-                if (block * Q::block_size >= part.size) stored = typename Q::params{};
+                if (block * Q::block_size >= part.size) stored = params{};
             }
-            *reinterpret_cast<typename Q::params*>(part.message + part.layout.params_offset + block * params_bytes<Q>) =
-                stored;
+            *reinterpret_cast<params*>(part.message + part.layout.params_offset + block * params_bytes<Q>) = stored;
         }
     }
 
-    /// Between the codes and the parameters, and behind the parameters.
-    __device__ static void clear_padding(const part_of_slot& part) {
+    /// The position in its block of a granule's i-th element.
+    __device__ static std::uint32_t position(std::size_t granule, int i) {
+        return static_cast<std::uint32_t>(granule % block_granules) * granule_size + static_cast<std::uint32_t>(i);
+    }
+
+    /// Between the codes and the parameters, behind the parameters, and behind the scale.
+    __device__ static void clear_padding(const slot_part& part) {
         const wire_layout<Q>& layout = part.layout;
-        for (std::size_t i = code_bytes<Q>(layout.elements); i < layout.params_offset; ++i)
-            part.message[i] = std::byte{0};
-        for (std::size_t i = layout.params_offset + layout.blocks * params_bytes<Q>; i < layout.bytes; ++i) {
-            part.message[i] = std::byte{0};
-        }
+        const auto clear = [&](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) part.message[i] = std::byte{0};
+        };
+        clear(code_bytes<Q>(layout.elements), layout.params_offset);
+        clear(layout.params_offset + layout.blocks * params_bytes<Q>, layout.scale_offset);
+        clear(layout.scale_offset + message_scale_bytes<Q>, layout.bytes);
     }
 };
 

@@ -1,19 +1,19 @@
 #pragma once
 /// \file
-/// Where the kernels get values from: a tensor, or messages to sum.
+/// Where the kernels get values from: a tensor, a tensor less another, or (sum_source.cuh) messages to sum.
 ///
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
-///   `raw`               a granule as it is loaded; `values(raw, x)` are its floats
-///   `kept`              a granule whose values are needed twice: `keep(raw)`, and `values(kept, x)` again
+///   `raw`               a granule as it is loaded; `values(raw, granule, x)` are its floats
+///   `kept`              a granule whose values are needed twice: `keep(raw, granule)`, and `values(kept, x)` again
+///   `sums`              whether values are sums of quantized ones
+///   `rotation`          the window in which they still have to be rotated back; 1 for none
 ///   `loaded_bytes`      what is loaded for a granule, and the registers it takes meanwhile
 ///   `loaded_words`
 ///   `scratch_words`     registers that `values` of what is kept takes beyond its result
 ///   `fetch_whole`       granules all of whose elements exist, from a slot that is `aligned`
 ///   `fetch_part`        one granule of which the first `valid` elements exist
 
-#include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
-#include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/slice_order.hpp>
 
 #include <cstddef>
@@ -32,6 +32,9 @@ __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
 template <class T>
 struct tensor_source {
     const T* tensor;
+
+    static constexpr bool sums = false;
+    static constexpr int rotation = 1;
 
     using raw = raw_granule<T>;
     /// Accesses narrower than 16 bytes count as if they were not.
@@ -62,182 +65,71 @@ struct tensor_source {
         return valid == granule_size ? load_whole_granule(from, s.aligned) : load_part_granule(from, valid);
     }
     using kept = raw;
-    __device__ static const kept& keep(const raw& r) { return r; }
-    __device__ static void values(const raw& r, float (&x)[granule_size]) { r.to_floats(x); }
+    __device__ static const kept& keep(const raw& r, std::size_t) { return r; }
+    __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) { r.to_floats(x); }
+    __device__ static void values(const kept& k, float (&x)[granule_size]) { k.to_floats(x); }
 };
 
-/// The codes of one granule in one message, and the parameters of its block.
-template <quantizer Q>
-struct coded_granule {
-    packed_codes<Q::code_bits> codes;
-    typename Q::params params;
+/// Values of a tensor less those of another.
+template <class T, class Base>
+struct difference_source {
+    const T* tensor;
+    const Base* base;
 
-    /// Of a message that holds `elements` of the granule's elements.
-    __device__ static coded_granule load(const std::byte* message, std::size_t params_offset, std::size_t granule,
-                                         int elements) {
-        constexpr std::size_t block_granules = Q::block_size / granule_size;
-        coded_granule g;
-        g.codes = load_codes<Q::code_bits>(message + granule * Q::code_bits, elements);
-        if constexpr (params_bytes<Q> != 0) {
-            g.params = *reinterpret_cast<const typename Q::params*>(message + params_offset +
-                                                                    granule / block_granules * params_bytes<Q>);
-        }
-        return g;
-    }
+    static constexpr bool sums = false;
+    static constexpr int rotation = 1;
 
-    __device__ void add_to(float (&sum)[granule_size], const Q& q) const {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) sum[i] += q.decode(codes.at(i), params);
-    }
-};
-
-/// A sum of floats to begin with: what leaves every first value as it is.
-__device__ inline void set_to_nothing(float (&sum)[granule_size]) {
-#pragma unroll
-    for (int i = 0; i != granule_size; ++i) sum[i] = -0.0f;
-}
-
-/// What the sources over messages have in common: where a slot's messages lie.
-template <quantizer From>
-struct message_slots {
-    From from;
-    const std::byte* messages;
-    int contributors;
-    int slots;
+    struct raw {
+        raw_granule<T> of;
+        raw_granule<Base> less;
+    };
+    static constexpr int loaded_bytes = tensor_source<T>::loaded_bytes + tensor_source<Base>::loaded_bytes;
+    static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
+    static constexpr int scratch_words = granule_size + tensor_source<T>::scratch_words;
 
     struct slot {
-        const std::byte* first;
-        std::size_t stride;
-        std::size_t params_offset;
-        std::size_t elements;
-        static constexpr bool aligned = true;
+        typename tensor_source<T>::slot of;
+        typename tensor_source<Base>::slot less;
+        bool aligned;
     };
 
     __device__ slot open(const slices& where, int s) const {
-        const wire_layout<From> layout(where.count);
-        return {messages + static_cast<std::size_t>(s) * layout.bytes, static_cast<std::size_t>(slots) * layout.bytes,
-                layout.params_offset, layout.elements};
+        const auto of = tensor_source<T>{tensor}.open(where, s);
+        const auto less = tensor_source<Base>{base}.open(where, s);
+        return {of, less, of.aligned && less.aligned};
     }
-};
-
-/// Sums, in order, of the values of `Contributors` messages for each slot; 0 where the number is known at run time only.
-template <quantizer From, int Contributors>
-struct sum_source : message_slots<From> {
-    using typename message_slots<From>::slot;
-
-    struct raw {
-        coded_granule<From> of[std::size_t{Contributors}];
-    };
-    struct kept {
-        float sum[granule_size];
-    };
-    static constexpr int loaded_bytes = Contributors * From::code_bits;
-    static constexpr int scratch_words = 0;
-    static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
-
     /// r[n] <- granule(n).
     template <std::size_t N, class Granule>
     __device__ void fetch_whole(const slot& s, Granule granule, raw (&r)[N]) const {
-        fetch(s, granule, granule_size, r);
+#pragma unroll
+        for (std::size_t n = 0; n != N; ++n) {
+            const std::size_t begin = granule(n) * granule_size;
+            r[n].of = load_whole_granule(s.of.slice + begin, true);
+            r[n].less = load_whole_granule(s.less.slice + begin, true);
+        }
     }
     __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
-        raw r[1]{};
-        if (valid != 0)
-            fetch(
-                s, [=](std::size_t) { return granule; }, valid_elements(s.elements, granule), r);
-        return r[0];
+        return {tensor_source<T>{tensor}.fetch_part(s.of, granule, valid),
+                tensor_source<Base>{base}.fetch_part(s.less, granule, valid)};
     }
-    __device__ kept keep(const raw& r) const {
+    struct kept {
+        float x[granule_size];
+    };
+    __device__ static kept keep(const raw& r, std::size_t granule) {
         kept k;
-        values(r, k.sum);
+        values(r, granule, k.x);
         return k;
     }
-    __device__ void values(const raw& r, float (&x)[granule_size]) const {
-        set_to_nothing(x);
+    __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) {
+        float less[granule_size];
+        r.of.to_floats(x);
+        r.less.to_floats(less);
 #pragma unroll
-        for (int c = 0; c != Contributors; ++c) r.of[c].add_to(x, this->from);
+        for (int i = 0; i != granule_size; ++i) x[i] -= less[i];
     }
     __device__ static void values(const kept& k, float (&x)[granule_size]) {
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = k.sum[i];
-    }
-
-private:
-    template <std::size_t N, class Granule>
-    __device__ static void fetch(const slot& s, Granule granule, int elements, raw (&r)[N]) {
-        const std::byte* message = s.first;
-#pragma unroll
-        for (int c = 0; c != Contributors; ++c) {
-#pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-                r[n].of[c] = coded_granule<From>::load(message, s.params_offset, granule(n), elements);
-            }
-            message += s.stride;
-        }
-    }
-};
-
-/// Four messages at a time, and then what is left one by one.
-template <quantizer From>
-struct sum_source<From, 0> : message_slots<From> {
-    using typename message_slots<From>::slot;
-
-    struct raw {
-        float sum[granule_size];
-    };
-    using kept = raw;
-    static constexpr int at_once = 4;
-    static constexpr int loaded_bytes = at_once * From::code_bits;
-    static constexpr int scratch_words = 0;
-    static constexpr int loaded_words = granule_size + at_once * static_cast<int>(sizeof(coded_granule<From>) / 4);
-
-    template <std::size_t N, class Granule>
-    __device__ void fetch_whole(const slot& s, Granule granule, raw (&r)[N]) const {
-        sum<at_once>(s, granule, granule_size, r);
-    }
-    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
-        raw r[1]{};
-        if (valid != 0)
-            sum<1>(
-                s, [=](std::size_t) { return granule; }, valid_elements(s.elements, granule), r);
-        return r[0];
-    }
-    __device__ static const kept& keep(const raw& r) { return r; }
-    __device__ static void values(const raw& r, float (&x)[granule_size]) {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = r.sum[i];
-    }
-
-private:
-    template <int AtOnce, std::size_t N, class Granule>
-    __device__ void sum(const slot& s, Granule granule, int elements, raw (&r)[N]) const {
-#pragma unroll
-        for (std::size_t n = 0; n != N; ++n) set_to_nothing(r[n].sum);
-        const std::byte* message = s.first;
-        int c = 0;
-        for (; c + AtOnce <= this->contributors; c += AtOnce) add<AtOnce>(s, message, granule, elements, r);
-        if constexpr (AtOnce > 1) {
-            for (; c < this->contributors; ++c) add<1>(s, message, granule, elements, r);
-        }
-    }
-
-    /// Adds `Messages` of them, and moves on to the next.
-    template <int Messages, std::size_t N, class Granule>
-    __device__ void add(const slot& s, const std::byte*& message, Granule granule, int elements, raw (&r)[N]) const {
-        coded_granule<From> coded[std::size_t{Messages}][std::size_t{N}];
-#pragma unroll
-        for (int c = 0; c != Messages; ++c) {
-#pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-                coded[c][n] = coded_granule<From>::load(message, s.params_offset, granule(n), elements);
-            }
-            message += s.stride;
-        }
-#pragma unroll
-        for (std::size_t n = 0; n != N; ++n) {
-#pragma unroll
-            for (int c = 0; c != Messages; ++c) coded[c][n].add_to(r[n].sum, this->from);
-        }
+        for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
     }
 };
 

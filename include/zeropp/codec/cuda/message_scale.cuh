@@ -1,0 +1,105 @@
+#pragma once
+/// \file
+/// Numbers for whole messages: the largest finite magnitude of what a message encodes, found before it is encoded.
+
+#include <zeropp/codec/cuda/merge_stats.cuh>
+#include <zeropp/codec/cuda/message_values.cuh>
+#include <zeropp/codec/cuda/sources.cuh>
+#include <zeropp/codec/cuda/tuning.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/slice_order.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace zeropp::detail {
+
+/// Writes 0 as the number of each message: magnitudes are merged into it.
+template <message_scaled_quantizer Q>
+struct clear_scale_kernel {
+    slices where;
+    std::byte* messages;
+
+    static constexpr int resident_blocks = 2;
+
+    /// For all slots together.
+    static constexpr std::size_t units(int slots) { return ceil_div(static_cast<std::size_t>(slots), kernel_threads); }
+
+    __device__ void operator()() const {
+        const wire_layout<Q> layout(where.count);
+        const std::size_t slots = static_cast<std::size_t>(where.slots);
+        for (std::size_t s = blockIdx.x * std::size_t{kernel_threads} + threadIdx.x; s < slots;
+             s += gridDim.x * std::size_t{kernel_threads}) {
+            *reinterpret_cast<std::uint32_t*>(messages + s * layout.bytes + layout.scale_offset) = 0;
+        }
+    }
+};
+
+/// Merges what each message will encode into its number. The same units of work as in the kernel that writes tensors.
+template <message_scaled_quantizer Q, class Source, class Residuals>
+struct find_scale_kernel {
+    Source source;
+    slices where;
+    std::byte* messages;
+    Residuals residuals;
+
+    using values = message_values<Q, Source, Residuals>;
+
+    static constexpr int rounds = values::at_once;
+    static constexpr std::size_t unit_granules = std::size_t{rounds} * kernel_threads;
+    static constexpr int resident_blocks = 2;
+
+    static constexpr std::size_t units(std::size_t n) { return ceil_div(n, unit_granules * granule_size); }
+
+    __device__ void operator()() const {
+        const wire_layout<Q> layout(where.count);
+        for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
+            const auto slot = values::open(source, residuals, where, s);
+            const std::size_t size = where.size(s);
+            magnitude largest[1];
+            for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < size;
+                 first += gridDim.x * unit_granules) {
+                if (slot.source.aligned && (first + unit_granules) * granule_size <= size) {
+                    take<rounds, true>(slot, size, first, largest[0]);
+                } else {
+#pragma unroll 1
+                    for (std::size_t r = 0; r != rounds; ++r) {
+                        take<1, false>(slot, size, first + r * kernel_threads, largest[0]);
+                    }
+                }
+            }
+            merge_in_warp<32>(largest);
+            if (threadIdx.x % 32 == 0) {
+                atomicMax(reinterpret_cast<std::uint32_t*>(messages + static_cast<std::size_t>(s) * layout.bytes +
+                                                           layout.scale_offset),
+                          largest[0].bits);
+            }
+        }
+    }
+
+private:
+    struct magnitude {
+        std::uint32_t bits = 0;
+        __device__ void merge(const magnitude& other) { bits = other.bits > bits ? other.bits : bits; }
+    };
+
+    template <int Rounds, bool Whole, class Slot>
+    __device__ void take(const Slot& slot, std::size_t size, std::size_t first, magnitude& largest) const {
+        const auto granule = [=](std::size_t r) { return first + threadIdx.x + r * kernel_threads; };
+        typename values::kept kept[std::size_t{Rounds}];
+        values::template fetch<Whole, kernel_threads, 1>(source, residuals, slot, size, granule, kept);
+#pragma unroll
+        for (std::size_t r = 0; r != Rounds; ++r) {
+            const int valid = Whole ? granule_size : valid_elements(size, granule(r));
+            float x[granule_size];
+            values::of(kept[r], x);
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) {
+                if (Whole || i < valid) largest.bits = take_magnitude(largest.bits, x[i]);
+            }
+        }
+    }
+};
+
+}  // namespace zeropp::detail

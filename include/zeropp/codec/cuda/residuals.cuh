@@ -1,0 +1,138 @@
+#pragma once
+/// \file
+/// Error feedback in the kernels: what was lost of each element before, read where its granule is fetched, and what is
+/// lost of it now, written where its granule is.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/cuda/codes.cuh>
+#include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/slice_order.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+/// The residuals of a run of slots.
+template <class Feedback>
+struct kernel_residuals;
+
+template <>
+struct kernel_residuals<no_feedback> {
+    static constexpr bool any = false;
+    static constexpr int loaded_bytes = 0;
+    static constexpr int loaded_words = 0;
+    static constexpr int scratch_words = 0;
+    struct stats {};
+    struct slot {};
+
+    __device__ static slot open(const slices&, int) { return {}; }
+};
+
+/// Held and kept may be the same memory: each granule is read by the thread that writes it, before it does.
+template <quantizer Storage>
+struct kernel_residuals<feedback<Storage>> {
+    static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !dithering_quantizer<Storage> &&
+                      !message_scaled_quantizer<Storage> && !positional_quantizer<Storage>,
+                  "residuals on GPUs are stored by a quantizer of single elements");
+
+    feedback<Storage> state;
+
+    static constexpr bool any = true;
+    static constexpr int loaded_bytes = Storage::code_bits;
+    static constexpr int loaded_words = static_cast<int>(sizeof(packed_codes<Storage::code_bits>) / 4);
+    static constexpr int scratch_words = granule_size;
+    static constexpr bool has_params = params_bytes<Storage> != 0;
+    using stats = typename Storage::stats;
+
+    /// The messages of one slot, and where in them the slot's elements begin.
+    struct slot {
+        const std::byte* held;
+        std::byte* kept;
+        std::size_t params_offset;
+        std::size_t first_granule;
+    };
+
+    __device__ slot open(const slices& where, int s) const {
+        const wire_layout<Storage> layout(state.slice);
+        const std::size_t offset = static_cast<std::size_t>(s) * layout.bytes;
+        return {state.held == nullptr ? nullptr : state.held + offset, state.kept + offset, layout.params_offset,
+                where.begin / granule_size};
+    }
+
+    /// x <- x and what was held of a granule with `valid` elements.
+    __device__ void add(const slot& s, std::size_t granule, int valid, float (&x)[granule_size]) const {
+        if (s.held == nullptr) return;
+        float old[granule_size];
+        load(s, granule, valid, old);
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) x[i] += old[i];
+    }
+
+    /// error <- what is kept of it.
+    __device__ void mix(const slot& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
+        float old[granule_size];
+        load(s, granule, valid, old);
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) error[i] = next_residual(old[i], error[i], state.decay);
+    }
+
+    __device__ typename Storage::params fit(const stats& of_errors) const { return state.storage.fit(of_errors); }
+
+    __device__ void store(const slot& s, std::size_t granule, int valid, const typename Storage::params& params,
+                          const float (&residual)[granule_size]) const {
+        if (valid == 0) return;
+        std::uint32_t codes[granule_size];
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            codes[i] = state.storage.encode(residual[i], params);
+            if (i >= valid) codes[i] = 0;
+        }
+        constexpr int bits = Storage::code_bits;
+        store_codes<bits>(s.kept + (s.first_granule + granule) * bits, packed_codes<bits>::of(codes), valid);
+    }
+
+    __device__ void store_params(const slot& s, std::size_t granule, const typename Storage::params& params) const {
+        if constexpr (params_bytes<Storage> != 0) {
+            *reinterpret_cast<typename Storage::params*>(s.kept + params_place(s, granule)) = params;
+        }
+    }
+
+private:
+    /// From the start of a message.
+    __device__ static std::size_t params_place(const slot& s, std::size_t granule) {
+        constexpr std::size_t block_granules = Storage::block_size / granule_size;
+        return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;
+    }
+
+    /// old <- what was held of a granule, in today's units; zeros where nothing is.
+    __device__ void load(const slot& s, std::size_t granule, int valid, float (&old)[granule_size]) const {
+        constexpr int bits = Storage::code_bits;
+        packed_codes<bits> codes{};
+        typename Storage::params params{};
+        const bool any_held = s.held != nullptr && valid != 0;
+        if (any_held) {
+            codes = load_codes<bits, false>(s.held + (s.first_granule + granule) * bits, valid);
+            if constexpr (params_bytes<Storage> != 0) {
+                params = *reinterpret_cast<const typename Storage::params*>(s.held + params_place(s, granule));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+            old[i] = any_held ? product(state.storage.decode(codes.at(i), params), state.rescale) : 0.0f;
+        }
+    }
+};
+
+/// Whether a team that shares a block of Q shares one of the residuals' storage, or needs not.
+template <quantizer Q, class Feedback>
+struct storage_fits : std::true_type {};
+template <quantizer Q, quantizer Storage>
+struct storage_fits<Q, feedback<Storage>>
+    : std::bool_constant<params_bytes<Storage> == 0 || Storage::block_size == Q::block_size> {};
+
+}  // namespace zeropp::detail

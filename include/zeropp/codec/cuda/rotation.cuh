@@ -1,0 +1,88 @@
+#pragma once
+/// \file
+/// Walsh-Hadamard transforms of values that lie in the registers of neighbouring threads.
+
+#include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/abilities.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace zeropp::detail {
+
+/// Whether the window of `Size` elements that a granule is part of lies among the `size` elements that there are.
+template <int Size>
+__device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
+    constexpr auto window = static_cast<std::size_t>(Size);
+    return (granule * granule_size / window + 1) * window <= size;
+}
+
+/// Rotates N granules of each thread, or back, in windows of `Size` elements. The n-th granule of a thread is, counted
+/// from a multiple of Size elements, the one at
+///     team * Lanes * Share + n % Share * Lanes + lane,   team = thread / Lanes, lane = thread % Lanes,
+/// and somewhere beyond it by whole thread blocks for n / Share. Bits of that index are thus bits of the thread's or of n,
+/// and a pair is at most 16 granules apart: it is exchanged within a warp, or lies in one thread.
+///
+/// whole(n) says whether the n-th granule's window is whole; what is not stays as it is. All threads of the warp must come
+/// here.
+template <int Size, int Lanes, int Share, std::size_t N, class Whole>
+__device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole whole) {
+    if constexpr (Size > 1) {
+        constexpr float there = rotation_scale<Size>(false);
+        constexpr float from_there = rotation_scale<Size>(true);
+#pragma unroll
+        for (std::size_t n = 0; n != N; ++n) {
+            if (!whole(n)) continue;
+#pragma unroll
+            for (int stride = 1; stride != granule_size; stride *= 2) {
+#pragma unroll
+                for (int i = 0; i != granule_size; ++i) {
+                    if ((i & stride) != 0) continue;
+                    const float a = x[n][i];
+                    const float b = x[n][i + stride];
+                    x[n][i] = a + b;
+                    x[n][i + stride] = a - b;
+                }
+            }
+        }
+#pragma unroll
+        for (int stride = 1; stride < Size / granule_size; stride *= 2) {
+            if (stride >= Lanes && stride < Lanes * Share) {
+                const auto apart = static_cast<std::size_t>(stride / Lanes);
+#pragma unroll
+                for (std::size_t n = 0; n != N; ++n) {
+                    if ((n & apart) != 0 || !whole(n)) continue;
+#pragma unroll
+                    for (int i = 0; i != granule_size; ++i) {
+                        const float a = x[n][i];
+                        const float b = x[(n + apart) % N][i];
+                        x[n][i] = a + b;
+                        x[(n + apart) % N][i] = a - b;
+                    }
+                }
+            } else {
+                const int distance = stride < Lanes ? stride : stride / Share;
+                // The upper of a pair becomes what the lower has less its own. Exact, so that contraction changes nothing.
+                const float sign = (static_cast<int>(threadIdx.x) & distance) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+                for (std::size_t n = 0; n != N; ++n) {
+                    const bool take = whole(n);
+#pragma unroll
+                    for (int i = 0; i != granule_size; ++i) {
+                        const float other = __shfl_xor_sync(0xffffffffu, x[n][i], distance);
+                        if (take) x[n][i] = x[n][i] * sign + other;
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (std::size_t n = 0; n != N; ++n) {
+            if (!whole(n)) continue;
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) x[n][i] = product(x[n][i], back ? from_there : there);
+        }
+    }
+}
+
+}  // namespace zeropp::detail

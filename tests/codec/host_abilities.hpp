@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// What the tests of abilities in the host's codec share: the codec's calls on vectors, on every instruction set.
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/execution/host.hpp>
+
+#include "conformance/codec_laws.hpp"
+#include "support/guarded.hpp"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+using host_codec = zeropp::codec<zeropp::host>;
+
+/// f() with the instructions of each target that the processor has.
+template <class F>
+void on_each_target(const F& f) {
+    for (const auto target : zeropp::detail::host_targets()) {
+        CAPTURE(static_cast<int>(target));
+        const auto best = std::exchange(zeropp::detail::active_host_target(), target);
+        f();
+        zeropp::detail::active_host_target() = best;
+    }
+}
+
+/// The messages of a tensor, or of a `difference`.
+template <class Q, class Tensor, class Residuals = zeropp::no_feedback>
+std::vector<std::byte> encoded(const Q& q, const Tensor& tensor, const zeropp::slices& where,
+                               const Residuals& residuals = {}) {
+    guarded<std::byte> messages(static_cast<std::size_t>(where.slots) * zeropp::wire_bytes(q, where.count), 0xa5);
+    host_codec::encode(zeropp::host{}, q, tensor, where, messages.data(), residuals);
+    const bool written_within = messages.intact();
+    CHECK(written_within);
+    return messages.values();
+}
+
+inline const std::uint8_t* as_uint8(const std::vector<std::byte>& bytes) {
+    return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+
+/// The elements of the tensor that slot s of a cut carries.
+inline std::vector<float> carried_values(const cut& c, int s, const std::vector<float>& tensor) {
+    std::vector<float> values;
+    for (const std::size_t i : c.carried(s)) values.push_back(tensor[i]);
+    return values;
+}
+
+inline void append(std::vector<std::byte>& bytes, const std::vector<std::uint8_t>& more) {
+    const auto converted = as_bytes(more);
+    bytes.insert(bytes.end(), converted.begin(), converted.end());
+}
+
+}  // namespace zeropp_test

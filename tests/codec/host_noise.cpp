@@ -1,0 +1,123 @@
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
+
+#include "codec/host_abilities.hpp"
+#include "support/catch.hpp"
+#include "support/noise_reference.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_test;
+using zeropp::asymmetric;
+using zeropp::block_integer;
+using zeropp::half;
+using zeropp::slices;
+using zeropp::stochastic;
+
+constexpr std::uint64_t seed = 0x123456789abcdef0u;
+constexpr std::uint64_t step = 0x100000007u;
+using base = block_integer<4, 128>;
+const stochastic<base> q(seed, step);
+
+/// The noise of the elements that slot s carries, by their indices in the tensor that all ranks know.
+std::vector<float> noise_of_slot(const cut& c, int s, std::size_t origin, bool sums) {
+    std::vector<float> noise;
+    for (const std::size_t i : c.carried(s)) noise.push_back(noise_of_element(seed, step, origin + i, sums));
+    return noise;
+}
+
+slices with_origin(const cut& c, std::size_t origin) {
+    slices where = c.slices();
+    where.origin = origin;
+    return where;
+}
+
+}  // namespace
+
+TEST_CASE("codes are rounded by the noise of their element's index", "[codec][host][stochastic]") {
+    const reference_format& f = reference_of<base>::format;
+    on_each_target([&] {
+        for (const cut& c : telling_cuts(128)) {
+            const std::vector<float> tensor = mixed_floats(c.elements, 31);
+            for (const std::size_t origin : {std::size_t{0}, std::size_t{5}, (std::size_t{1} << 35) + 8}) {
+                CAPTURE(c.what, origin);
+                std::vector<std::byte> expected;
+                for (int s = 0; s != c.slots; ++s) {
+                    append(expected,
+                           f.message(carried_values(c, s, tensor), c.count, noise_of_slot(c, s, origin, false)));
+                }
+                const bool as_documented = encoded(q, tensor.data(), with_origin(c, origin)) == expected;
+                CHECK(as_documented);
+            }
+        }
+    });
+}
+
+TEST_CASE("sums are rounded by a noise of their own", "[codec][host][stochastic]") {
+    using to = block_integer<8, 64, asymmetric, half>;
+    const reference_format& f = reference_of<base>::format;
+    for (const cut& c : telling_cuts(128)) {
+        const std::size_t origin = 3;
+        const auto messages = contributions(f, c, 3);
+        const auto sums = reference_sums(f, c, messages, 3);
+        std::vector<std::byte> expected;
+        for (int s = 0; s != c.slots; ++s) {
+            append(expected, reference_of<to>::format.message(sums[static_cast<std::size_t>(s)], c.count,
+                                                              noise_of_slot(c, s, origin, true)));
+        }
+        guarded<std::byte> written(expected.size(), 0x5a);
+        host_codec::reduce_encode(zeropp::host{}, q, as_bytes(messages).data(), 3, with_origin(c, origin),
+                                  stochastic<to>(seed, step), written.data());
+        CAPTURE(c.what);
+        const bool as_documented = written.values() == expected && written.intact();
+        CHECK(as_documented);
+    }
+}
+
+TEST_CASE("neither chunks nor slots nor the part of a tensor at hand change a code", "[codec][host][stochastic]") {
+    constexpr std::size_t n = 8 * 128 * 3 + 77;
+    constexpr std::size_t origin = 1001;
+    const std::vector<float> tensor = normal_floats(n, 17);
+    const auto codes = [&](const slices& where, const float* elements) {
+        const auto message = encoded(q, elements, where);
+        const std::size_t bytes = (where.size(0) * 4 + 7) / 8;
+        return std::vector<std::byte>(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(bytes));
+    };
+    const auto whole_tensor = codes(slices::single(n, 0, n, origin), tensor.data());
+    for (const std::size_t chunks : {std::size_t{1}, std::size_t{2}, std::size_t{8}}) {
+        const std::size_t chunk = (n / 128 + chunks) / chunks * 128;
+        std::vector<std::byte> by_chunk;
+        std::vector<std::byte> by_part;
+        for (std::size_t begin = 0; begin < n; begin += chunk) {
+            const auto more = codes(slices::single(n, begin, chunk, origin), tensor.data());
+            by_chunk.insert(by_chunk.end(), more.begin(), more.end());
+            // A rank that holds only this part.
+            const std::size_t rest = std::min(chunk, n - begin);
+            const auto part = codes(slices::single(rest, 0, rest, origin + begin), tensor.data() + begin);
+            by_part.insert(by_part.end(), part.begin(), part.end());
+        }
+        CAPTURE(chunks);
+        CHECK(by_chunk == whole_tensor);
+        CHECK(by_part == whole_tensor);
+    }
+    // Another step or seed changes many.
+    const auto message = encoded(stochastic<base>(seed, step + 1), tensor.data(), slices::single(n, 0, n, origin));
+    std::size_t different = 0;
+    for (std::size_t i = 0; i != whole_tensor.size(); ++i) different += message[i] != whole_tensor[i] ? 1u : 0u;
+    CHECK(different > n / 10);
+}
+
+TEST_CASE("where elements are in the tensor that all ranks know", "[codec][slices]") {
+    for (const cut& c : telling_cuts(64)) {
+        const slices where = with_origin(c, 40);
+        for (int s = 0; s != c.slots; ++s) {
+            const auto carried = c.carried(s);
+            CHECK(where.size(s) == carried.size());
+            if (!carried.empty()) CHECK(where.index(s) == 40 + carried.front());
+        }
+    }
+}

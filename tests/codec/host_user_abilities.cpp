@@ -1,0 +1,174 @@
+#include <zeropp/quantizer/lossless.hpp>
+
+#include "codec/host_abilities.hpp"
+#include "support/catch.hpp"
+#include "support/toy_abilities.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_test;
+using zeropp::lossless;
+
+/// A block of toy_positional by itself: its steps, of its halves, and codes.
+struct positional_block {
+    float step[2] = {0.0f, 0.0f};
+    std::vector<std::uint32_t> codes;
+    std::vector<float> decoded;
+
+    explicit positional_block(const std::vector<float>& x) {
+        bool finite = true;
+        for (std::size_t i = 0; i != x.size(); ++i) {
+            finite = finite && std::isfinite(x[i]);
+            step[i / 256] = std::max(step[i / 256], float_quotient(std::fabs(x[i]), 4.0f));
+        }
+        if (!finite) step[0] = step[1] = std::numeric_limits<float>::quiet_NaN();
+        for (std::size_t i = 0; i != x.size(); ++i) {
+            const float s = step[i / 256];
+            const double steps =
+                s > 0.0f ? std::nearbyint(static_cast<double>(float_quotient(std::fabs(x[i]), s))) : 0.0;
+            codes.push_back(static_cast<std::uint32_t>(steps) + (std::signbit(x[i]) ? 8u : 0u));
+            const float size = static_cast<float>(steps) * s;
+            decoded.push_back(std::signbit(x[i]) ? -size : size);
+        }
+    }
+};
+
+/// The message of toy_positional, and what it decodes to.
+std::vector<std::uint8_t> positional_message(const std::vector<float>& values, std::size_t count,
+                                             std::vector<float>& decoded) {
+    const std::size_t params = ((count + 1) / 2 + 3) / 4 * 4;
+    std::vector<std::uint8_t> bytes((params + (count + 511) / 512 * 8 + 15) / 16 * 16);
+    decoded.clear();
+    for (std::size_t begin = 0; begin < values.size(); begin += 512) {
+        const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
+        const std::size_t n = std::min<std::size_t>(512, values.size() - begin);
+        const positional_block block({first, first + static_cast<std::ptrdiff_t>(n)});
+        for (std::size_t i = begin; i != begin + n; ++i) {
+            bytes[i / 2] = static_cast<std::uint8_t>(bytes[i / 2] | block.codes[i - begin] << (4 * (i % 2)));
+        }
+        std::memcpy(&bytes[params + begin / 512 * 8], block.step, 8);
+        decoded.insert(decoded.end(), block.decoded.begin(), block.decoded.end());
+    }
+    return bytes;
+}
+
+/// The message of toy_message_scaled, and what it decodes to.
+std::vector<std::uint8_t> scaled_message(const std::vector<float>& values, std::size_t count,
+                                         std::vector<float>& decoded) {
+    const std::size_t scale = (count + (count + 7) / 8 * 3 + 3) / 4 * 4;
+    std::vector<std::uint8_t> bytes((scale + 4 + 15) / 16 * 16);
+    float absmax = 0.0f;
+    for (const float x : values)
+        if (std::isfinite(x)) absmax = std::max(absmax, std::fabs(x));
+    std::memcpy(&bytes[scale], &absmax, 4);
+    decoded.assign(values.size(), 0.0f);
+    for (std::size_t begin = 0; begin < values.size(); begin += 8) {
+        const std::size_t end = std::min(begin + 8, values.size());
+        const bool finite =
+            std::all_of(values.begin() + static_cast<std::ptrdiff_t>(begin),
+                        values.begin() + static_cast<std::ptrdiff_t>(end), [](float x) { return std::isfinite(x); });
+        std::memset(&bytes[count + begin / 8 * 3], finite ? 1 : 7, 3);
+        for (std::size_t i = begin; i != end; ++i) {
+            float code = 0.0f;
+            if (finite && absmax > 0.0f) {
+                code = static_cast<float>(
+                    std::nearbyint(static_cast<double>(float_product(float_quotient(values[i], absmax), 100.0f))));
+            }
+            bytes[i] = static_cast<std::uint8_t>(static_cast<int>(code));
+            decoded[i] =
+                finite ? float_product(float_quotient(code, 100.0f), absmax) : std::numeric_limits<float>::quiet_NaN();
+        }
+    }
+    return bytes;
+}
+
+/// encode, decode, reduce_encode to floats and to itself, reduce_decode, against `message_of`.
+template <class Q, class MessageOf>
+void check_quantizer(const Q& q, MessageOf message_of) {
+    for (const cut& c : telling_cuts(static_cast<std::size_t>(Q::block_size))) {
+        CAPTURE(c.what);
+        constexpr int contributors = 3;
+        std::vector<std::uint8_t> messages;
+        std::vector<std::vector<float>> first(static_cast<std::size_t>(c.slots));
+        std::vector<std::vector<float>> sums(static_cast<std::size_t>(c.slots));
+        for (int k = 0; k != contributors; ++k) {
+            const std::vector<float> tensor = mixed_floats(c.elements, static_cast<std::uint64_t>(80 + k));
+            std::vector<std::uint8_t> expected;
+            for (int s = 0; s != c.slots; ++s) {
+                std::vector<float> decoded;
+                const auto message = message_of(carried_values(c, s, tensor), c.count, decoded);
+                expected.insert(expected.end(), message.begin(), message.end());
+                auto& sum = sums[static_cast<std::size_t>(s)];
+                if (k == 0) sum = first[static_cast<std::size_t>(s)] = decoded;
+                for (std::size_t i = 0; k != 0 && i != sum.size(); ++i) sum[i] = float_sum(sum[i], decoded[i]);
+            }
+            const bool as_documented = encoded(q, tensor.data(), c.slices()) == as_bytes(expected);
+            CHECK(as_documented);
+            messages.insert(messages.end(), expected.begin(), expected.end());
+        }
+        const auto bytes = as_bytes(messages);
+        guarded<float> tensor(c.elements, 0x5a);
+        const auto before = tensor.values();
+        host_codec::decode(zeropp::host{}, q, bytes.data(), c.slices(), tensor.data());
+        require_elements<float>("decode", c, tensor, before, [&](int s, std::size_t i, std::size_t) {
+            return first[static_cast<std::size_t>(s)][i];
+        });
+        host_codec::reduce_decode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), tensor.data(),
+                                  zeropp::finish{});
+        require_elements<float>("reduce_decode", c, tensor, before, [&](int s, std::size_t i, std::size_t) {
+            return sums[static_cast<std::size_t>(s)][i];
+        });
+        std::vector<std::uint8_t> expected;
+        for (const auto& sum : sums) {
+            std::vector<float> decoded;
+            const auto message = message_of(sum, c.count, decoded);
+            expected.insert(expected.end(), message.begin(), message.end());
+        }
+        guarded<std::byte> written(expected.size(), 0x5a);
+        host_codec::reduce_encode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), q, written.data());
+        // The toys' NaN may be of either sign in a sum, and is stored only as what it means.
+        require_bytes("reduce_encode", written, expected);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a user's quantizer is told where in its block an element is", "[codec][host][positional]") {
+    check_quantizer(toy_positional{}, positional_message);
+}
+
+TEST_CASE("a user's quantizer is given the largest magnitude of each message", "[codec][host][message_scaled]") {
+    check_quantizer(toy_message_scaled{}, scaled_message);
+}
+
+TEST_CASE("a message's scale is that of what is encoded, residuals included", "[codec][host][message_scaled]") {
+    constexpr std::size_t n = 21;
+    const auto where = zeropp::slices::single(n, 0, n);
+    std::vector<float> tensor = normal_floats(n, 5);
+    tensor[20] = 10.0f;
+    std::vector<float> held(n, 0.25f);
+    held[20] = 5.0f;
+    tensor[3] = std::numeric_limits<float>::infinity();
+    std::vector<std::byte> residuals(zeropp::wire_bytes(lossless<float>{}, n));
+    std::memcpy(residuals.data(), held.data(), n * sizeof(float));
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i != n; ++i) values[i] = float_sum(tensor[i], held[i]);
+    std::vector<float> decoded;
+    const auto expected = scaled_message(values, n, decoded);
+    const zeropp::feedback<lossless<float>> f{{}, residuals.data(), residuals.data(), n};
+    CHECK(encoded(toy_message_scaled{}, tensor.data(), where, f) == as_bytes(expected));
+    std::vector<float> kept(n);
+    std::memcpy(kept.data(), residuals.data(), n * sizeof(float));
+    for (std::size_t i = 0; i != n; ++i) {
+        // The first block holds Inf: what was held of it stays.
+        CHECK(kept[i] == (i < 8 ? held[i] : float_sum(values[i], -decoded[i])));
+    }
+}

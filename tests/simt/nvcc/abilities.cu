@@ -1,0 +1,26 @@
+// What abilities add to kernels, each once, and together as they are used.
+#include "shipped.cuh"
+
+#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/scale_search.hpp>
+#include <zeropp/quantizer/spike_reserving.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
+
+using namespace zeropp;
+using four_bits = block_integer<4, 128>;
+using eight_bits = block_integer<8, 128>;
+using rotated = hadamard<four_bits>;
+
+template struct shipped::encoded<rotated, float, bfloat16>;
+template struct shipped::encoded<hadamard<block_integer<4, 2048>, 256>, bfloat16>;
+template struct shipped::encoded<scale_search<four_bits>, bfloat16>;
+template struct shipped::encoded<stochastic<four_bits>, bfloat16>;
+template struct shipped::encoded<spike_reserving<4, 128>, bfloat16>;
+template struct shipped::encoded<nvfp4, bfloat16>;
+template struct shipped::subtracted<rotated, float, bfloat16>;
+template struct shipped::fed_back<four_bits, eight_bits, bfloat16>;
+template struct shipped::fed_back<rotated, eight_bits, bfloat16>;
+template struct shipped::fed_back<rotated, lossless<float>, float>;
+template struct shipped::decoded<rotated, bfloat16>;
+template struct shipped::summed<rotated, rotated>;
