@@ -22,15 +22,24 @@ void check_all_gather(const Q& q) {
             const auto ranks = at(comm.size());
             const auto shard = narrowed<T>(reference::slice_of(tensor, ranks, at(comm.rank())));
             const std::vector<float> expected = reference::gathered(tensor, ranks, described(q), format_of<T>);
-            guarded<T> full(n), again(n);
+            guarded<T> full(n), again(n), chunked(n);
             guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, n));
             zeropp::quantized_all_gather(zeropp::host{}, comm, q, shard, full.view(), scratch.view());
             const zeropp::host_queue queue;
             zeropp::quantized_all_gather(queue, comm, q, shard, again.view());
+            const zeropp::gather_options in_chunks{.chunks = 3};
+            guarded<std::byte> more(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, n, in_chunks));
+            const zeropp::host_queue across;
+            zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host_queue>{queue, across}, comm, q, shard,
+                                         chunked.view(), in_chunks, more.view());
+            queue.wait();
             CHECK(difference(full.values(), expected) == "");
             CHECK(difference(again.values(), expected) == "");
+            CHECK(difference(chunked.values(), expected) == "");
             CHECK(full.intact());
             CHECK(again.intact());
+            CHECK(chunked.intact());
+            CHECK(more.intact());
             CHECK(scratch.intact());
         }
     }

@@ -24,6 +24,7 @@ using zeropp::host_queue;
 using zeropp::mpi_error;
 using zeropp::mpi_transport;
 using zeropp::precondition_error;
+using zeropp_test::exchanges;
 using zeropp_test::expectations;
 using zeropp_test::gathers;
 using zeropp_test::thrown;
@@ -207,6 +208,17 @@ TEST_CASE("mpi_transport turns messages of different sizes into errors", "[mpi]"
     MPI_Barrier(MPI_COMM_WORLD);
     expectations expect;
     gathers<host>(transport, expect, 100);
+    check(expect);
+}
+
+TEST_CASE("mpi_transport carries messages of few pieces and of many", "[mpi]") {
+    mpi_transport transport = mpi_transport::duplicate(MPI_COMM_WORLD);
+    constexpr std::size_t piece = std::size_t{1} << 18;
+    expectations expect;
+    for (const std::size_t bytes : {piece - 1, piece, piece + 1, 8 * piece, 8 * piece + 1, 19 * piece - 5}) {
+        gathers<host>(transport, expect, bytes);
+        exchanges<host>(transport, expect, bytes);
+    }
     check(expect);
 }
 

@@ -5,6 +5,7 @@
 #include <zeropp/core/math.hpp>
 
 #include <cstddef>
+#include <string>
 
 namespace zeropp {
 
@@ -36,5 +37,12 @@ private:
     std::size_t slice_;
     int ranks_;
 };
+
+/// Why `given` elements cannot be the slice of `rank`, as "expected ..., given ..."; empty when they can.
+inline std::string shard_problem(const partition& part, int rank, std::size_t given) {
+    if (given == part.size(rank)) return {};
+    return "expected a shard of " + std::to_string(part.size(rank)) + " elements of " + std::to_string(part.count()) +
+           ", given one of " + std::to_string(given);
+}
 
 }  // namespace zeropp

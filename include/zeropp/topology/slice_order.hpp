@@ -33,16 +33,22 @@ struct slices {
     std::size_t count;
     int first_slot;
     int slots;
+    /// The index of the tensor's first element in the tensor that all ranks know, where this one is only a part of it.
+    std::size_t origin = 0;
 
     /// One slot that carries elements [begin, begin + count) of a tensor of `size` elements.
-    static constexpr ZEROPP_HOST_DEVICE slices single(std::size_t size, std::size_t begin, std::size_t count) {
-        return {partition(size, 1), slice_order{}, begin, count, 0, 1};
+    static constexpr ZEROPP_HOST_DEVICE slices single(std::size_t size, std::size_t begin, std::size_t count,
+                                                      std::size_t origin = 0) {
+        return {partition(size, 1), slice_order{}, begin, count, 0, 1, origin};
     }
 
     /// Where in the tensor the elements of the s-th slot of the run begin.
     constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const {
         return part.offset(order.rank(first_slot + s)) + begin;
     }
+
+    /// The same in the tensor that all ranks know.
+    constexpr ZEROPP_HOST_DEVICE std::size_t index(int s) const { return origin + offset(s); }
 
     /// How many there are: `count`, or fewer where the slice ends, or none.
     constexpr ZEROPP_HOST_DEVICE std::size_t size(int s) const {

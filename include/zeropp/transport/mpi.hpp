@@ -3,10 +3,12 @@
 /// Ranks that are MPI processes.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/poll.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <mpi.h>
@@ -59,8 +61,11 @@ inline bool mpi_refuses_device_memory() {
 }
 }  // namespace detail
 
-/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages of any
-/// size are cut into pieces that MPI's int counts can say. The transport must be destroyed before MPI_Finalize.
+/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages travel
+/// in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a time, so
+/// that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less than a
+/// piece, 256 KiB, and wait for each other else, unless the transport is `checked`. The transport must be destroyed
+/// before MPI_Finalize.
 ///
 /// In host memory (`mpi_transport`), on `host{}` any thread level will do. On a `host_queue`, which calls MPI from its
 /// own thread, MPI must have been initialised with MPI_THREAD_MULTIPLE; otherwise operations throw precondition_error.
@@ -138,14 +143,14 @@ private:
         int rank = 0;
         int size = 0;
         int thread_level = MPI_THREAD_SINGLE;
-        std::vector<MPI_Request> requests;  // a receive and a send by turns
+        std::vector<MPI_Request> requests;  // of each round, a receive and a send by turns
 
         state(MPI_Comm c, bool own) : comm(c), owned(own) {
             if (owned) detail::require_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
             detail::require_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
             detail::require_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
             detail::require_mpi(MPI_Query_thread(&thread_level), "MPI_Query_thread");
-            requests.reserve(2 * static_cast<std::size_t>(size));
+            requests.assign(in_flight * round_size(), MPI_REQUEST_NULL);
         }
 
         ~state() {
@@ -163,50 +168,83 @@ private:
         void exchange(const E& exec, Source source, std::byte* recv, std::size_t bytes) {
             std::byte* own = recv + static_cast<std::size_t>(rank) * bytes;
             if (bytes != 0 && source(rank) != own) exec.copy(own, source(rank), bytes);
-            requests.clear();
+            const std::size_t pieces = ceil_div(bytes, piece);  // of each message; a round is one for every peer
+            outcome all;
+            for (std::size_t p = 0; p != pieces + in_flight; ++p) {
+                const std::span<MPI_Request> round(requests.data() + p % in_flight * round_size(), round_size());
+                if (p >= in_flight) finish(round, all);
+                if (p < pieces && all.failure == MPI_SUCCESS) {
+                    const std::size_t done = p * piece;
+                    begin(round, source, recv, bytes, done);
+                }
+            }
+            detail::require_mpi(all.failure, "MPI_Test");
+            const std::size_t expected = static_cast<std::size_t>(size - 1) * bytes;
+            if (all.received != expected) {
+                throw precondition_error(name, std::to_string(expected) + " bytes from the other ranks",
+                                         std::to_string(all.received));
+            }
+        }
+
+        /// Starts to move the piece behind the first `done` bytes of every peer's message of `bytes` bytes.
+        template <class Source>
+        void begin(std::span<MPI_Request> round, Source source, std::byte* recv, std::size_t bytes, std::size_t done) {
+            const int count = static_cast<int>(std::min(piece, bytes - done));
+            // Ranks that disagree about the size must not take a piece of one message for one of another.
+            const int tag = static_cast<int>(ceil_div(bytes, piece) % 32768);
+            MPI_Request* request = round.data();
             // Every rank starts with another peer, so that no receiver is everybody's first.
             for (int i = 1; i < size; ++i) {
                 const int from = (rank + size - i) % size;
                 const int to = (rank + i) % size;
-                std::byte* in = recv + static_cast<std::size_t>(from) * bytes;
-                const std::byte* out = source(to);
-                for (std::size_t done = 0; done < bytes; done += piece) {
-                    const int count = static_cast<int>(std::min(piece, bytes - done));
-                    requests.push_back(MPI_REQUEST_NULL);
-                    detail::require_mpi(MPI_Irecv(in + done, count, MPI_BYTE, from, tag, comm, &requests.back()),
-                                        "MPI_Irecv");
-                    requests.push_back(MPI_REQUEST_NULL);
-                    detail::require_mpi(MPI_Isend(out + done, count, MPI_BYTE, to, tag, comm, &requests.back()),
-                                        "MPI_Isend");
-                }
+                std::byte* in = recv + static_cast<std::size_t>(from) * bytes + done;
+                detail::require_mpi(MPI_Irecv(in, count, MPI_BYTE, from, tag, comm, request++), "MPI_Irecv");
+                detail::require_mpi(MPI_Isend(source(to) + done, count, MPI_BYTE, to, tag, comm, request++),
+                                    "MPI_Isend");
             }
-            wait_for_all(bytes);
         }
 
-        /// Waits for all requests, and for `bytes` bytes from each other rank. A message that is too long is MPI's error;
-        /// one that is too short is not, and would leave old bytes for new ones.
-        void wait_for_all(std::size_t bytes) {
-            // One by one: after an error the rest still uses the caller's memory, and Open MPI 4.1's MPI_Waitall hangs.
+        /// What has become of the requests so far. A message that is too long is MPI's error; one that is too short is
+        /// not, and would leave old bytes for new ones.
+        struct outcome {
             int failure = MPI_SUCCESS;
             std::size_t received = 0;
-            for (std::size_t i = 0; i != requests.size(); ++i) {
+        };
+
+        /// Waits for all requests of a round, one by one: after an error the rest still uses the caller's memory, and
+        /// Open MPI 4.1's MPI_Waitall hangs.
+        void finish(std::span<MPI_Request> round, outcome& all) {
+            for (std::size_t i = 0; i != round.size(); ++i) {
                 MPI_Status status;
                 int count = 0;
-                int code = MPI_Wait(&requests[i], &status);
+                int code = wait_for(round[i], status);
                 if (code == MPI_SUCCESS && i % 2 == 0) code = MPI_Get_count(&status, MPI_BYTE, &count);
-                if (failure == MPI_SUCCESS) failure = code;
-                received += static_cast<std::size_t>(count);
-            }
-            detail::require_mpi(failure, "MPI_Wait");
-            const std::size_t expected = static_cast<std::size_t>(size - 1) * bytes;
-            if (received != expected) {
-                throw precondition_error(name, std::to_string(expected) + " bytes from the other ranks",
-                                         std::to_string(received));
+                if (all.failure == MPI_SUCCESS) all.failure = code;
+                all.received += static_cast<std::size_t>(count);
+                round[i] = MPI_REQUEST_NULL;
             }
         }
 
-        static constexpr std::size_t piece = std::size_t{1} << 30;
-        static constexpr int tag = 0;
+        /// Returns MPI's code. Not MPI_Wait, which may never leave the processor to the ranks that it waits for.
+        int wait_for(MPI_Request& request, MPI_Status& status) {
+            int code = MPI_SUCCESS;
+            const auto done = [&] {
+                int completed = 0;
+                code = MPI_Test(&request, &completed, &status);
+                return completed != 0 || code != MPI_SUCCESS;
+            };
+            detail::poll_until(done);
+            return code;
+        }
+
+        /// A receive and a send for each peer.
+        std::size_t round_size() const { return 2 * static_cast<std::size_t>(size - 1); }
+
+        // A wait that sees no end for a while sleeps; ranks that share memory move bytes only while both are awake. Host
+        // memory travels in pieces so small, and so few at a time, that something ends as long as bytes flow. A device
+        // moves its memory by itself, and a piece is what MPI's int counts can say.
+        static constexpr std::size_t piece = std::size_t{1} << (on_device ? 30 : 18);
+        static constexpr std::size_t in_flight = 8;
     };
 
     basic_mpi_transport(MPI_Comm comm, bool owned) : state_(std::make_unique<state>(comm, owned)) {}

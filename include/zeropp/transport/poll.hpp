@@ -1,0 +1,31 @@
+#pragma once
+/// \file
+/// Waiting for what must be asked.
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace zeropp::detail {
+
+/// Asks done() again and again until it returns true, with sparing use of the processor. For the first 200 us, in which a
+/// short message arrives, it gives way between two questions; then it sleeps, each time for a quarter of the time waited
+/// so far, at most 250 us. Giving way alone would not do: threads that ask in vain take the processor, and the locks
+/// behind the question, from those that they wait for.
+template <class Done>
+void poll_until(Done done) {
+    using clock = std::chrono::steady_clock;
+    constexpr clock::duration before_sleep = std::chrono::microseconds(200);
+    constexpr clock::duration longest_sleep = std::chrono::microseconds(250);
+    const clock::time_point start = clock::now();
+    while (!done()) {
+        const clock::duration waited = clock::now() - start;
+        if (waited < before_sleep) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(std::min(waited / 4, longest_sleep));
+        }
+    }
+}
+
+}  // namespace zeropp::detail
