@@ -3,6 +3,8 @@
 /// qgZ: the gradient reduce-scatter of ZeRO-3 as two quantized all-to-all hops.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/error_feedback.hpp>
+#include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/reduce_scatter_plan.hpp>
 #include <zeropp/collective/run_to_completion.hpp>
 #include <zeropp/core/view.hpp>
@@ -18,14 +20,6 @@
 
 namespace zeropp {
 
-/// Two executions of the same kind that run the hops of a reduce-scatter side by side: while a chunk crosses nodes on
-/// `across`, the next one moves inside the node on `inside`. Refers to them.
-template <execution Execution>
-struct pipeline {
-    const Execution& inside;
-    const Execution& across;
-};
-
 /// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of `elements`: for each chunk in
 /// flight (two at most), what it sends and receives on each hop.
 template <topology Topology, quantizer Inside, quantizer Across>
@@ -35,29 +29,14 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
     return detail::reduce_scatter_plan(ranks, inside, across, elements, options.chunks).workspace_bytes();
 }
 
-/// Reduces every rank's gradient and leaves each rank its slice, moving quantized blocks in place of elements: inside the
-/// node with the quantizer `inside`, then across nodes with `across`. Only 1/k of the gradient crosses nodes from each of
-/// the node's k ranks.
-///
-/// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
-///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes
-/// Result    shard == this rank's slice of the sum or mean. Each node's ranks are summed in float, in order of index,
-///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone, groups
-///           of one the across hop alone. The bits do not depend on chunks, execution or transport
-/// In place  shard may be this rank's slice of full; otherwise they must not overlap. full is not changed elsewhere
-/// Order     enqueued on both executions; complete when `inside` is (if it throws, when both are); host{} has finished on
-///           return. Arrays, communicator and both executions must outlive the work
-/// Requires  the same n, element type, quantizers and options on all ranks; with two executions on MPI,
-///           MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
-///           transport is `checked`
-/// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
-          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
-          mutable_array_in<typename Execution::space> Scratch>
-void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options, Scratch&& scratch) {
+namespace detail {
+
+/// The reduce-scatter, with what `memory` holds of earlier ones.
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Full, class Shard,
+          class Scratch, class Memory>
+void reduce_scatter_quantized(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
+                              const Across& across, Full&& full, Shard&& shard, const reduce_options& options,
+                              Scratch&& scratch, Memory& memory) {
     using space = typename Execution::space;
     using T = element_of<Shard, space>;
     static_assert(std::same_as<T, element_of<Full, space>>, "full and shard must have the same element type");
@@ -75,19 +54,23 @@ void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Comm
     if (options.chunks < 1) {
         problem = "expected at least 1 chunk, given " + std::to_string(options.chunks);
     } else if (out.size() != plan.part.size(comm.rank())) {
-        problem = "expected a shard of " + std::to_string(plan.part.size(comm.rank())) + " elements of " +
-                  std::to_string(in.size()) + ", given one of " + std::to_string(out.size());
+        problem = shard_problem(plan.part, comm.rank(), out.size());
     } else if (detail::overlaps_elsewhere(in, out, plan.part.offset(comm.rank()))) {
         problem =
             "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
     }
+    if (problem.empty()) problem = memory.problem(ranks, in.size());
+    const short_text described = options.text().append(std::string_view(memory.text()));
     short_text quantizers = inside.name();
     quantizers.append(" + ").append(std::string_view(short_text(across.name())));
     begin_collective(
         comm.world(),
-        {"hierarchical_quantized_reduce_scatter", in.size(), element_traits<T>::name, quantizers, options.text()},
-        problem);
-    if (in.size() == 0) return;
+        {"hierarchical_quantized_reduce_scatter", in.size(), element_traits<T>::name, quantizers, described}, problem);
+    if (in.size() == 0) {
+        // A use as any other: what counts uses, or undoes one, does not ask for sizes.
+        memory.advance();
+        return;
+    }
 
     const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
                       options.accumulate};
@@ -105,7 +88,7 @@ void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Comm
         exec.inside.wait(finished[c % 2]);
 
         if (plan.hop_inside) {
-            encoder::encode(exec.inside, inside, in.data(), to_all, buffers.inside_send);
+            encoder::encode(exec.inside, inside, in.data(), to_all, buffers.inside_send, memory.inside());
             const std::size_t bytes = static_cast<std::size_t>(groups) * wire_bytes(inside, count);
             comm.group().all_to_all(exec.inside, buffers.inside_send, buffers.inside_receive, bytes);
             if (!plan.hop_across) {
@@ -114,9 +97,9 @@ void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Comm
             }
             const slices to_counterparts{plan.part, ranks.order(), begin, count, comm.index() * groups, groups};
             encoder::reduce_encode(exec.inside, inside, buffers.inside_receive, group_size, to_counterparts, across,
-                                   buffers.across_send);
+                                   buffers.across_send, memory.across());
         } else {
-            encoder::encode(exec.inside, across, in.data(), to_all, buffers.across_send);
+            encoder::encode(exec.inside, across, in.data(), to_all, buffers.across_send, memory.across());
         }
         exec.across.wait(exec.inside.record());
         comm.across().all_to_all(exec.across, buffers.across_send, buffers.across_receive, wire_bytes(across, count));
@@ -124,6 +107,49 @@ void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Comm
         finished[c % 2] = exec.across.record();
     }
     exec.inside.wait(exec.across.record());
+    memory.advance();
+}
+
+}  // namespace detail
+
+/// Reduces every rank's gradient and leaves each rank its slice, moving quantized blocks in place of elements: inside the
+/// node with the quantizer `inside`, then across nodes with `across`. Only 1/k of the gradient crosses nodes from each of
+/// the node's k ranks.
+///
+/// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
+///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes
+/// Result    shard == this rank's slice of the sum or mean. Each node's ranks are summed in float, in order of index,
+///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone, groups
+///           of one the across hop alone. The bits do not depend on execution or transport, nor on
+///           chunks, but of a message_scaled_quantizer
+/// In place  shard may be this rank's slice of full; otherwise they must not overlap. full is not changed elsewhere
+/// Order     enqueued on both executions; complete when `inside` is (if it throws, when both are); host{} has finished on
+///           return. Arrays, communicator and both executions must outlive the work
+/// Requires  the same n, element type, quantizers and options on all ranks; with two executions on MPI,
+///           MPI_THREAD_MULTIPLE
+/// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
+///           transport is `checked`
+/// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
+          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
+          mutable_array_in<typename Execution::space> Scratch>
+void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
+                                           const Across& across, Full&& full, Shard&& shard,
+                                           const reduce_options& options, Scratch&& scratch) {
+    no_error_feedback memory;
+    detail::reduce_scatter_quantized(exec, comm, inside, across, full, shard, options, scratch, memory);
+}
+
+/// The same with error feedback: `memory` adds what quantization lost the last time to this gradient, on both hops, and
+/// keeps what it loses now. The bits depend on as little.
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
+          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
+          mutable_array_in<typename Execution::space> Scratch, class Storage>
+void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
+                                           const Across& across, Full&& full, Shard&& shard,
+                                           const reduce_options& options, Scratch&& scratch,
+                                           error_feedback<Inside, Across, Storage, typename Execution::space>& memory) {
+    detail::reduce_scatter_quantized(exec, comm, inside, across, full, shard, options, scratch, memory);
 }
 
 /// The same with both hops on one execution, one after the other.
@@ -135,6 +161,17 @@ void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& 
                                            const reduce_options& options, Scratch&& scratch) {
     hierarchical_quantized_reduce_scatter(pipeline<Execution>{exec, exec}, comm, inside, across, full, shard, options,
                                           scratch);
+}
+
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
+          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
+          mutable_array_in<typename Execution::space> Scratch, class Storage>
+void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside,
+                                           const Across& across, Full&& full, Shard&& shard,
+                                           const reduce_options& options, Scratch&& scratch,
+                                           error_feedback<Inside, Across, Storage, typename Execution::space>& memory) {
+    hierarchical_quantized_reduce_scatter(pipeline<Execution>{exec, exec}, comm, inside, across, full, shard, options,
+                                          scratch, memory);
 }
 
 /// The same with a workspace of its own, for first use: allocates, and blocks until the work is complete.

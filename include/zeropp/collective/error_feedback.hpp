@@ -1,0 +1,227 @@
+#pragma once
+/// \file
+/// Error feedback for qgZ: what quantization lost of a gradient is added to the next one.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace zeropp {
+
+/// How residuals are carried on; the same on every rank.
+struct error_feedback_options {
+    /// How much of a residual stays beside the new one: 0 for plain error feedback, b of [0, 1) for LoCo's moving
+    /// average e <- b e + (1 - b) ((g + e) - decode(encode(g + e))).
+    float decay = 0.0f;
+    /// Forget the residuals after so many uses; 0 for never.
+    std::uint64_t reset_every = 0;
+    /// Keep the residuals from before the last use too, so that `undo` can bring them back; twice the memory.
+    bool undoable = false;
+};
+
+/// What error feedback knows besides the residuals: to be saved with them.
+struct error_feedback_state {
+    /// Uses since the start or the last reset; at 0 the residuals count as zeros.
+    std::uint64_t uses = 0;
+    /// The loss scale that the residuals are in units of.
+    float loss_scale = 1.0f;
+
+    friend bool operator==(const error_feedback_state&, const error_feedback_state&) = default;
+};
+
+/// The residuals of one tensor's hierarchical_quantized_reduce_scatter on one rank, for each hop: those of its whole
+/// gradient on the first, those of its node's sums for the ranks of its index on the second. Refers to the caller's
+/// storage of `storage_bytes(...)`, whose contents do not matter at first.
+///
+/// Storage    what residuals are stored as: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type
+///            whose member template `storage<Q>` is the quantizer that stores what Q loses. Blocks with parameters must
+///            not be larger than those of the larger quantizer, at which chunks end
+/// Memory     per element of the gradient (1 + 1/k) times what Storage takes, k being the ranks of the node; without
+///            the first term where nodes have one rank, without the second where there is one node; twice that if
+///            undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
+/// Requires   the same quantizers, options and sequence of calls on every rank
+/// Errors     a reduce-scatter that throws once messages move leaves residuals partly of this step: `reset` them, on all
+///            ranks. If undoable they are as before, and ranks where it did not throw, or did so later on a queue, `undo`
+/// Source     Seide et al., 1-bit SGD (Interspeech 2014); LoCo (arXiv 2407.04480)
+template <quantizer Inside, quantizer Across, class Storage, class Space>
+class error_feedback {
+public:
+    using space = Space;
+    using inside_storage = typename Storage::template storage<Inside>;
+    using across_storage = typename Storage::template storage<Across>;
+
+private:
+    template <quantizer Stored>
+    static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 ||
+                                           Stored::block_size <= std::max(Inside::block_size, Across::block_size);
+    static_assert(lies_in_chunks<inside_storage> && lies_in_chunks<across_storage>,
+                  "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
+
+public:
+    /// For a gradient of `elements` over these ranks. Throws precondition_error unless `storage` is large enough and
+    /// aligned to 16 bytes, and decay is in [0, 1).
+    template <topology Topology, mutable_array_in<Space> Array>
+    error_feedback(const Topology& ranks, std::size_t elements, const error_feedback_options& options, Array&& storage)
+        : sizes_(ranks, elements), options_(options), storage_(as_view<Space>(storage)) {
+        const std::string problem = workspace_problem(storage_, storage_bytes(ranks, elements, options));
+        if (!problem.empty()) throw precondition_error("error_feedback: " + problem);
+        if (!(options.decay >= 0.0f && options.decay < 1.0f)) {
+            throw precondition_error("error_feedback", "a decay from 0 to below 1", std::to_string(options.decay));
+        }
+    }
+
+    /// Bytes of storage that this takes on each rank.
+    template <topology Topology>
+    static std::size_t storage_bytes(const Topology& ranks, std::size_t elements,
+                                     const error_feedback_options& options) {
+        return sizes(ranks, elements).of_one() * (options.undoable ? 2 : 1);
+    }
+
+    /// The loss scale of the gradients from the next use on; 1 at first. Residuals are converted when they are used.
+    /// Throws precondition_error unless it is positive and finite.
+    void set_loss_scale(float scale) {
+        if (!(scale > 0.0f && is_finite(scale))) {
+            throw precondition_error("error_feedback", "a loss scale above zero and finite", std::to_string(scale));
+        }
+        next_loss_scale_ = scale;
+    }
+
+    /// Zero residuals from the next use on.
+    void reset() {
+        state_.uses = 0;
+        undo_left_ = false;
+    }
+
+    /// Brings back the residuals from before the last use, when the framework skips the step whose gradients it was
+    /// given. Once for each use. Throws precondition_error if there is nothing to undo, or it was not asked for in the
+    /// options.
+    void undo() {
+        if (!undo_left_) {
+            throw precondition_error("error_feedback",
+                                     options_.undoable ? "a use since the last undo or reset" : "the option `undoable`",
+                                     "an undo without");
+        }
+        state_ = before_;
+        generation_ = 1 - generation_;
+        undo_left_ = false;
+    }
+
+    /// To save: this state and the bytes of `residuals()`. To restore, on feedback made with the same arguments: the
+    /// same bytes into `residuals()`, and the state here; throws as `set_loss_scale`.
+    error_feedback_state state() const { return state_; }
+    void restore(const error_feedback_state& state) {
+        set_loss_scale(state.loss_scale);
+        state_ = state;
+        undo_left_ = false;
+    }
+
+    /// The bytes in use, complete when the last reduce-scatter is.
+    view<std::byte, Space> residuals() const {
+        return storage_.subview(static_cast<std::size_t>(generation_) * sizes_.of_one(), sizes_.of_one());
+    }
+
+    const error_feedback_options& options() const { return options_; }
+
+    /// What is wrong with using this for a gradient of `elements` over these ranks; empty for nothing.
+    template <topology Topology>
+    std::string problem(const Topology& ranks, std::size_t elements) const {
+        const sizes wanted(ranks, elements);
+        if (sizes_ == wanted) return {};
+        return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text();
+    }
+
+    /// What the codec needs for either hop of the next use. Collectives call these, and `advance` when all work of that
+    /// use is enqueued.
+    feedback<inside_storage> inside() const { return hop<inside_storage>(0); }
+    feedback<across_storage> across() const { return hop<across_storage>(sizes_.inside); }
+    void advance() {
+        before_ = state_;
+        undo_left_ = options_.undoable;
+        if (options_.undoable) generation_ = 1 - generation_;
+        state_.uses = starts_anew() ? 1 : state_.uses + 1;
+        state_.loss_scale = next_loss_scale_;
+    }
+
+    /// This use in words, compared between ranks by `checked`.
+    short_text text() const {
+        short_text t(", feedback ");
+        t.append(std::to_string(state_.uses)).append(", decay ").append(options_.decay);
+        return t.append(", scale ").append(next_loss_scale_);
+    }
+
+private:
+    /// Bytes of one generation of residuals.
+    struct sizes {
+        std::size_t elements;
+        std::size_t slice;
+        int ranks;
+        int groups;
+        std::size_t inside = 0;
+        std::size_t across = 0;
+
+        template <topology Topology>
+        sizes(const Topology& topology, std::size_t n)
+            : elements(n), slice(partition(n, topology.size()).slice_size()), ranks(topology.size()),
+              groups(topology.groups()) {
+            if (has_hop_inside(topology))
+                inside = static_cast<std::size_t>(ranks) * wire_layout<inside_storage>(slice).bytes;
+            if (has_hop_across(topology))
+                across = static_cast<std::size_t>(groups) * wire_layout<across_storage>(slice).bytes;
+        }
+
+        std::size_t of_one() const { return inside + across; }
+        std::string text() const {
+            return std::to_string(elements) + " elements over " + std::to_string(ranks) + " ranks in " +
+                   std::to_string(groups) + " groups";
+        }
+        friend bool operator==(const sizes&, const sizes&) = default;
+    };
+
+    bool starts_anew() const {
+        return state_.uses == 0 || (options_.reset_every != 0 && state_.uses >= options_.reset_every);
+    }
+
+    template <quantizer Stored>
+    feedback<Stored> hop(std::size_t offset) const {
+        std::byte* const held = residuals().data() + offset;
+        std::byte* const kept =
+            options_.undoable ? storage_.data() + static_cast<std::size_t>(1 - generation_) * sizes_.of_one() + offset
+                              : held;
+        return {Stored{},     starts_anew() ? nullptr : held,       kept,
+                sizes_.slice, next_loss_scale_ / state_.loss_scale, options_.decay};
+    }
+
+    sizes sizes_;
+    error_feedback_options options_;
+    view<std::byte, Space> storage_;
+    error_feedback_state state_;
+    error_feedback_state before_;
+    float next_loss_scale_ = 1.0f;
+    int generation_ = 0;
+    bool undo_left_ = false;
+};
+
+/// A reduce-scatter without error feedback.
+struct no_error_feedback {
+    template <topology Topology>
+    static std::string problem(const Topology&, std::size_t) {
+        return {};
+    }
+    static short_text text() { return {}; }
+    static no_feedback inside() { return {}; }
+    static no_feedback across() { return {}; }
+    static void advance() {}
+};
+
+}  // namespace zeropp

@@ -1,0 +1,109 @@
+/// \file
+/// quantized_all_gather in chunks: the bits depend neither on their number nor on the execution.
+
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+
+using namespace collective_test;
+
+namespace {
+
+constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+
+/// All chunk counts on `host`, one `host_queue` and two, on each rank.
+void check_chunks(const node_map& map, std::size_t n) {
+    INFO(map.name << ", " << n << " elements");
+    const auto ranks = at(map.ranks());
+    const std::vector<float> tensor = tensor_of(n, reference::fp32, n);
+    const std::vector<float> other = tensor_of(n, reference::fp32, n + 1);
+    std::vector<std::vector<std::vector<float>>> results(ranks), others(ranks);
+    std::vector<char> intact(ranks, 1);
+    on_ranks(map.ranks(), "chunks on " + map.name, [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(map.topology(), transport);
+        const auto r = at(comm.rank());
+        const std::vector<float> shard = reference::slice_of(tensor, ranks, r);
+        const std::vector<float> other_shard = reference::slice_of(other, ranks, r);
+        const zeropp::host_queue one, two;
+        for (const int chunks : {1, 2, 3, 7, 100}) {
+            const zeropp::gather_options options{.chunks = chunks};
+            guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, n, options));
+            const auto gather = [&](const auto& exec) {
+                // Two behind one another through one workspace.
+                guarded<float> full(n), other_full(n);
+                zeropp::quantized_all_gather(exec, comm, int4, shard, full.view(), options, scratch.view());
+                zeropp::quantized_all_gather(exec, comm, int4, other_shard, other_full.view(), options, scratch.view());
+                exec.inside.wait();
+                results[r].push_back(full.values());
+                others[r].push_back(other_full.values());
+                intact[r] = intact[r] && full.intact() && other_full.intact() && scratch.intact();
+            };
+            const zeropp::host at_once;
+            gather(zeropp::pipeline<zeropp::host>{at_once, at_once});
+            gather(zeropp::pipeline<zeropp::host_queue>{one, one});
+            gather(zeropp::pipeline<zeropp::host_queue>{one, two});
+        }
+    });
+    const std::vector<float> expected = reference::gathered(tensor, ranks, described(int4), reference::fp32);
+    const std::vector<float> other_expected = reference::gathered(other, ranks, described(int4), reference::fp32);
+    for (std::size_t r = 0; r != ranks; ++r) {
+        for (std::size_t k = 0; k != results[r].size(); ++k) {
+            INFO("rank " << r << ", way " << k);
+            REQUIRE(difference(results[r][k], expected) == "");
+            REQUIRE(difference(others[r][k], other_expected) == "");
+        }
+        REQUIRE(intact[r]);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("all-gather: chunks and executions do not show in the bits") {
+    for (const node_map& map : node_maps()) {
+        check_chunks(map, 10007);
+        check_chunks(map, 4 * 128 + 3);
+        check_chunks(map, 121);  // where some ranks have no shard
+    }
+}
+
+TEST_CASE("all-gather: the shard may lie anywhere in full, whatever the chunks") {
+    const std::size_t n = 4000;
+    const std::vector<float> tensor = tensor_of(n, reference::fp32, 1);
+    const std::vector<float> expected = reference::gathered(tensor, 4, described(int4), reference::fp32);
+    // At once, in the order of the calls: a chunk that overwrites the shard too early always does.
+    const zeropp::host at_once;
+    for (const std::size_t place : {0u, 700u, 999u, 1000u, 3000u}) {
+        std::vector<std::vector<float>> results(4, std::vector<float>(n));
+        on_ranks(4, "all-gather in place and in chunks", [&](zeropp::thread_transport& transport) {
+            zeropp::communicator comm(zeropp::two_level(2, 2), transport);
+            std::vector<float>& full = results[at(comm.rank())];
+            const auto shard = std::span(full).subspan(place, n / 4);
+            std::ranges::copy(reference::slice_of(tensor, 4, at(comm.rank())), shard.begin());
+            const zeropp::gather_options options{.chunks = 5};
+            zeropp::workspace<zeropp::host_space> scratch(
+                zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, n, options));
+            zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host>{at_once, at_once}, comm, int4, shard, full,
+                                         options, scratch.view());
+        });
+        for (const auto& result : results) REQUIRE(difference(result, expected) == "");
+    }
+}
+
+TEST_CASE("all-gather: fewer than one chunk is an error") {
+    const auto errors = errors_on_ranks(2, "all-gather in no chunks", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(zeropp::two_level(1, 2), transport);
+        std::vector<float> full(64);
+        std::vector<std::byte> scratch(1024);
+        const zeropp::host exec;
+        zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host>{exec, exec}, comm, int4, std::vector<float>(32),
+                                     full, {.chunks = 0}, scratch);
+    });
+    for (const std::string& error : errors) {
+        REQUIRE(error == "quantized_all_gather: expected at least 1 chunk, given 0");
+    }
+}
