@@ -1,0 +1,54 @@
+#pragma once
+
+#include "settings.hpp"
+
+#include <zeropp/plan/memory.hpp>
+#include <zeropp/plan/time.hpp>
+#include <zeropp/plan/volume.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plan {
+
+/// ZeRO-3, or with some of ZeRO++: what a step sends and how long it takes.
+struct run {
+    std::string name;
+    zeropp::step_options options;
+    zeropp::step_volume sent;  // by one rank
+    zeropp::step_time time;
+};
+
+/// How a model's states are divided, and what that takes on each rank, in bytes.
+struct layout {
+    std::string name;
+    zeropp::states_memory states;
+    std::uint64_t secondary = 0;
+    std::uint64_t residuals = 0;
+    std::uint64_t scratch = 0;
+
+    std::uint64_t total() const { return states.total() + secondary + residuals + scratch; }
+};
+
+/// Secondary partitions of one group size: what they cost and what they send.
+struct secondary_choice {
+    int group_size;
+    std::uint64_t memory;        // of the partition
+    std::uint64_t total_memory;  // of all of ZeRO++ with it
+    zeropp::volume sent;         // by one rank, backward
+    double seconds;              // of a step without overlap
+};
+
+struct prediction {
+    std::vector<run> runs;  // ZeRO-3 first, all of ZeRO++ last
+    std::vector<layout> layouts;
+    std::vector<secondary_choice> choices;
+};
+
+/// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp.
+std::vector<run> predict_runs(const settings& s);
+
+prediction predict(const settings& s);
+
+}  // namespace plan

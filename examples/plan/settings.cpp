@@ -1,0 +1,238 @@
+#include "settings.hpp"
+
+#include <zeropp/quantizer/named.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <variant>
+
+namespace plan {
+
+const char* const usage =
+    "usage: zeropp-plan (--params N | --tensors [COUNTx]SIZE,...) --nodes N --ranks-per-node N [options]\n"
+    "       zeropp-plan --help";
+
+namespace {
+
+// The library's names, and those of 64 elements with a scale of two bytes: a plan compiles no codec for them.
+template <class Names>
+struct with_small_blocks;
+template <class... Q>
+struct with_small_blocks<zeropp::named_quantizers<Q...>> {
+    template <int Bits>
+    using small = zeropp::block_integer<Bits, 64, zeropp::symmetric, zeropp::half>;
+    using type = zeropp::named_quantizers<Q..., small<8>, small<6>, small<4>>;
+};
+using formats = with_small_blocks<zeropp::standard_quantizers>::type;
+
+constexpr double most_parameters = 1e13;
+constexpr int most_ranks = 100'000;
+constexpr std::size_t most_tensors = 1'000'000;
+
+zeropp::wire_format format_named(const std::string& name) {
+    return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, formats::parse(name));
+}
+
+/// The format in which `storage` keeps the residuals of the quantizer of that name.
+zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer) {
+    if (storage == "fp32") return zeropp::wire_format_of(zeropp::lossless<float>{});
+    if (storage == "bf16") return zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+    return std::visit(
+        []<class Q>(const Q&) {
+            return zeropp::wire_format_of(typename zeropp::residuals_in_int8::template storage<Q>{});
+        },
+        formats::parse(quantizer));
+}
+
+/// A whole number of elements, also as 70e9.
+std::size_t count_from(const std::string& text, const std::string& option) {
+    double number = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (problem != std::errc() || end != text.data() + text.size() || !(number >= 1 && number <= most_parameters) ||
+        number != std::floor(number)) {
+        throw std::invalid_argument(option + ": expected a whole number from 1 to 1e13, given \"" + text + "\"");
+    }
+    return static_cast<std::size_t>(number);
+}
+
+/// The tensors of "[COUNTx]SIZE,...".
+std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
+    std::vector<std::size_t> tensors;
+    for (const std::string& item : items) {
+        const std::size_t x = item.find('x');
+        const std::size_t count = x == std::string::npos ? 1 : count_from(item.substr(0, x), "--tensors");
+        const std::size_t size = count_from(x == std::string::npos ? item : item.substr(x + 1), "--tensors");
+        if (count > most_tensors - tensors.size()) {
+            throw std::invalid_argument("--tensors: expected at most " + std::to_string(most_tensors) + " tensors");
+        }
+        tensors.insert(tensors.end(), count, size);
+    }
+    return tensors;
+}
+
+/// A model of so many parameters as `units` tensors of nearly the same size.
+std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units) {
+    const std::size_t some = std::min(parameters, units);
+    std::vector<std::size_t> tensors(some, parameters / some);
+    for (std::size_t i = 0; i != parameters % some; ++i) ++tensors[i];
+    return tensors;
+}
+
+/// An option's number has to lie between these. (CLI::Range lets NaN pass.)
+CLI::Validator between(double least, double most) {
+    return CLI::Validator(
+        [=](std::string& text) {
+            double number = 0;
+            if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most) return std::string();
+            std::ostringstream problem;
+            problem << "expected a number from " << least << " to " << most << ", given " << text;
+            return problem.str();
+        },
+        "");
+}
+
+/// Better now than after the work. Appending leaves what is there until there is something better.
+void require_writable(const std::string& option, const std::string& file) {
+    if (!file.empty() && !std::ofstream(file, std::ios::app)) {
+        throw std::invalid_argument(option + ": cannot write " + file);
+    }
+}
+
+}  // namespace
+
+std::uint64_t settings::elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
+
+std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
+    CLI::App app("Predicts the bytes, the memory and the time of a training step with ZeRO-3 and with ZeRO++.",
+                 "zeropp-plan");
+    app.get_formatter()->column_width(44);
+    std::string params;
+    std::vector<std::string> tensors;
+    std::size_t units = 64;
+    auto* const of_model = app.add_option_group("model");
+    of_model->add_option("--params", params, "parameters of the model, e.g. 70e9");
+    of_model->add_option("--tensors", tensors, "or its tensors: [COUNTx]SIZE,...; each is gathered by itself")
+        ->delimiter(',');
+    of_model->require_option(1);
+    app.add_option("--units", units, "tensors that --params are divided into")
+        ->check(CLI::Range(std::size_t{1}, most_tensors))
+        ->capture_default_str()
+        ->excludes("--tensors");
+
+    int nodes = 0, ranks_per_node = 0;
+    app.add_option("--nodes", nodes, "nodes")->required()->check(CLI::Range(1, most_ranks));
+    app.add_option("--ranks-per-node", ranks_per_node, "ranks (GPUs) on each")
+        ->required()
+        ->check(CLI::Range(1, most_ranks));
+    int secondary_group_size = 0;
+    app.add_option("--secondary-group", secondary_group_size,
+                   "ranks that share a secondary partition (default: a node's)")
+        ->check(CLI::PositiveNumber);
+
+    std::string plain = "bf16", weights = "int8:256:fp16", gradients_inside = "int8:256:bf16";
+    std::string gradients_across = "int4:128:signed:bf16", secondary = "bf16", residuals = "none";
+    app.add_option("--plain", plain, "what ZeRO-3 sends")->capture_default_str();
+    app.add_option("--weights", weights, "quantizer of weights (qwZ)")->capture_default_str();
+    app.add_option("--gradients-inside", gradients_inside, "quantizer of gradients inside nodes (qgZ)")
+        ->capture_default_str();
+    app.add_option("--gradients-across", gradients_across, "quantizer of gradients across nodes (qgZ)")
+        ->capture_default_str();
+    app.add_option("--secondary", secondary, "quantizer of the secondary partition (hpZ)")->capture_default_str();
+    app.add_option("--error-feedback", residuals, "what residuals of gradients are stored as")
+        ->check(CLI::IsMember({"none", "fp32", "bf16", "int8"}))
+        ->capture_default_str();
+    int chunks = 1, gather_chunks = 1;
+    app.add_option("--chunks", chunks, "chunks of a reduce-scatter")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--gather-chunks", gather_chunks, "chunks of an all-gather")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+
+    double inside_rate = 2400, across_rate = 100, inside_latency = 5, across_latency = 20, codec_rate = 1000;
+    double compute = 0;
+    app.add_option("--inside-gbit", inside_rate, "Gbit/s of a rank inside its node, each way")
+        ->check(between(1e-6, 1e6))
+        ->capture_default_str();
+    app.add_option("--across-gbit", across_rate, "Gbit/s of a whole node to others, each way")
+        ->check(between(1e-6, 1e6))
+        ->capture_default_str();
+    app.add_option("--inside-us", inside_latency, "microseconds that a message inside waits")
+        ->check(between(0.0, 1e9))
+        ->capture_default_str();
+    app.add_option("--across-us", across_latency, "microseconds that a message across waits")
+        ->check(between(0.0, 1e9))
+        ->capture_default_str();
+    app.add_option("--codec-gb", codec_rate, "GB/s that a rank's codec reads and writes; 0 does not count it")
+        ->check(between(0.0, 1e6))
+        ->capture_default_str();
+    app.add_option("--compute-ms", compute, "milliseconds that a step computes")
+        ->check(between(0.0, 1e12))
+        ->capture_default_str();
+
+    settings s;
+    double memory = 0, other = 0;
+    app.add_option("--gpu-memory-gb", memory, "memory of a GPU, in GB of 10^9 bytes")->check(between(1e-6, 1e6));
+    app.add_option("--other-memory-gb", other, "what else lies there: activations, buffers")
+        ->check(between(0.0, 1e6))
+        ->capture_default_str();
+    const CLI::Range state(0, 64);
+    app.add_option("--parameter-bytes", s.bytes.parameter, "bytes of a parameter")->check(state)->capture_default_str();
+    app.add_option("--gradient-bytes", s.bytes.gradient, "bytes of its gradient")->check(state)->capture_default_str();
+    app.add_option("--optimizer-bytes", s.bytes.optimizer, "bytes of its optimizer states (K)")
+        ->check(state)
+        ->capture_default_str();
+    app.add_option("--json", s.json_file, "write everything to this file");
+    app.add_option("--sweep", s.sweep_file, "write a plot of the speed-up against link rates across, for gnuplot");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& e) {
+        exit_code = app.exit(e);
+        return std::nullopt;
+    }
+
+    s.tensors = tensors.empty() ? even_tensors(count_from(params, "--params"), units) : tensors_from(tensors);
+    if (static_cast<double>(s.elements()) > most_parameters) {
+        throw std::invalid_argument("--tensors: expected at most 1e13 parameters, given " +
+                                    std::to_string(s.elements()));
+    }
+    if (ranks_per_node > most_ranks / nodes) {
+        throw std::invalid_argument("--nodes: expected at most " + std::to_string(most_ranks) + " ranks, given " +
+                                    std::to_string(nodes) + " x " + std::to_string(ranks_per_node));
+    }
+    s.ranks = zeropp::two_level(nodes, ranks_per_node);
+    s.secondary_group_size = secondary_group_size == 0 ? ranks_per_node : secondary_group_size;
+    static_cast<void>(zeropp::secondary_peers(s.ranks, s.secondary_group_size));
+    s.plain = format_named(plain);
+    s.weights = format_named(weights);
+    s.gradients_inside = format_named(gradients_inside);
+    s.gradients_across = format_named(gradients_across);
+    s.secondary = format_named(secondary);
+    if (residuals != "none") {
+        s.residuals = residual_formats{residual_format(residuals, gradients_inside),
+                                       residual_format(residuals, gradients_across)};
+    }
+    s.chunks = chunks;
+    s.gather_chunks = gather_chunks;
+    s.speed = {{inside_rate * 1e9 / 8, inside_latency * 1e-6},
+               {across_rate * 1e9 / 8, across_latency * 1e-6},
+               codec_rate * 1e9};
+    s.compute = zeropp::compute_time::of_step(compute * 1e-3);
+    s.memory = memory * 1e9;
+    s.other_memory = other * 1e9;
+    if (!s.sweep_file.empty() && nodes == 1) {
+        throw std::invalid_argument("--sweep: expected at least 2 nodes, for there is no link across one");
+    }
+    require_writable("--json", s.json_file);
+    require_writable("--sweep", s.sweep_file);
+    return s;
+}
+
+}  // namespace plan

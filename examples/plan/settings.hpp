@@ -1,0 +1,53 @@
+#pragma once
+
+#include <zeropp/plan/memory.hpp>
+#include <zeropp/plan/time.hpp>
+#include <zeropp/plan/volume.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plan {
+
+/// How residuals of error feedback are stored, for the hop inside and the hop across.
+struct residual_formats {
+    zeropp::wire_format inside;
+    zeropp::wire_format across;
+};
+
+/// Everything that the command line says.
+struct settings {
+    std::vector<std::size_t> tensors;  // elements of each
+    zeropp::two_level ranks;
+    int secondary_group_size;
+    zeropp::wire_format plain;  // of ZeRO-3
+    zeropp::wire_format weights;
+    zeropp::wire_format gradients_inside;
+    zeropp::wire_format gradients_across;
+    zeropp::wire_format secondary;
+    std::optional<residual_formats> residuals;
+    int chunks = 1;         // of a reduce-scatter
+    int gather_chunks = 1;  // of an all-gather
+    zeropp::state_bytes bytes;
+    zeropp::machine speed;
+    zeropp::compute_time compute;
+    double memory = 0;        // of a GPU, in bytes; 0: not said
+    double other_memory = 0;  // what else lies in it
+    std::string json_file;    // empty: none
+    std::string sweep_file;   // empty: none
+
+    std::uint64_t elements() const;
+};
+
+/// Reads the command line. Returns nothing where --help or a mistake has ended the program, with `exit_code` set. Throws
+/// std::exception for a mistake that is to be reported.
+std::optional<settings> read_settings(int argc, char** argv, int& exit_code);
+
+/// What to say after a mistake.
+extern const char* const usage;
+
+}  // namespace plan

@@ -1,0 +1,110 @@
+#pragma once
+/// \file
+/// How much memory a training step takes on each rank, known before any is allocated.
+
+#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/wire_format.hpp>
+#include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace zeropp {
+
+/// Bytes that a parameter takes in each of the model's states. As they are by default: 16-bit parameters and gradients,
+/// and K = 12 for Adam with a float copy of the weights.
+struct state_bytes {
+    std::size_t parameter = 2;
+    std::size_t gradient = 2;
+    std::size_t optimizer = 12;
+};
+
+/// Bytes of the model's states on one rank.
+struct states_memory {
+    std::uint64_t parameters = 0;
+    std::uint64_t gradients = 0;
+    std::uint64_t optimizer = 0;
+
+    std::uint64_t total() const { return parameters + gradients + optimizer; }
+    friend bool operator==(const states_memory&, const states_memory&) = default;
+};
+
+/// The states of a model of `tensors`, sizes in elements, divided over `ranks` ranks, on the rank that holds the most:
+/// 1 for data parallel training, all ranks for ZeRO-3 with or without hpZ, the ranks of a group for MiCS. Requires
+/// ranks > 0.
+inline states_memory memory_of_states(std::span<const std::size_t> tensors, int ranks, const state_bytes& bytes = {}) {
+    std::uint64_t elements = 0;
+    for (const std::size_t n : tensors) elements += partition(n, ranks).slice_size();
+    return {elements * bytes.parameter, elements * bytes.gradient, elements * bytes.optimizer};
+}
+
+/// Bytes of the secondary partition on each rank, kept for as long as the model is trained.
+inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t n : tensors) {
+        bytes += secondary.stored_as.bytes(partition(n, secondary.group_size).slice_size());
+    }
+    return bytes;
+}
+
+/// Bytes of error feedback's residuals on each rank, stored in these formats for the hop inside and the hop across. For
+/// the residuals of a quantizer Q they are `wire_format_of` Storage::storage<Q>, e.g. residuals_in_int8. Twice that if
+/// undoable.
+template <topology Topology>
+std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& inside,
+                               const wire_format& across) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t n : tensors) {
+        const std::size_t slice = partition(n, ranks.size()).slice_size();
+        if (has_hop_inside(ranks)) bytes += static_cast<std::uint64_t>(ranks.size()) * inside.bytes(slice);
+        if (has_hop_across(ranks)) bytes += static_cast<std::uint64_t>(ranks.groups()) * across.bytes(slice);
+    }
+    return bytes;
+}
+
+/// The workspaces of the collectives, in bytes: what each `..._workspace_bytes` answers.
+template <topology Topology>
+std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
+                                   int chunks = 1) {
+    const chunking cut(partition(elements, ranks.size()).slice_size(), chunks, format.block_size);
+    return static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, format);
+}
+
+inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
+    return static_cast<std::uint64_t>(secondary.group_size) *
+           secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
+}
+
+template <topology Topology>
+std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
+                                       std::size_t elements, int chunks = 1) {
+    const chunking cut(partition(elements, ranks.size()).slice_size(), chunks,
+                       std::max(inside.block_size, across.block_size));
+    if (cut.chunks == 0) return 0;
+    std::uint64_t sent = 0;  // in a chunk; as much is received
+    if (has_hop_inside(ranks)) sent += static_cast<std::uint64_t>(ranks.size()) * inside.bytes(cut.count(0));
+    if (has_hop_across(ranks)) sent += static_cast<std::uint64_t>(ranks.groups()) * across.bytes(cut.count(0));
+    return std::min<std::uint64_t>(cut.chunks, 2) * 2 * sent;
+}
+
+/// Bytes on each rank that live while a tensor computes and is communicated, of the largest: `gathered` whole weights at
+/// a time (2 where the next tensor's are gathered meanwhile), one whole gradient, and the collectives' workspaces.
+template <topology Topology>
+std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
+                             const state_bytes& bytes = {}, int gathered = 2) {
+    std::uint64_t whole = 0, gather = 0, reduce = 0;
+    for (const std::size_t n : tensors) {
+        whole = std::max(whole, n * (static_cast<std::uint64_t>(gathered) * bytes.parameter + bytes.gradient));
+        gather = std::max(gather, all_gather_workspace(ranks, options.weights, n, options.gather_chunks));
+        if (options.secondary) gather = std::max(gather, secondary_gather_workspace(*options.secondary, n));
+        reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients_inside, options.gradients_across, n,
+                                                           options.chunks));
+    }
+    return whole + gather + reduce;
+}
+
+}  // namespace zeropp

@@ -1,0 +1,184 @@
+#pragma once
+/// \file
+/// How long a training step takes, from the rates and latencies of links: the alpha-beta model.
+
+#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan/wire_format.hpp>
+#include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace zeropp {
+
+/// A way out: what it carries in a second, in each direction at once, and what every message waits in addition.
+struct link_speed {
+    double bytes_per_second;
+    double latency_seconds = 0;
+};
+
+/// The machine that a plan is for.
+struct machine {
+    /// Of one rank, to the others of its node.
+    link_speed inside;
+    /// Of one whole node, to the others; its ranks share it.
+    link_speed across;
+    /// Bytes that a rank's codec reads and writes in a second; 0 if its time is not to be counted. Formats that are
+    /// `plain` take none.
+    double codec_bytes_per_second = 0;
+};
+
+/// Seconds of one collective: each hop, and what the codec does before, between and after them.
+struct collective_time {
+    double inside = 0;
+    double across = 0;
+    double codec = 0;
+    /// What the hops spend together when they are pipelined, or use their links at once.
+    double hops = 0;
+
+    double total() const { return hops + codec; }
+
+    collective_time& operator+=(const collective_time& other) {
+        inside += other.inside;
+        across += other.across;
+        codec += other.codec;
+        hops += other.hops;
+        return *this;
+    }
+};
+
+namespace detail {
+
+/// A hop in which a rank has so many peers and sends so many bytes to all of them together: a message for each peer, one
+/// after another.
+inline double hop_seconds(const link_speed& of, int peers, double bytes) {
+    return peers == 0 ? 0.0 : static_cast<double>(peers) * of.latency_seconds + bytes / of.bytes_per_second;
+}
+
+inline double codec_seconds(const machine& m, bool plain, double bytes) {
+    return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
+}
+
+/// Of a collective that sends so much, in its two hops, pipelined in so many chunks, which count as equally large: the
+/// longer hop whole, and one chunk of the shorter.
+template <topology Topology>
+collective_time two_hops(const machine& m, const Topology& ranks, const volume& sent, std::size_t chunks) {
+    const auto pieces = static_cast<double>(chunks);
+    collective_time t;
+    t.inside = pieces * hop_seconds(m.inside, ranks.group_size() - 1, static_cast<double>(sent.inside) / pieces);
+    t.across =
+        pieces * hop_seconds(m.across, ranks.groups() - 1,
+                             static_cast<double>(sent.across) * static_cast<double>(ranks.group_size()) / pieces);
+    t.hops = std::max(t.inside, t.across) + std::min(t.inside, t.across) / pieces;
+    return t;
+}
+
+}  // namespace detail
+
+/// Of quantized_all_gather of a tensor of `elements`, of `element_bytes` each: across, then inside; side by side when it is
+/// in chunks.
+template <topology Topology>
+collective_time all_gather_time(const machine& m, const Topology& ranks, const wire_format& format,
+                                std::size_t elements, std::size_t element_bytes, int chunks = 1) {
+    const std::size_t slice = partition(elements, ranks.size()).slice_size();
+    const chunking cut(slice, chunks, format.block_size);
+    if (cut.chunks == 0) return {};
+    const volume sent = all_gather_volume(ranks, format, elements, chunks);
+    const auto messages = static_cast<double>(message_bytes(cut, format));
+    collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
+    t.codec = detail::codec_seconds(m, format.plain,
+                                    static_cast<double>((slice + elements) * element_bytes) +
+                                        messages * (1.0 + static_cast<double>(ranks.size())));
+    return t;
+}
+
+/// Of secondary_partition_gather. Throws as `secondary_peers`.
+template <topology Topology>
+collective_time secondary_gather_time(const machine& m, const Topology& ranks, const secondary_options& secondary,
+                                      std::size_t elements, std::size_t element_bytes) {
+    const secondary_peers peers(ranks, secondary.group_size);
+    if (elements == 0) return {};
+    const volume sent = secondary_gather_volume(ranks, secondary.group_size, secondary.stored_as, elements);
+    const double message =
+        static_cast<double>(secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size()));
+    collective_time t;
+    t.inside = detail::hop_seconds(m.inside, peers.inside, static_cast<double>(sent.inside));
+    t.across = detail::hop_seconds(m.across, peers.across,
+                                   static_cast<double>(sent.across) * static_cast<double>(ranks.group_size()));
+    // One all-gather over both kinds of links at once.
+    t.hops = std::max(t.inside, t.across);
+    t.codec = detail::codec_seconds(m, secondary.stored_as.plain,
+                                    static_cast<double>(elements * element_bytes) +
+                                        message * static_cast<double>(secondary.group_size));
+    return t;
+}
+
+/// Of hierarchical_quantized_reduce_scatter: inside, then across. Side by side when it is
+/// in chunks.
+template <topology Topology>
+collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const wire_format& inside,
+                                    const wire_format& across, std::size_t elements, std::size_t element_bytes,
+                                    int chunks = 1) {
+    const std::size_t slice = partition(elements, ranks.size()).slice_size();
+    const chunking cut(slice, chunks, std::max(inside.block_size, across.block_size));
+    if (cut.chunks == 0) return {};
+    const volume sent = reduce_scatter_volume(ranks, inside, across, elements, chunks);
+    collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
+    // Each hop's messages are written once and read once.
+    double messages = 0;
+    if (has_hop_inside(ranks)) messages += static_cast<double>(ranks.size()) * static_cast<double>(inside.bytes(slice));
+    if (ranks.groups() > 1) messages += static_cast<double>(ranks.groups()) * static_cast<double>(across.bytes(slice));
+    t.codec = detail::codec_seconds(m, inside.plain && across.plain,
+                                    static_cast<double>((elements + slice) * element_bytes) + 2 * messages);
+    return t;
+}
+
+/// Seconds of computation in a training step.
+struct compute_time {
+    double forward = 0;
+    double backward = 0;
+
+    /// Of a step of so many seconds in all: the backward pass computes twice what the forward pass does.
+    static compute_time of_step(double seconds) { return {seconds / 3, seconds * 2 / 3}; }
+};
+
+/// Seconds of a training step.
+struct step_time {
+    collective_time forward;
+    collective_time backward;
+    collective_time gradients;
+    compute_time compute;
+
+    double communication() const { return forward.total() + backward.total() + gradients.total(); }
+    /// Nothing runs beside anything else: the slowest that it can be.
+    double without_overlap() const { return compute.forward + compute.backward + communication(); }
+    /// All communication of a pass runs beside all of its computation: the fastest that it can be.
+    double with_overlap() const {
+        return std::max(compute.forward, forward.total()) +
+               std::max(compute.backward, backward.total() + gradients.total());
+    }
+};
+
+/// Of a model of `tensors`, sizes in elements, of `element_bytes` each.
+template <topology Topology>
+step_time time_of_step(const machine& m, const Topology& ranks, std::span<const std::size_t> tensors,
+                       const step_options& options, const compute_time& compute, std::size_t element_bytes = 2) {
+    step_time sum;
+    sum.compute = compute;
+    for (const std::size_t n : tensors) {
+        const collective_time gather =
+            all_gather_time(m, ranks, options.weights, n, element_bytes, options.gather_chunks);
+        sum.forward += gather;
+        sum.backward +=
+            options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
+        sum.gradients += reduce_scatter_time(m, ranks, options.gradients_inside, options.gradients_across, n,
+                                             element_bytes, options.chunks);
+    }
+    return sum;
+}
+
+}  // namespace zeropp

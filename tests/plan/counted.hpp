@@ -1,0 +1,129 @@
+#pragma once
+/// \file
+/// What the collectives really send, as the tests of the plan hold against it.
+
+#include "support/catch.hpp"
+#include "support/watchdog.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/plan/volume.hpp>
+#include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/counting.hpp>
+#include <zeropp/transport/threads.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace plan_test {
+
+/// A topology and the sizes of tensors that are tried on it.
+struct grid_point {
+    int nodes;
+    int ranks_per_node;
+};
+inline const std::vector<grid_point> grid{{1, 1}, {1, 4}, {4, 1}, {2, 2}, {3, 2}, {2, 3}, {3, 3}, {2, 4}};
+
+/// Sizes that ranks and blocks divide, and sizes that nothing divides; some leave ranks with no elements.
+inline const std::vector<std::size_t> sizes{0, 1, 3, 17, 1000, 1024, 4099, 12 * 1024 + 7};
+
+/// Runs call(comm) on threads, nodes counted as they are in `truly`, and checks that every rank sent `planned`.
+template <class Call>
+void check_sent(const zeropp::two_level& told, const zeropp::two_level& truly, const std::string& what,
+                const zeropp::volume& planned, Call call) {
+    const zeropp_test::watchdog guard(std::chrono::seconds(60), what);
+    std::vector<zeropp::volume> sent(static_cast<std::size_t>(truly.size()));
+    zeropp::run_on_threads(truly.size(), [&](zeropp::thread_transport transport) {
+        zeropp::communicator comm(told, zeropp::counting(transport, truly));
+        call(comm);
+        const zeropp::traffic counted = comm.world().total();
+        sent[static_cast<std::size_t>(comm.rank())] = {counted.bytes_inside, counted.bytes_across};
+    });
+    for (std::size_t rank = 0; rank != sent.size(); ++rank) {
+        INFO(what << " on " << truly.groups() << " x " << truly.group_size() << ", rank " << rank);
+        REQUIRE(sent[rank].inside == planned.inside);
+        REQUIRE(sent[rank].across == planned.across);
+    }
+}
+
+template <class T, class Comm>
+std::vector<T> shard_of(const Comm& comm, std::size_t n) {
+    return std::vector<T>(zeropp::partition(n, comm.size()).size(comm.rank()));
+}
+
+template <class T, class Quantizer>
+void check_all_gathers(const Quantizer& q) {
+    for (const auto [nodes, per_node] : grid) {
+        const zeropp::two_level ranks(nodes, per_node);
+        for (const std::size_t n : sizes) {
+            for (const int chunks : {1, 3, 1000}) {
+                check_sent(
+                    ranks, ranks, "all-gather of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
+                    zeropp::all_gather_volume(ranks, zeropp::wire_format_of(q), n, chunks), [&](auto& comm) {
+                        const zeropp::host exec;
+                        std::vector<T> full(n);
+                        zeropp::workspace<zeropp::host_space> scratch(
+                            zeropp::quantized_all_gather_workspace_bytes(ranks, q, n, {.chunks = chunks}));
+                        zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host>{exec, exec}, comm, q,
+                                                     shard_of<T>(comm, n), full, {.chunks = chunks}, scratch.view());
+                    });
+            }
+        }
+    }
+}
+
+template <class T, class Inside, class Across>
+void check_reduce_scatters(const Inside& inside, const Across& across) {
+    for (const auto [nodes, per_node] : grid) {
+        const zeropp::two_level ranks(nodes, per_node);
+        for (const std::size_t n : sizes) {
+            for (const int chunks : {1, 2, 3, 7, 1000}) {
+                check_sent(ranks, ranks,
+                           "reduce-scatter of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
+                           zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(inside),
+                                                         zeropp::wire_format_of(across), n, chunks),
+                           [&](auto& comm) {
+                               std::vector<T> shard = shard_of<T>(comm, n);
+                               zeropp::hierarchical_quantized_reduce_scatter(
+                                   zeropp::host{}, comm, inside, across, std::vector<T>(n), shard, {.chunks = chunks});
+                           });
+            }
+        }
+    }
+}
+
+/// In groups of every size that a plan takes: parts of nodes, nodes, several nodes, all ranks.
+template <class T, class Quantizer>
+void check_secondary_gathers(const Quantizer& q) {
+    using secondary_type = zeropp::secondary_partition<Quantizer, zeropp::host_space>;
+    for (const auto [nodes, per_node] :
+         std::vector<grid_point>{{1, 1}, {1, 4}, {4, 1}, {2, 2}, {3, 2}, {2, 4}, {4, 2}}) {
+        const zeropp::two_level ranks(nodes, per_node);
+        for (int k = 1; k <= ranks.size(); ++k) {
+            if (ranks.size() % k != 0 || (per_node % k != 0 && k % per_node != 0)) {
+                REQUIRE_THROWS_AS(zeropp::secondary_gather_volume(ranks, k, zeropp::wire_format_of(q), 100),
+                                  zeropp::precondition_error);
+                continue;
+            }
+            for (const std::size_t n : sizes) {
+                check_sent(zeropp::two_level::of_size(ranks.size(), k), ranks,
+                           "secondary gather of " + std::to_string(n) + " in groups of " + std::to_string(k),
+                           zeropp::secondary_gather_volume(ranks, k, zeropp::wire_format_of(q), n), [&](auto& comm) {
+                               zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes(q, n, k));
+                               secondary_type secondary(q, n, k, comm.index(), storage.view());
+                               std::vector<T> full(n);
+                               secondary.store(zeropp::host{}, full, 1);
+                               zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, 1, full);
+                           });
+            }
+        }
+    }
+}
+
+}  // namespace plan_test

@@ -1,0 +1,108 @@
+/// \file
+/// The memory that a plan predicts is what the library asks for: workspaces, secondary partitions, residuals; and what
+/// the sources say of the model's states.
+
+#include "support/catch.hpp"
+
+#include <zeropp/collective/error_feedback.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/plan/memory.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace {
+
+constexpr zeropp::block_integer<8, 256> int8;
+constexpr zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half> int4;
+constexpr zeropp::lossless<zeropp::bfloat16> bf16;
+
+const std::vector<zeropp::two_level> topologies{{1, 1}, {1, 4}, {4, 1}, {2, 2}, {3, 4}, {5, 3}};
+const std::vector<std::size_t> sizes{0, 1, 17, 1000, 4099, 100'003};
+
+template <class Storage>
+void check_residuals() {
+    using memory = zeropp::error_feedback<zeropp::block_integer<8, 256>,
+                                          zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half>, Storage,
+                                          zeropp::host_space>;
+    const zeropp::wire_format inside = zeropp::wire_format_of(typename memory::inside_storage{});
+    const zeropp::wire_format across = zeropp::wire_format_of(typename memory::across_storage{});
+    for (const zeropp::two_level& ranks : topologies) {
+        std::size_t all = 0;
+        for (const std::size_t n : sizes) all += memory::storage_bytes(ranks, n, {});
+        CHECK(zeropp::residuals_memory(ranks, sizes, inside, across) == all);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
+    for (const zeropp::two_level& ranks : topologies) {
+        for (const std::size_t n : sizes) {
+            INFO(n << " elements on " << ranks.groups() << " x " << ranks.group_size());
+            CHECK(zeropp::all_gather_workspace(ranks, zeropp::wire_format_of(int8), n) ==
+                  zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n));
+            CHECK(zeropp::secondary_gather_workspace({ranks.group_size(), zeropp::wire_format_of(int8)}, n) ==
+                  zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(), int8, n));
+            for (const int chunks : {1, 2, 5, 1000}) {
+                CHECK(zeropp::all_gather_workspace(ranks, zeropp::wire_format_of(int8), n, chunks) ==
+                      zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n, {.chunks = chunks}));
+                CHECK(zeropp::reduce_scatter_workspace(ranks, zeropp::wire_format_of(int8),
+                                                       zeropp::wire_format_of(int4), n, chunks) ==
+                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, int8, int4, n,
+                                                                                    {.chunks = chunks}));
+            }
+        }
+    }
+}
+
+TEST_CASE("planned memory: the secondary partition is the storage that it asks for") {
+    using zeropp::host_space;
+    for (const int k : {1, 2, 8, 13}) {
+        std::size_t in_int8 = 0, in_bf16 = 0;
+        for (const std::size_t n : sizes) {
+            in_int8 +=
+                zeropp::secondary_partition<zeropp::block_integer<8, 256>, host_space>::storage_bytes(int8, n, k);
+            in_bf16 +=
+                zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, host_space>::storage_bytes(bf16, n, k);
+        }
+        CHECK(zeropp::secondary_memory(sizes, {k, zeropp::wire_format_of(int8)}) == in_int8);
+        CHECK(zeropp::secondary_memory(sizes, {k, zeropp::wire_format_of(bf16)}) == in_bf16);
+    }
+}
+
+TEST_CASE("planned memory: residuals are the storage that error feedback asks for") {
+    check_residuals<zeropp::residuals_in_int8>();
+    check_residuals<zeropp::residuals_in_bf16>();
+}
+
+TEST_CASE("planned memory: states are those of the rank that holds the most") {
+    const std::array<std::size_t, 2> tensors{10, 7};
+    CHECK(zeropp::memory_of_states(tensors, 1) == zeropp::states_memory{34, 34, 17 * 12});
+    // 3 of the 10, and 2 of the 7.
+    CHECK(zeropp::memory_of_states(tensors, 4) == zeropp::states_memory{10, 10, 5 * 12});
+    CHECK(zeropp::memory_of_states(tensors, 4, {4, 2, 8}) == zeropp::states_memory{20, 10, 40});
+    CHECK(zeropp::memory_of_states(tensors, 4, {4, 2, 8}).total() == 70);
+}
+
+TEST_CASE("planned memory: scratch is the largest tensor's weights, gradient and workspaces") {
+    const zeropp::two_level ranks(2, 2);
+    const std::array<std::size_t, 3> tensors{500, 4096, 1000};
+    const zeropp::wire_format plain = zeropp::wire_format_of(bf16);
+    const zeropp::step_options zero3{.weights = plain, .gradients_inside = plain, .gradients_across = plain};
+    // 1024 elements for each rank: 4 messages of 2048 bytes to gather; 4 inside and 2 across, twice, to reduce.
+    const std::uint64_t gather = 4 * 2048, reduce = 2 * (4 + 2) * 2048;
+    CHECK(zeropp::scratch_memory(ranks, tensors, zero3) == 4096 * (2 * 2 + 2) + gather + reduce);
+    CHECK(zeropp::scratch_memory(ranks, tensors, zero3, {4, 2, 0}, 1) == 4096 * (4 + 2) + gather + reduce);
+    zeropp::step_options hpz = zero3;
+    hpz.secondary = zeropp::secondary_options{2, zeropp::wire_format_of(zeropp::lossless<float>{})};
+    CHECK(zeropp::scratch_memory(ranks, tensors, hpz) == 4096 * (2 * 2 + 2) + 4 * 4096 + reduce);
+}

@@ -1,0 +1,125 @@
+/// \file
+/// Planned times against figures worked out by hand.
+
+#include "support/catch.hpp"
+
+#include <zeropp/plan/time.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <array>
+#include <cstddef>
+
+namespace {
+
+const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+/// The same bytes, from a codec.
+const zeropp::wire_format coded{"coded", 64, 16, false, bf16.bytes};
+/// 3 nodes of 2 ranks, and a tensor whose messages are 16,000 bytes.
+const zeropp::two_level ranks(3, 2);
+constexpr std::size_t elements = 6 * 8000;
+/// 1 MB/s and 1 ms inside; 100 kB/s and 10 ms for a node.
+constexpr zeropp::machine slow{{1e6, 1e-3}, {1e5, 1e-2}};
+
+zeropp::machine with_codec(double bytes_per_second) {
+    zeropp::machine m = slow;
+    m.codec_bytes_per_second = bytes_per_second;
+    return m;
+}
+
+}  // namespace
+
+TEST_CASE("planned time: an all-gather crosses, then moves inside") {
+    const zeropp::collective_time t = zeropp::all_gather_time(slow, ranks, bf16, elements, 2);
+    // The node's two ranks share its link: two messages to each of two nodes.
+    CHECK(t.across == Approx(2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(t.inside == Approx(1 * 0.001 + 3 * 0.016));
+    CHECK(t.hops == Approx(t.across + t.inside));
+    CHECK(t.codec == 0);
+    // In 5 chunks latencies come with each, and the hops run side by side.
+    const zeropp::collective_time cut = zeropp::all_gather_time(slow, ranks, bf16, elements, 2, 5);
+    CHECK(cut.across == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(cut.inside == Approx(5 * 0.001 + 3 * 0.016));
+    CHECK(cut.hops == Approx(cut.across + cut.inside / 5));
+    // Reads a shard and six messages, writes a message and the tensor.
+    CHECK(zeropp::all_gather_time(with_codec(1e6), ranks, coded, elements, 2).codec ==
+          Approx(0.016 + 0.016 + 6 * 0.016 + 0.096));
+    CHECK(zeropp::all_gather_time(with_codec(1e6), ranks, coded, elements, 2).total() ==
+          Approx(t.hops + 2 * 0.016 + 2 * 0.096));
+}
+
+TEST_CASE("planned time: elements that travel as they are need no codec") {
+    const zeropp::machine m = with_codec(1e6);
+    CHECK(zeropp::all_gather_time(m, ranks, bf16, elements, 2).codec == 0);
+    CHECK(zeropp::secondary_gather_time(m, ranks, {2, bf16}, elements, 2).codec == 0);
+    CHECK(zeropp::reduce_scatter_time(m, ranks, bf16, bf16, elements, 2).codec == 0);
+    CHECK(zeropp::reduce_scatter_time(m, ranks, bf16, coded, elements, 2).codec > 0);
+    CHECK(zeropp::reduce_scatter_time(m, ranks, coded, bf16, elements, 2).codec > 0);
+    CHECK(bf16.plain);
+    CHECK_FALSE(zeropp::wire_format_of(zeropp::block_integer<8, 256>{}).plain);
+}
+
+TEST_CASE("planned time: one node has nothing to send across, and one rank nothing at all") {
+    const zeropp::collective_time node = zeropp::all_gather_time(slow, zeropp::flat(6), bf16, elements, 2);
+    CHECK(node.across == 0);
+    CHECK(node.inside == Approx(5 * 0.001 + 5 * 0.016));
+    CHECK(zeropp::all_gather_time(slow, zeropp::flat(1), bf16, elements, 2).total() == 0);
+    CHECK(zeropp::reduce_scatter_time(slow, zeropp::flat(1), bf16, bf16, elements, 2).total() == 0);
+    CHECK(zeropp::all_gather_time(slow, ranks, bf16, 0, 2).total() == 0);
+    CHECK(zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, 0, 2).total() == 0);
+}
+
+TEST_CASE("planned time: a secondary gather stays inside, or uses both links at once") {
+    const zeropp::collective_time inside = zeropp::secondary_gather_time(slow, ranks, {2, bf16}, elements, 2);
+    CHECK(inside.across == 0);
+    CHECK(inside.hops == Approx(0.001 + 0.048));
+    const zeropp::collective_time wide = zeropp::secondary_gather_time(slow, ranks, {6, bf16}, elements, 2);
+    CHECK(wide.inside == Approx(0.001 + 0.016));
+    CHECK(wide.across == Approx(4 * 0.01 + 2 * 4 * 0.16));
+    CHECK(wide.hops == Approx(wide.across));
+    // Six messages are read and the tensor is written.
+    CHECK(zeropp::secondary_gather_time(with_codec(1e6), ranks, {2, coded}, elements, 2).codec ==
+          Approx(2 * 0.048 + 0.096));
+}
+
+TEST_CASE("planned time: a reduce-scatter's hops run side by side when it is in chunks") {
+    const zeropp::collective_time whole = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2);
+    CHECK(whole.inside == Approx(0.001 + 3 * 0.016));
+    CHECK(whole.across == Approx(2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(whole.hops == Approx(whole.inside + whole.across));
+    // 5 chunks of 25 blocks of 64. Latencies come with each; the bytes stay the same.
+    const zeropp::collective_time cut = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2, 5);
+    CHECK(cut.inside == Approx(5 * 0.001 + 3 * 0.016));
+    CHECK(cut.across == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(cut.hops == Approx(cut.across + cut.inside / 5));
+    // Reads the tensor and writes a slice; six messages inside and three across, each written and read.
+    CHECK(zeropp::reduce_scatter_time(with_codec(1e6), ranks, coded, coded, elements, 2).codec ==
+          Approx(0.096 + 0.016 + 2 * 9 * 0.016));
+}
+
+TEST_CASE("planned time: a step without overlap is the sum, and with it the longer side of each pass") {
+    const std::array<std::size_t, 2> tensors{elements, elements};
+    const zeropp::step_options zero3{.weights = bf16, .gradients_inside = bf16, .gradients_across = bf16};
+    const double gather = zeropp::all_gather_time(slow, ranks, bf16, elements, 2).total();
+    const double reduce = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2).total();
+
+    const zeropp::step_time idle = zeropp::time_of_step(slow, ranks, tensors, zero3, {});
+    CHECK(idle.communication() == Approx(4 * gather + 2 * reduce));
+    CHECK(idle.without_overlap() == Approx(idle.communication()));
+    CHECK(idle.with_overlap() == Approx(idle.communication()));
+
+    // Forward computes longer than it communicates, backward not.
+    const double forward = 2 * gather + 1;
+    const zeropp::step_time busy = zeropp::time_of_step(slow, ranks, tensors, zero3, {forward, 0.5});
+    CHECK(busy.without_overlap() == Approx(forward + 0.5 + 4 * gather + 2 * reduce));
+    CHECK(busy.with_overlap() == Approx(forward + 2 * gather + 2 * reduce));
+
+    zeropp::step_options hpz = zero3;
+    hpz.secondary = zeropp::secondary_options{2, bf16};
+    CHECK(zeropp::time_of_step(slow, ranks, tensors, hpz, {}).backward.total() ==
+          Approx(2 * zeropp::secondary_gather_time(slow, ranks, {2, bf16}, elements, 2).total()));
+    CHECK(zeropp::compute_time::of_step(3).forward == Approx(1));
+    CHECK(zeropp::compute_time::of_step(3).backward == Approx(2));
+}

@@ -1,0 +1,37 @@
+/// \file
+/// The bytes that a plan predicts are those that `counting` counts: 8-bit and lossless all-gathers and secondary gathers.
+
+#include "plan/counted.hpp"
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+
+using namespace plan_test;
+
+TEST_CASE("planned volume: all-gathers send it, of float in 8 bits") {
+    check_all_gathers<float>(zeropp::block_integer<8, 256>{});
+}
+
+TEST_CASE("planned volume: all-gathers send it, of bfloat16 as it is") {
+    check_all_gathers<zeropp::bfloat16>(zeropp::lossless<zeropp::bfloat16>{});
+}
+
+TEST_CASE("planned volume: secondary gathers send it, of float in 8 bits") {
+    check_secondary_gathers<float>(zeropp::block_integer<8, 256>{});
+}
+
+TEST_CASE("planned volume: secondary gathers send it, of bfloat16 as it is") {
+    check_secondary_gathers<zeropp::bfloat16>(zeropp::lossless<zeropp::bfloat16>{});
+}
+
+TEST_CASE("planned volume: a group that neither divides the node nor holds whole ones is refused, with the reason") {
+    const zeropp::two_level ranks(2, 4);
+    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+    for (const int k : {-1, 0, 3, 5, 6, 16}) {
+        CHECK_THROWS_WITH(zeropp::secondary_gather_volume(ranks, k, bf16, 100),
+                          "secondary group size: expected a divisor of the 8 ranks that divides the node's 4 or is a "
+                          "multiple of them, given " +
+                              std::to_string(k));
+    }
+}

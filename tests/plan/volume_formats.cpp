@@ -1,0 +1,55 @@
+/// \file
+/// The bytes that a plan predicts are those that `counting` counts: formats whose messages have other parts than codes
+/// and float scales. A whole step is the sum of its collectives.
+
+#include "plan/counted.hpp"
+
+#include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+
+#include <array>
+
+using namespace plan_test;
+
+TEST_CASE("planned volume: reduce-scatters send it, of bfloat16 in 6 and 4 bits with other scales and blocks") {
+    check_reduce_scatters<zeropp::bfloat16>(zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::half>{},
+                                            zeropp::block_integer<4, 2048>{});
+}
+
+TEST_CASE("planned volume: all-gathers send it, with a scale for each message besides those of blocks") {
+    check_all_gathers<float>(zeropp::nvfp4{});
+}
+
+TEST_CASE("planned volume: a step is the sum over its tensors and collectives") {
+    const zeropp::two_level ranks(3, 4);
+    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+    const zeropp::wire_format int8 = zeropp::wire_format_of(zeropp::block_integer<8, 256>{});
+    const zeropp::wire_format int4 = zeropp::wire_format_of(zeropp::block_integer<4, 128>{});
+    const std::array<std::size_t, 3> tensors{1000, 77777, 0};
+
+    const zeropp::step_volume zero3 =
+        zeropp::volume_of_step(ranks, tensors, {.weights = bf16, .gradients_inside = bf16, .gradients_across = bf16});
+    zeropp::volume gathers, reduced, from_secondary, quantized;
+    for (const std::size_t n : tensors) {
+        gathers += zeropp::all_gather_volume(ranks, bf16, n);
+        reduced += zeropp::reduce_scatter_volume(ranks, int8, int4, n, 3);
+        from_secondary += zeropp::secondary_gather_volume(ranks, 2, int8, n);
+        quantized += zeropp::all_gather_volume(ranks, int8, n);
+    }
+    CHECK(zero3.forward == gathers);
+    CHECK(zero3.backward == gathers);
+
+    const zeropp::step_volume all = zeropp::volume_of_step(ranks, tensors,
+                                                           {.weights = int8,
+                                                            .gradients_inside = int8,
+                                                            .gradients_across = int4,
+                                                            .secondary = zeropp::secondary_options{2, int8},
+                                                            .chunks = 3});
+    CHECK(all.forward == quantized);
+    CHECK(all.backward == from_secondary);
+    CHECK(all.gradients == reduced);
+    CHECK(all.total().across == quantized.across + from_secondary.across + reduced.across);
+    CHECK(from_secondary.across == 0);
+}
