@@ -259,6 +259,18 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
         zeropp->read("gradient_quantizer_inside", config.zeropp.gradient_quantizer_inside);
         zeropp->read("gradient_quantizer_across", config.zeropp.gradient_quantizer_across);
         zeropp->read("secondary_quantizer", config.zeropp.secondary_quantizer);
+        zeropp->read("gradient_error_feedback", config.zeropp.gradient_error_feedback);
+        zeropp->read("weight_differences", config.zeropp.weight_differences);
+        if (config.zeropp.gradient_error_feedback && !config.zero.quantized_gradients) {
+            zeropp->fail("gradient_error_feedback", true,
+                         "false without zero_optimization.zero_quantized_gradients: there is no quantization to make "
+                         "up for");
+        }
+        if (config.zeropp.weight_differences && config.zero.hpz_partition_size > 1) {
+            zeropp->fail("weight_differences", true,
+                         "false with zero_optimization.zero_hpz_partition_size above 1: ranks that keep the whole "
+                         "weights gather none on the way back");
+        }
         zeropp->warn_of_the_rest(config.warnings);
     }
     file.warn_of_the_rest(config.warnings);

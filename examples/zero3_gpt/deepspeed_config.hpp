@@ -30,6 +30,8 @@ struct deepspeed_config {
         std::string gradient_quantizer_inside = "int8:256:bf16";
         std::string gradient_quantizer_across = "int4:128:signed:bf16";
         std::string secondary_quantizer = "bf16";
+        bool gradient_error_feedback = false;  ///< keep what quantization loses of gradients, add it to the next ones
+        bool weight_differences = false;       ///< ranks keep the weights, and differences move; not with hpZ
     };
 
     int train_micro_batch_size_per_gpu = 1;

@@ -3,6 +3,7 @@
 #include "adamw.hpp"
 #include "deepspeed_config.hpp"
 #include "device.hpp"
+#include "formats.hpp"
 #include "model.hpp"
 
 #include <zeropp/core/config.hpp>
@@ -21,14 +22,6 @@
 #include <vector>
 
 namespace zero3_gpt {
-
-/// What this example can put on the wire. Every pair of gradient formats is an instance of the reduce-scatter, so the
-/// list is short; a framework would name its own.
-using wire_formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>, zeropp::lossless<float>,
-                                              zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                                              zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
-                                              zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>,
-                                              zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
 
 /// Bytes that this rank has sent, by purpose.
 struct phase_traffic {
@@ -66,7 +59,10 @@ struct sum_squares {
 ///
 ///   forward   quantized_all_gather of the unit's weights; with hpZ it fills the secondary partition on the way
 ///   backward  the same again, or secondary_partition_gather with hpZ
-///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks
+///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks; with error feedback if asked for
+///
+/// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up to
+/// date on the way forward; the way back then moves nothing.
 ///
 /// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
 /// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.
@@ -86,11 +82,15 @@ public:
           gradient_comm_(nodes, world.split(everyone(world.size()))) {
         const std::string plain = config.bf16 ? "bf16" : "fp32";
         const bool quantized_gradients = config.zero.quantized_gradients;
-        weight_format_ = Formats::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
-        inside_format_ = Formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain);
-        across_format_ = Formats::parse(quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
-        secondary_format_ = Formats::parse(config.zeropp.secondary_quantizer);
+        weight_format_ =
+            Formats::weights::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
+        gradient_format_ =
+            Formats::gradients::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain,
+                                      quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
+        secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
+        differences_ = config.zeropp.weight_differences;
+        feedback_ = quantized_gradients && config.zeropp.gradient_error_feedback;
         for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
         for (auto& buffer : full_) buffer = floats(largest_unit_);
         for (auto& buffer : gradient_) buffer = floats(largest_unit_);
@@ -115,7 +115,8 @@ public:
         const std::size_t v = next_visit_++;
         device_.wait(ready_[v % 2]);
         if (v + 1 != visits_.size()) start_gather(v + 1);
-        return full_[v % 2].view().subview(0, units_[static_cast<std::size_t>(visits_[v].unit)].parameters);
+        const unit_state& u = units_[static_cast<std::size_t>(visits_[v].unit)];
+        return differences_ ? u.replica.view() : full_[v % 2].view().subview(0, u.parameters);
     }
 
     /// Where the unit's gradient is to be written. The unit before must have been reduced.
@@ -129,14 +130,20 @@ public:
         unit_state& u = units_[static_cast<std::size_t>(unit)];
         reduce_queue_.exec().wait(device_.record());
         count(traffic_.reduce, [&] {
+            const auto full = gradient_[parity(unit)].view().subview(0, u.parameters);
             std::visit(
-                [&](const auto& inside, const auto& across) {
-                    zeropp::hierarchical_quantized_reduce_scatter(
-                        reduce_queue_.exec(), gradient_comm_, inside, across,
-                        gradient_[parity(unit)].view().subview(0, u.parameters), u.gradient_shard.view(), mean_,
-                        reduce_scratch_.view());
+                [&]<class Hops>(const Hops& hop) {
+                    if (feedback_) {
+                        zeropp::hierarchical_quantized_reduce_scatter(
+                            reduce_queue_.exec(), gradient_comm_, hop.inside, hop.across, full, u.gradient_shard.view(),
+                            mean_, reduce_scratch_.view(), std::get<feedback_of<Hops>>(u.feedback.front()));
+                    } else {
+                        zeropp::hierarchical_quantized_reduce_scatter(reduce_queue_.exec(), gradient_comm_, hop.inside,
+                                                                      hop.across, full, u.gradient_shard.view(), mean_,
+                                                                      reduce_scratch_.view());
+                    }
                 },
-                inside_format_, across_format_);
+                gradient_format_);
         });
         reduced_[parity(unit)] = reduce_queue_.exec().record();
         if (!overlap_) reduce_queue_.exec().wait();
@@ -192,13 +199,26 @@ private:
         using type = std::variant<zeropp::secondary_partition<Q, space>...>;
     };
 
+    template <class Hops>
+    using feedback_of = zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type,
+                                               typename Formats::residuals, space>;
+    template <class AnyHops>
+    struct feedback_variant;
+    template <class... Hops>
+    struct feedback_variant<named_hops<Hops...>> {
+        using type = std::variant<feedback_of<Hops>...>;
+    };
+
     struct unit_state {
         std::size_t parameters;
         floats shard;           // master weights
         floats gradient_shard;  // of the mean over ranks
+        floats replica;         // whole weights, where their differences move; else none
         adamw<Device> optimizer;
         zeropp::workspace<space> secondary_storage;
-        std::vector<typename secondary_of<Formats>::type> secondary;  // one with hpZ, else none
+        std::vector<typename secondary_of<typename Formats::weights>::type> secondary;  // one with hpZ, else none
+        zeropp::workspace<space> feedback_storage;
+        std::vector<typename feedback_variant<typename Formats::gradients>::type> feedback;  // one, or none
     };
 
     struct visit {
@@ -232,10 +252,14 @@ private:
         units_.push_back({n,
                           floats(size),
                           floats(size),
+                          floats(differences_ ? n : 0),
                           adamw<Device>(device_, options, offset, size, network_.decayed(unit)),
+                          zeropp::workspace<space>(0),
+                          {},
                           zeropp::workspace<space>(0),
                           {}});
         device_.upload(units_.back().shard.data(), std::span<const float>(whole).subspan(offset, size));
+        if (differences_) device_.upload(units_.back().replica.data(), std::span<const float>(whole));
         largest_unit_ = std::max(largest_unit_, n);
         stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(size)));
 
@@ -246,12 +270,13 @@ private:
             },
             weight_format_);
         std::visit(
-            [&](const auto& inside, const auto& across) {
-                largest_reduce_ = std::max(
-                    largest_reduce_,
-                    zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, inside, across, n, mean_));
+            [&]<class Hops>(const Hops& hop) {
+                largest_reduce_ =
+                    std::max(largest_reduce_, zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                                                  nodes, hop.inside, hop.across, n, mean_));
+                if (feedback_) add_feedback<feedback_of<Hops>>(units_.back());
             },
-            inside_format_, across_format_);
+            gradient_format_);
         if (hpz_) add_secondary(units_.back());
     }
 
@@ -269,6 +294,14 @@ private:
             secondary_format_);
     }
 
+    template <class Feedback>
+    void add_feedback(unit_state& u) {
+        const zeropp::two_level& nodes = gradient_comm_.topology();
+        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.parameters, {}));
+        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.parameters, zeropp::error_feedback_options{},
+                                u.feedback_storage.view());
+    }
+
     void start_gather(std::size_t v) {
         const visit& now = visits_[v];
         unit_state& u = units_[static_cast<std::size_t>(now.unit)];
@@ -276,7 +309,16 @@ private:
         // The buffer, and the weights themselves after a step, are what computation has worked on until now.
         gather_queue_.exec().wait(device_.record());
         count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
-            if (u.secondary.empty()) {
+            if (differences_) {
+                // The way back finds the replica up to date.
+                if (now.backward) return;
+                std::visit(
+                    [&](const auto& q) {
+                        zeropp::quantized_difference_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(),
+                                                                u.replica.view(), gather_scratch_.view());
+                    },
+                    weight_format_);
+            } else if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
                         zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
@@ -320,10 +362,11 @@ private:
     double clipping_;
     bool overlap_;
     bool hpz_ = false;
-    typename Formats::variant weight_format_;
-    typename Formats::variant inside_format_;
-    typename Formats::variant across_format_;
-    typename Formats::variant secondary_format_;
+    bool differences_ = false;
+    bool feedback_ = false;
+    typename Formats::weights::variant weight_format_;
+    typename Formats::gradients::variant gradient_format_;
+    typename Formats::weights::variant secondary_format_;
 
     transport_type& world_;
     zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <ostream>
@@ -21,8 +22,8 @@ std::string reduction(std::uint64_t before, std::uint64_t now) {
 
 double kilobytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1000.0; }
 
-std::ofstream open(const std::string& file) {
-    std::ofstream out(file);
+std::ofstream open(const std::string& file, std::ios::openmode mode = std::ios::out) {
+    std::ofstream out(file, mode);
     if (!out) throw std::runtime_error("cannot write " + file);
     return out;
 }
@@ -95,6 +96,16 @@ void write_curve(const std::string& file, std::span<const run_result> runs) {
         for (const run_result& r : runs) out << ' ' << r.losses[s];
         out << '\n';
     }
+    close(out, file);
+}
+
+void write_dump(const std::string& folder, const std::string& run, int unit, const std::string& what,
+                std::span<const float> numbers) {
+    std::filesystem::create_directories(folder);
+    const std::string name = run + "." + std::to_string(unit) + "." + what + ".fp32";
+    const std::string file = (std::filesystem::path(folder) / name).string();
+    std::ofstream out = open(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(numbers.data()), static_cast<std::streamsize>(numbers.size_bytes()));
     close(out, file);
 }
 

@@ -41,4 +41,9 @@ void write_json(const std::string& file, const report_header& header, std::span<
 /// Columns: step, then each run's training loss.
 void write_curve(const std::string& file, std::span<const run_result> runs);
 
+/// The numbers of one unit as they lie in memory, 4 bytes each and nothing else: FOLDER/RUN.UNIT.WHAT.fp32. Makes the
+/// folder where there is none.
+void write_dump(const std::string& folder, const std::string& run, int unit, const std::string& what,
+                std::span<const float> numbers);
+
 }  // namespace zero3_gpt

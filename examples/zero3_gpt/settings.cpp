@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <iostream>
+#include <stdexcept>
+#include <string>
 
 namespace zero3_gpt {
 
@@ -33,11 +35,21 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         ->check(CLI::PositiveNumber);
     app.add_option("--json", s.json_file, "write the results to this file");
     app.add_option("--curve", s.curve_file, "write the training losses to this file, a column for each run");
+    CLI::Option* const dump = app.add_option(
+        "--dump", s.dump_folder,
+        "write one step's whole weights, and rank 0's gradients before they are reduced, into this folder");
+    app.add_option("--dump-step", s.dump_step, "the step to dump (default: the last)")
+        ->check(CLI::PositiveNumber)
+        ->needs(dump);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         exit_code = speak ? app.exit(e) : e.get_exit_code();
         return std::nullopt;
+    }
+    if (s.dump_step > s.steps) {
+        throw std::invalid_argument("--dump-step: expected one of the " + std::to_string(s.steps) + " steps, given " +
+                                    std::to_string(s.dump_step));
     }
     s.device = device == "cuda" ? device_kind::cuda : device_kind::host;
     for (const std::string& file : configs) {

@@ -28,10 +28,12 @@ struct settings {
     std::uint64_t seed = 1;
     int steps = 400;
     int warmup_steps = 30;
-    int ranks = 4;           // on threads; under MPI the launcher says
-    int ranks_per_node = 0;  // 0: as discovered, or all on one node
-    std::string json_file;   // empty: none
-    std::string curve_file;  // empty: none
+    int ranks = 4;            // on threads; under MPI the launcher says
+    int ranks_per_node = 0;   // 0: as discovered, or all on one node
+    std::string json_file;    // empty: none
+    std::string curve_file;   // empty: none
+    std::string dump_folder;  // empty: none
+    int dump_step = 0;        // counted from 1; 0: the last one
 };
 
 /// Reads the command line and the configurations it names. Returns nothing where --help or a mistake has ended the

@@ -25,10 +25,9 @@ struct workload {
         : network(s.network), words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {
         for (const run_settings& run : s.runs) {
             const deepspeed_config::zeropp_settings& names = run.config.zeropp;
-            for (const std::string& name : {names.weight_quantizer, names.gradient_quantizer_inside,
-                                            names.gradient_quantizer_across, names.secondary_quantizer}) {
-                wire_formats::parse(name);
-            }
+            wire_formats::weights::parse(names.weight_quantizer);
+            wire_formats::weights::parse(names.secondary_quantizer);
+            wire_formats::gradients::parse(names.gradient_quantizer_inside, names.gradient_quantizer_across);
         }
     }
 
@@ -78,6 +77,9 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
                                       .warmup_steps = s.warmup_steps,
                                       .total_steps = s.steps};
 
+    const bool dumps = rank == 0 && !s.dump_folder.empty();
+    const int dump_step = s.dump_step == 0 ? s.steps : s.dump_step;
+
     run_result result;
     result.name = run.name;
     std::vector<double> seconds;
@@ -89,7 +91,18 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
         for (int u = 0; u != work.network.units(); ++u) batch.forward(u, engine.next_weights());
         const double loss = static_cast<double>(batch.loss());
         for (int u = work.network.units() - 1; u >= 0; --u) {
-            batch.backward(u, engine.next_weights(), engine.gradient(u));
+            const auto weights = engine.next_weights();
+            const auto gradient = engine.gradient(u);
+            batch.backward(u, weights, gradient);
+            if (dumps && step + 1 == dump_step) {
+                const auto dump = [&](const char* what, const float* numbers) {
+                    std::vector<float> here(weights.size());
+                    device.download(std::span(here), numbers);
+                    write_dump(s.dump_folder, run.name, u, what, here);
+                };
+                dump("weights", weights.data());
+                dump("gradients", gradient.data());
+            }
             engine.reduce(u);
         }
         engine.step(rate.at(step));

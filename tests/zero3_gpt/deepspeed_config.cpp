@@ -62,7 +62,8 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
               "optimizer": {"type": "Adam",
                             "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}},
               "zeropp": {"weight_quantizer": "a", "gradient_quantizer_inside": "b",
-                         "gradient_quantizer_across": "c", "secondary_quantizer": "d"})",
+                         "gradient_quantizer_across": "c", "secondary_quantizer": "d",
+                         "gradient_error_feedback": true})",
              R"("zero_quantized_weights": true, "zero_hpz_partition_size": 8, "zero_quantized_gradients": true,
               "overlap_comm": false)"),
         "ds.json");
@@ -81,7 +82,26 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.zeropp.gradient_quantizer_inside == "b");
     CHECK(config.zeropp.gradient_quantizer_across == "c");
     CHECK(config.zeropp.secondary_quantizer == "d");
+    CHECK(config.zeropp.gradient_error_feedback);
     CHECK(config.warnings.empty());
+}
+
+TEST_CASE("weight differences leave hpZ nothing to do", "[zero3_gpt][deepspeed_config]") {
+    const std::string differences = R"("zeropp": {"weight_differences": true})";
+    CHECK(parse_deepspeed_config(with(differences, R"("zero_hpz_partition_size": 1)"), "ds.json")
+              .zeropp.weight_differences);
+    CHECK(error_of(with(differences, R"("zero_hpz_partition_size": 2)")) ==
+          "ds.json: zeropp.weight_differences is true, allowed is false with zero_optimization.zero_hpz_partition_size "
+          "above 1: ranks that keep the whole weights gather none on the way back");
+}
+
+TEST_CASE("error feedback without quantized gradients is refused", "[zero3_gpt][deepspeed_config]") {
+    const std::string feedback = R"("zeropp": {"gradient_error_feedback": true})";
+    CHECK(parse_deepspeed_config(with(feedback, R"("zero_quantized_gradients": true)"), "ds.json")
+              .zeropp.gradient_error_feedback);
+    CHECK(error_of(with(feedback, R"("zero_quantized_gradients": false)")) ==
+          "ds.json: zeropp.gradient_error_feedback is true, allowed is false without "
+          "zero_optimization.zero_quantized_gradients: there is no quantization to make up for");
 }
 
 TEST_CASE("keys without effect are named with their full path", "[zero3_gpt][deepspeed_config]") {
@@ -212,6 +232,8 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:bf16");
     CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:bf16");
     CHECK(config.zeropp.secondary_quantizer == "bf16");
+    CHECK_FALSE(config.zeropp.gradient_error_feedback);
+    CHECK_FALSE(config.zeropp.weight_differences);
     CHECK(config.bf16);
     CHECK(config.warnings.empty());
 

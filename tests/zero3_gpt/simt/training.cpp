@@ -19,11 +19,12 @@ namespace {
 namespace simt = zeropp_test::simt;
 using namespace zero3_gpt;
 
-/// As few as the trainings need: each pair of them is compiled twice.
-using formats = zeropp::named_quantizers<zeropp::lossless<zeropp::bfloat16>,
-                                         zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                                         zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>,
-                                         zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+/// As few as the trainings need: each pair of gradient formats is compiled twice.
+struct formats : wire_formats {
+    using weights = zeropp::named_quantizers<bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                                             int4_rotated>;
+    using gradients = named_hops<hops<bf16, bf16>, hops<int8, int4>>;
+};
 
 workload short_work() {
     const model network({.layers = 2, .heads = 2, .width = 16, .context = 8});
@@ -79,4 +80,15 @@ TEST_CASE("training with plain ZeRO-3 and nothing overlapped, on 3 ranks", "[zer
     config.bf16 = true;
     config.zero.overlap_comm = false;
     check_training(config, zeropp::two_level(1, 3));
+}
+
+TEST_CASE("training with error feedback and weight differences", "[zero3_gpt][simt]") {
+    deepspeed_config config;
+    config.bf16 = true;
+    config.zero.quantized_weights = true;
+    config.zero.quantized_gradients = true;
+    config.zeropp.weight_quantizer = "int4:128:signed:bf16:h32";
+    config.zeropp.gradient_error_feedback = true;
+    config.zeropp.weight_differences = true;
+    check_training(config, zeropp::two_level(2, 2));
 }
