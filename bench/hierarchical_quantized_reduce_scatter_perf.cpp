@@ -6,6 +6,7 @@
 #include "support/data.hpp"
 #include "support/launch.hpp"
 #include "support/quantizers.hpp"
+#include "support/queues.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -22,31 +23,19 @@ using namespace zeropp_bench;
 
 constexpr std::uint64_t first_seed = 1;
 
+/// The arrays as they are before the first call.
 template <class T>
-struct arrays {
-    zeropp::partition part;
-    int rank;
-    std::vector<T> full;
-    std::vector<T> shard;
+void reset(arrays<T>& a) {
+    fill<T>(a.full, first_seed + static_cast<std::uint64_t>(a.rank), 0);
+    std::fill(a.shard.begin(), a.shard.end(), T(0.0f));
+}
 
-    arrays(std::size_t elements, int ranks, int r)
-        : part(elements, ranks), rank(r), full(elements), shard(part.size(r)) {
-        reset();
-    }
-
-    std::span<T> shard_of_full() { return std::span(full).subspan(part.offset(rank), part.size(rank)); }
-
-    void reset() {
-        fill<T>(full, first_seed + static_cast<std::uint64_t>(rank), 0);
-        std::fill(shard.begin(), shard.end(), T(0.0f));
-    }
-};
-
-/// What chunks need: an execution for each hop.
-struct queues {
-    zeropp::host_queue inside;
-    zeropp::host_queue across;
-};
+template <class T>
+std::shared_ptr<arrays<T>> make_arrays(rank_context& ranks, std::size_t elements) {
+    const auto a = std::make_shared<arrays<T>>(elements, ranks.size(), ranks.rank());
+    reset(*a);
+    return a;
+}
 
 /// To everybody inside the node, for them and their counterparts; then the sums to the counterparts. Chunks only change
 /// the padding.
@@ -79,18 +68,11 @@ quantized_case case_of(const Inside& inside, const Across& across, const zeropp:
     c.has_in_place = true;
     c.call = [=](comm_type& comm, bool in_place) {
         const std::span<T> shard = in_place ? a->shard_of_full() : std::span<T>(a->shard);
-        const auto reduce = [&](const auto& execution) {
-            zeropp::hierarchical_quantized_reduce_scatter(execution, comm, inside, across, a->full, shard, how,
-                                                          *scratch);
-        };
-        if (!executions) {
-            reduce(zeropp::host{});
-        } else {
-            reduce(zeropp::pipeline<zeropp::host_queue>{executions->inside, executions->across});
-            executions->inside.wait();
-        }
+        run_pipelined(executions, [&](const auto& exec) {
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, inside, across, a->full, shard, how, *scratch);
+        });
     };
-    c.reset = [a] { a->reset(); };
+    c.reset = [a] { reset(*a); };
     c.check = [=](bool in_place) {
         const std::span<const T> shard = in_place ? a->shard_of_full() : std::span<T>(a->shard);
         return check_reduced<T>(inside, across, nodes, shard, a->part.offset(a->rank), first_seed);
@@ -104,8 +86,7 @@ native_case native_of(rank_context& ranks, comm_type& comm, std::size_t elements
     const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
     const auto form = [&]<class T>(native_format format, T) -> native_case::form {
         // Native collectives want equal shards.
-        const auto a =
-            std::make_shared<arrays<T>>(count * static_cast<std::size_t>(ranks.size()), ranks.size(), ranks.rank());
+        const auto a = make_arrays<T>(ranks, count * static_cast<std::size_t>(ranks.size()));
         const zeropp::lossless<T> q;
         if (native) {
             const auto check = [q, a] {
@@ -127,7 +108,7 @@ template <class T>
 void measure(collective_rows& rows, const options& o, rank_context& ranks, std::shared_ptr<queues> executions,
              std::size_t bytes) {
     const std::size_t elements = bytes / sizeof(T);
-    const auto a = std::make_shared<arrays<T>>(elements, ranks.size(), ranks.rank());
+    const auto a = make_arrays<T>(ranks, elements);
     const auto scratch = std::make_shared<std::vector<std::byte>>();
     std::vector<quantized_case> cases;
     for (const std::string& name : o.quantizers) {
@@ -150,12 +131,13 @@ int main(int argc, char** argv) {
                                     "Times zeropp::hierarchical_quantized_reduce_scatter beside the transport's own "
                                     "reduce-scatter and beside the bare exchange of its messages, in turns.",
                                 .quantizers = {"int8:256+int4:128"},
-                                .has_two_hops = true};
+                                .has_two_hops = true,
+                                .has_chunks = true};
     return launch(argc, argv, program, [&](const options& o, rank_context& ranks) {
         const std::string native = ranks.native_reduce_scatter_name();
         collective_rows rows(program, o, ranks,
                              native.empty() ? "hierarchical_quantized_reduce_scatter with lossless" : native);
-        const auto executions = o.chunks > 1 ? std::make_shared<queues>() : nullptr;
+        const auto executions = queues_for(o.chunks);
         for (const std::string& type : o.datatypes) {
             for (const std::size_t bytes : o.sizes()) {
                 with_datatype(type, [&]<class T>(T) { measure<T>(rows, o, ranks, executions, bytes); });

@@ -4,11 +4,13 @@
 report.py RESULTS
 
 Reads every *.json in RESULTS (a file is called PLACE.WHAT.json, and PLACE is codec, local, threads_NxR or
-cluster_NxR_RATE), writes README.md there with all tables, and plots with gnuplot.
+cluster_NxR_RATE), writes README.md there with all tables, and plots with gnuplot. What is known of the targets that are
+missed is kept beside them in why_*.md, written by hand, and becomes a section.
 """
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -19,13 +21,29 @@ COLLECTIVES = {
 }
 
 
+RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def place_order(place):
+    """Sorts places: clusters by size, then from slow links to fast ones; others as they are called."""
+    shape = re.fullmatch(r"cluster_(\d+)x(\d+)_(\d+)([kmg]bit)", place)
+    if not shape:
+        return place, ()
+    nodes, per_node, rate, unit = shape.groups()
+    return "cluster", (int(nodes), int(per_node), int(rate) * RATE_UNITS[unit])
+
+
+def quantizer_order(name):
+    """Sorts quantizers and pairs of them: from many bits to few, then by name."""
+    return [-int(re.match(r"[a-z]+(\d+)", hop).group(1)) for hop in name.split("+")], name
+
+
 def load(folder):
-    """{(place, what): contents}"""
+    """{(place, what): contents}, in the order of places"""
     results = {}
-    for file in sorted(folder.glob("*.*.json")):
-        place, what, _ = file.name.split(".", 2)
-        if not file.name.endswith(".interface.json"):
-            results[place, what] = json.loads(file.read_text())
+    files = [file.name.split(".", 2) for file in folder.glob("*.*.json") if not file.name.endswith(".interface.json")]
+    for place, what, _ in sorted(files, key=lambda name: (place_order(name[0]), name[1])):
+        results[place, what] = json.loads((folder / f"{place}.{what}.json").read_text())
     return results
 
 
@@ -62,9 +80,11 @@ def collective_rows(results, collective):
 
 def collective_table(results, collective):
     heads = ["where", "tensor", "quantizer", "time", "p99", "busbw GB/s", "SQNR dB", "wire bytes inside", "across",
-             "ratio", "native fp32", "bf16", "speed-up over fp32", "bf16", "bare exchange", "ours / bare", "#wrong"]
+             "ratio", "native fp32", "bf16", "speed-up over fp32", "bf16", "bare exchange", "ours / bare",
+             "processor, ours", "bare", "#wrong"]
     rows = []
-    in_order = sorted(collective_rows(results, collective), key=lambda x: (x[0], x[1], x[2]["size"]))
+    in_order = sorted(collective_rows(results, collective),
+                      key=lambda x: (place_order(x[0]), x[1], x[2]["size"], quantizer_order(x[2]["quantizer"])))
     for place, chunks, row in in_order:
         ours, sqnr = row["out_of_place"], row["out_of_place"]["sqnr_db"]
         in_place = row["in_place"] or {"wrong": 0}
@@ -76,7 +96,8 @@ def collective_table(results, collective):
             f"{row['compression_ratio'] or 1:.2f}", time_text(row["native_fp32"]["time_us"]),
             time_text(row["native_bf16"]["time_us"]), f"{row['native_fp32']['speedup']:.2f}",
             f"{row['native_bf16']['speedup']:.2f}", time_text(row["bare_exchange"]["time_us"]),
-            f"{row['bare_exchange']['ours_over_bare']:.2f}", ours["wrong"] + in_place["wrong"]
+            f"{row['bare_exchange']['ours_over_bare']:.2f}", time_text(row["processor_us"]["ours"]),
+            time_text(row["processor_us"]["bare_exchange"]), ours["wrong"] + in_place["wrong"]
         ])
     return table(heads, rows) if rows else ""
 
@@ -177,22 +198,26 @@ def plot(folder, name, heading, unit, heads, rows):
 
 
 def plot_collective(results, folder, collective):
-    of_cluster = [x for x in collective_rows(results, collective) if x[0].startswith("cluster") and x[1] == 1]
+    of_cluster = [x for x in collective_rows(results, collective) if x[0].startswith("cluster")]
     if not of_cluster:
         return ""
     largest = max(row["size"] for _, _, row in of_cluster)
-    groups = {}
-    quantizers = []
-    for place, _, row in of_cluster:
+    times = {}  # {place: {series: milliseconds}}
+    ours = {}  # {series: its place in the plot}
+    for place, chunks, row in of_cluster:
         if row["size"] != largest:
             continue
-        group = groups.setdefault(place, {"native-fp32": row["native_fp32"]["time_us"] / 1e3,
-                                          "native-bf16": row["native_bf16"]["time_us"] / 1e3})
-        group[row["quantizer"]] = row["out_of_place"]["time_us"] / 1e3
-        group["bare-" + row["quantizer"]] = row["bare_exchange"]["time_us"] / 1e3
-        quantizers += [q for q in (row["quantizer"], "bare-" + row["quantizer"]) if q not in quantizers]
-    heads = ["native-fp32", "native-bf16"] + quantizers
-    rows = [[place_text(place)] + [group.get(h, "-") for h in heads] for place, group in groups.items()]
+        series = row["quantizer"] + (f",{chunks}-chunks" if chunks > 1 else "")
+        ours[series] = quantizer_order(row["quantizer"]), chunks
+        ours["bare-" + row["quantizer"]] = quantizer_order(row["quantizer"]), float("inf")
+        group = times.setdefault(place, {})
+        group[series] = row["out_of_place"]["time_us"] / 1e3
+        # Runs in chunks have native and bare times of their own; one of each is enough.
+        for name, contestant in (("native-fp32", "native_fp32"), ("native-bf16", "native_bf16"),
+                                 ("bare-" + row["quantizer"], "bare_exchange")):
+            group.setdefault(name, row[contestant]["time_us"] / 1e3)
+    heads = ["native-fp32", "native-bf16"] + sorted(ours, key=ours.get)
+    rows = [[place_text(place)] + [group.get(h, "-") for h in heads] for place, group in times.items()]
     return plot(folder, collective, f"{COLLECTIVES[collective]}, {size_text(largest)} of fp32", "time, ms", heads, rows)
 
 
@@ -200,11 +225,10 @@ def plot_codec(results, folder):
     contents = results.get(("codec", "perf"), {"rows": []})
     largest = max((r["size"] for r in contents["rows"]), default=0)
     groups = {}
-    quantizers = []
     for r in contents["rows"]:
         if r["size"] == largest:
             groups.setdefault(f"{r['operation']} {r['type']}", {})[r["quantizer"]] = r["fraction_of_memcpy"]
-            quantizers += [r["quantizer"]] if r["quantizer"] not in quantizers else []
+    quantizers = sorted({q for values in groups.values() for q in values}, key=quantizer_order)
     rows = [[group] + [values.get(q, "-") for q in quantizers] for group, values in groups.items()]
     return plot(folder, "codec", f"host codec on one thread, {size_text(largest)}", "speed, of memcpy", quantizers, rows)
 
@@ -217,13 +241,17 @@ def plot_training(results, folder):
     return plot(folder, "zero3_gpt", "zero3_gpt across a cluster", "step, ms", names, rows)
 
 
+def why(folder):
+    return "\n".join(file.read_text() for file in sorted(folder.glob("why_*.md")))
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
     results = load(folder)
     machine = json.loads((folder / "machine.json").read_text())
-    sections = [("Targets", targets(results)),
+    sections = [("Targets", targets(results)), ("Why targets are missed", why(folder)),
                 ("Host codec", plot_codec(results, folder) + "\n" + codec_table(results))]
     sections += [(name, plot_collective(results, folder, key) + "\n" + collective_table(results, key))
                  for key, name in COLLECTIVES.items()]
@@ -233,7 +261,12 @@ def main():
     text += table(["machine", ""], machine.items()) + """
 Times are medians over iterations of the slowest rank's time; the contestants of a row took turns. Native is MPI's own
 collective, or on threads the library's with elements as they are. Wire bytes are those of all ranks in one call. The bare
-exchange moves them between the same ranks and does nothing else.
+exchange moves them between the same ranks and does nothing else; over MPI it waits in MPI_Waitall or as the library does,
+whichever is faster. Processor is the time that the ranks' processes have spent in one call, all together; waiting may spend
+it too, and the network's part in the kernel is only in it where it ran in a rank's name.
+
+What the formats lose, which no machine changes, has pages of its own: [accuracy](accuracy.md), made by
+`bench/accuracy/run.sh`, and [convergence](convergence.md), made by `bench/convergence/run.sh`.
 """
     for name, body in sections:
         if body.strip():

@@ -44,7 +44,8 @@ cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPP_BUILD_
 cmake --build "$build" --target zeropp_bench zero3_gpt_mpi
 
 mkdir -p "$results"
-rm -f "$results"/{codec,local,threads_*,cluster_*}.*.json "$results"/*.dat "$results"/*.png
+rm -f "$results"/{codec,local,threads_*,cluster_*}.*.json \
+    "$results"/{codec,all_gather,reduce_scatter,secondary,zero3_gpt}.{dat,png}
 programs=$build/bench
 gpt=$build/examples/zero3_gpt/zero3_gpt_mpi
 configs=()
@@ -84,7 +85,7 @@ declare -A quantizers=([all_gather]=int8:256,int4:128 [secondary]=bf16,int8:256
 notes=()
 failed=0
 done_so_far=0
-total=$((2 + 6 + ${#clusters[@]} * ${#rates[@]} * 4 + ${#training_rates[@]}))
+total=$((2 + 6 + ${#clusters[@]} * ${#rates[@]} * 5 + ${#training_rates[@]}))
 step() { # TITLE COMMAND...: runs it, and goes on where it fails
     local title=$1 status=0
     shift
@@ -143,9 +144,11 @@ for nodes in "${clusters[@]}"; do
                 "$programs/${program[$what]}" -t mpi "${cluster[@]}" -q "${quantizers[$what]}" \
                 -J "$results/cluster_${nodes}_$rate.$what.json"
         done
-        step "reduce_scatter in chunks on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" \
-            reduce_scatter_chunks "$programs/${program[reduce_scatter]}" -t mpi "${chunked[@]}" --chunks 8 \
-            -q "${quantizers[reduce_scatter]}" -J "$results/cluster_${nodes}_$rate.reduce_scatter_chunks.json"
+        for what in all_gather reduce_scatter; do
+            step "$what in chunks on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" "${what}_chunks" \
+                "$programs/${program[$what]}" -t mpi "${chunked[@]}" --chunks 8 -q "${quantizers[$what]}" \
+                -J "$results/cluster_${nodes}_$rate.${what}_chunks.json"
+        done
     done
 done
 

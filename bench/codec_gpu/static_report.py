@@ -164,12 +164,24 @@ def short_name(mangled):
     name = subprocess.run(["c++filt", mangled], check=True, capture_output=True, text=True).stdout
     name = re.sub(r"zeropp::(detail::)?", "", name).split(">(")[0].removeprefix("void run<").strip()
     name = re.sub(r"block_integer<(\d+), (\d+), symmetric, float>", r"int\1:\2", name)
+    name = re.sub(r", kernel_residuals<no_feedback> ?", "", name)
+    name = re.sub(r"hadamard<(\S+), (\d+)>", r"\1:h\2", name)
+    if match := re.search(r", kernel_residuals<feedback<(.*?)[ >]*$", name):
+        storage = match[1] + ">" * match[1].count("<")
+        return f"{kernel_name(name[:match.start()])}, residuals in {storage}"
+    return kernel_name(name)
+
+
+def kernel_name(name):
     if match := re.match(r"encode_kernel<(.*), tensor_source<(.*)> ?", name):
         return f"encode {match[2].rstrip('> ')} to {match[1]}"
     if match := re.match(r"encode_kernel<(.*), sum_source<(.*), (\d+)> ?", name):
         return f"sum of {match[3].replace('0', 'any')} {match[2]} to {match[1]}"
-    match = re.match(r"decode_kernel<sum_source<(.*), (\d+)>, (\w+)> ?", name)
-    return f"decode of {match[2].replace('0', 'any')} {match[1]} to {match[3]}"
+    if match := re.match(r"decode_kernel<sum_source<(.*), (\d+)>, (\w+)> ?", name):
+        return f"decode of {match[2].replace('0', 'any')} {match[1]} to {match[3]}"
+    if match := re.match(r"encode_kernel<(.*), difference_source<(.*), (.*)> ?", name):
+        return f"encode {match[2]} less {match[3].rstrip('> ')} to {match[1]}"
+    return name
 
 
 def main():

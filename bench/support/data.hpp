@@ -3,10 +3,12 @@
 /// The numbers that travel: any rank can say what any other one holds, without communication.
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/topology/partition.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace zeropp_bench {
 
@@ -37,5 +39,19 @@ void fill_exact(std::span<double> values, std::uint64_t seed, std::size_t first)
         values[i] = static_cast<double>(traits::to_float(traits::from_float(value_at(seed, first + i))));
     }
 }
+
+/// What one rank holds: a whole tensor, and its slice of it in an array of its own.
+template <class T>
+struct arrays {
+    zeropp::partition part;
+    int rank;
+    std::vector<T> full;
+    std::vector<T> shard;
+
+    arrays(std::size_t elements, int ranks, int r)
+        : part(elements, ranks), rank(r), full(elements), shard(part.size(r)) {}
+
+    std::span<T> shard_of_full() { return std::span(full).subspan(part.offset(rank), part.size(rank)); }
+};
 
 }  // namespace zeropp_bench

@@ -16,6 +16,7 @@ public:
         : rank_context(nodes), transport_(std::move(transport)) {}
 
     std::string transport_name() const override { return "threads"; }
+    bool speaks_for_process() const override { return transport_.rank() == 0; }
     std::string native_all_gather_name() const override { return {}; }
     std::string native_reduce_scatter_name() const override { return {}; }
 
@@ -29,7 +30,7 @@ public:
 
     /// Threads have no messages below the transport: its own copies between the ranks' buffers, hop by hop, are the
     /// limit.
-    std::function<void()> bare_exchange(comm_type& comm, const route& hops) override {
+    std::vector<std::function<void()>> bare_exchanges(comm_type& comm, const route& hops) override {
         struct buffers {
             std::vector<std::byte> send;
             std::vector<std::byte> receive;
@@ -41,7 +42,7 @@ public:
             memory.push_back(
                 std::make_shared<buffers>(buffers{std::vector<std::byte>(sent), std::vector<std::byte>(all)}));
         }
-        return [&comm, hops, memory] {
+        const auto exchange = [&comm, hops, memory] {
             for (std::size_t i = 0; i != hops.size(); ++i) {
                 any_transport& link = hops[i].where == hop::link::inside ? comm.group() : comm.across();
                 std::byte* const send = memory[i]->send.data();
@@ -53,6 +54,7 @@ public:
                 }
             }
         };
+        return {exchange};
     }
 
 private:

@@ -83,7 +83,10 @@ public:
         requests_.resize(2 * messages_.size());
     }
 
-    void move() {
+    /// In MPI itself, or as the library's transport does.
+    enum class wait { busy, sparing };
+
+    void move(wait how) {
         for (std::size_t i = 0; i != messages_.size(); ++i) {
             const message& m = messages_[i];
             require_mpi(MPI_Irecv(receive_memory_.data() + m.receive_offset, m.bytes, MPI_BYTE, m.from, 0, world_,
@@ -93,8 +96,16 @@ public:
                                   &requests_[2 * i + 1]),
                         "MPI_Isend");
         }
-        require_mpi(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
-                    "MPI_Waitall");
+        const int count = static_cast<int>(requests_.size());
+        if (how == wait::busy) {
+            require_mpi(MPI_Waitall(count, requests_.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+        } else {
+            zeropp::detail::poll_until([&] {
+                int done = 0;
+                require_mpi(MPI_Testall(count, requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+                return done != 0;
+            });
+        }
     }
 
 private:
@@ -133,6 +144,7 @@ public:
         : rank_context(nodes), transport_(std::move(transport)) {}
 
     std::string transport_name() const override { return "mpi"; }
+    bool speaks_for_process() const override { return true; }
     std::string native_all_gather_name() const override { return "MPI_Allgather"; }
     std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter_block"; }
 
@@ -145,9 +157,10 @@ public:
         return std::make_shared<mpi_native>(transport_.split(members));
     }
 
-    std::function<void()> bare_exchange(comm_type& comm, const route& hops) override {
+    std::vector<std::function<void()>> bare_exchanges(comm_type& comm, const route& hops) override {
         const auto messages = std::make_shared<bare_messages>(comm, hops, transport_.native());
-        return [messages] { messages->move(); };
+        return {[messages] { messages->move(bare_messages::wait::busy); },
+                [messages] { messages->move(bare_messages::wait::sparing); }};
     }
 
 private:

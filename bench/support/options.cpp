@@ -133,7 +133,7 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
                        "ranks that count as one node [as discovered: threads are one node]")
             ->check(CLI::PositiveNumber);
     }
-    if (program.has_two_hops) {
+    if (program.has_chunks) {
         app.add_option("--chunks", o.chunks,
                        "chunks whose hops overlap, on two threads of every rank; 1: one hop after the other")
             ->check(CLI::Range(1, 1'000'000))

@@ -39,8 +39,10 @@ struct program_facts {
     std::string purpose;
     std::vector<std::string> quantizers;
     bool has_ranks = true;
-    /// Two quantizers for each -q, and --chunks.
+    /// Two quantizers for each -q.
     bool has_two_hops = false;
+    /// Whether there is --chunks.
+    bool has_chunks = false;
 };
 
 /// A size in bytes: a number and K, M, G (of 1024, in either case) or nothing. Nothing where `text` is not one.

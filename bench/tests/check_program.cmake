@@ -5,14 +5,7 @@
 # cmake -D PROGRAM=NAME -D REFUSAL=REGEX -P check_program.cmake -- command...
 #
 # Succeeds when the command ends with 2 and the program has said why in one line, however many ranks it had.
-set(command "")
-foreach(i RANGE ${CMAKE_ARGC})
-    if(DEFINED seen_separator AND i LESS CMAKE_ARGC)
-        list(APPEND command "${CMAKE_ARGV${i}}")
-    elseif("${CMAKE_ARGV${i}}" STREQUAL "--")
-        set(seen_separator TRUE)
-    endif()
-endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/../../tests/support/command_after_separator.cmake)
 
 if(DEFINED JSON)
     file(REMOVE ${JSON})

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""The tables and the plot of bench/accuracy/run.sh.
+
+report.py RESULTS
+
+Reads accuracy.json in RESULTS, as `accuracy --json` writes it, and writes accuracy.md and accuracy.png (with gnuplot).
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from report import table  # noqa: E402
+
+SAMPLES = {
+    "gauss": "Gaussian",
+    "t3": "Student's t with 3 degrees of freedom: heavy tails",
+    "uniform": "uniform over (-1, 1)",
+    "sparse": "90 % zeros, the others Gaussian",
+    "gradients": "rank 0's gradients of step 200 of zero3_gpt, before they are reduced",
+    "weights": "the weights of that step",
+}
+
+
+def decibels(row):
+    return "exact" if row["sqnr_db"] is None else f"{row['sqnr_db']:.2f}"
+
+
+def by_format(rows):
+    """{format: {sample: row}}, in the order of the rows."""
+    formats = {}
+    for row in rows:
+        formats.setdefault(row["format"], {})[row["sample"]] = row
+    return formats
+
+
+def overview(formats, samples):
+    heads = ["format", "#", "block", "bits per element"] + samples
+    rows = []
+    for number, (name, of) in enumerate(formats.items(), 1):
+        first = of[samples[0]]
+        rows.append([f"`{name}`", number, first["block_size"], f"{first['bits_per_element']:.3f}"] +
+                    [decibels(of[s]) for s in samples])
+    return table(heads, rows)
+
+
+def sample_table(formats, sample):
+    heads = ["format", "SQNR dB", "relative L2 error", "worst error / step", "worst error / absmax", "bits per element"]
+    rows = []
+    for name, of in formats.items():
+        row = of[sample]
+        step = row["worst_over_step"]
+        rows.append([f"`{name}`", decibels(row), f"{row['relative_l2']:.6f}", "-" if step is None else f"{step:.3f}",
+                     f"{row['worst_over_absmax']:.5f}", f"{row['bits_per_element']:.3f}"])
+    return table(heads, rows)
+
+
+def block_size_table(rows):
+    formats = by_format(rows)
+    samples = list(dict.fromkeys(row["sample"] for row in rows))
+    return table(["format", "bits per element"] + samples, [
+        [f"`{name}`", f"{of[samples[0]]['bits_per_element']:.3f}"] + [decibels(of[s]) for s in samples]
+        for name, of in formats.items()
+    ])
+
+
+def sums_table(rows):
+    sums = {}
+    for row in rows:
+        place = f"{row['nodes']}x{row['ranks_per_node']} {row['sample']}"
+        sums.setdefault((row["inside"], row["across"]), {})[place] = row
+    places = list(dict.fromkeys(place for of in sums.values() for place in of))
+    heads = ["inside"] + ["across"] + [f"{p}, {hops}" for p in places for hops in ("one hop", "two hops")]
+    return table(heads, [
+        [f"`{inside}`", f"`{across}`"] +
+        [f"{of[p][key]:.4f}" for p in places for key in ("relative_l2_one_hop", "relative_l2_two_hops")]
+        for (inside, across), of in sums.items()
+    ])
+
+
+def feedback_table(rows, steps):
+    heads = ["numbers", "format", "method", "after 1 step", f"after {steps} steps", "residuals, bytes per element"]
+    return table(heads, [[
+        row["sample"], f"`{row['format']}`", row["method"], f"{row['relative_l2_first_step']:.4f}",
+        f"{row['relative_l2_all_steps']:.5f}", f"{row['residual_bytes_per_element']:.3f}"
+    ] for row in rows])
+
+
+def plot(formats, samples, image):
+    """SQNR against bits per element: one panel for each sample, one numbered point for each format of fewer than 16 bits."""
+    with tempfile.TemporaryDirectory() as folder:
+        for sample in samples:
+            lines = []
+            for number, of in enumerate(formats.values(), 1):
+                row = of[sample]
+                if row["sqnr_db"] is not None and row["bits_per_element"] < 15:
+                    lines.append(f"{row['bits_per_element']:.4f} {row['sqnr_db']:.3f} {number}")
+            (pathlib.Path(folder) / f"{sample}.dat").write_text("\n".join(lines) + "\n")
+        settings = f"folder='{folder}'; samples='{' '.join(samples)}'; image='{image}'"
+        subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "points.gnuplot")], check=True)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    results = pathlib.Path(sys.argv[1])
+    contents = json.loads((results / "accuracy.json").read_text())
+    formats = by_format(contents["formats"])
+    samples = list(dict.fromkeys(row["sample"] for row in contents["formats"]))
+    plot(formats, samples, results / "accuracy.png")
+    noise = f"{contents['fresh_noise']:.0%}"
+    text = f"""# Accuracy of the formats
+
+Made by `bench/accuracy/run.sh`. The figures are of numbers alone and do not depend on the machine.
+
+{table(["numbers", ""], [[f"*{s}*", SAMPLES[s]] for s in samples])}
+{contents['elements']} elements of each that is generated; the real ones are a message for each layer of a model of a million
+parameters, with weights in fp32.
+
+Bits per element are those of whole messages: codes, scales and padding, `8 * wire_bytes(q, n) / n`.
+
+## All formats: SQNR in dB
+
+{overview(formats, samples)}
+![SQNR against bits per element](accuracy.png)
+
+Numbers beside the points are those of the table; formats of 16 and 32 bits are left out of the plot.
+
+## What blocks, schemes, rotation and search do: SQNR in dB
+
+Scales in fp32 (`spike...`: fp16) where the name does not say; the last three are those of the [trainings](convergence.md).
+
+{block_size_table(contents['block_sizes'])}
+## Sums over ranks: relative L2 error
+
+Through `hierarchical_quantized_reduce_scatter` on threads; {contents['slice']} elements for each rank, every rank's
+numbers its own. One hop: all ranks in one node, so that only the quantizer *inside* is used.
+
+{sums_table(contents['sums'])}
+## Error feedback: relative L2 error of the sum over steps
+
+Through `hierarchical_quantized_reduce_scatter` on 2x2 ranks that are threads, {16 * contents['slice']} elements, the format
+on both hops. Every rank's gradient is the same tensor in all steps plus fresh noise of {noise} of its standard deviation in each:
+what rounding to nearest loses of it, it loses in every step alike.
+
+{feedback_table(contents['feedback'], contents['steps'])}"""
+    for sample in samples:
+        text += f"""
+## In full: {sample}
+
+Worst error / step: the largest error of an element in steps of its block, where the format has one step for a whole block (of
+the rotated elements, where it rotates). Worst error / absmax: the same over the largest magnitude in the block.
+
+{sample_table(formats, sample)}"""
+    (results / "accuracy.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

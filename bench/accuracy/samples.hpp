@@ -1,0 +1,71 @@
+#pragma once
+/// \file
+/// The numbers that formats are measured on.
+
+#include <zeropp/core/philox.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <string>
+#include <vector>
+
+namespace zeropp_bench {
+
+/// Gauss and t(3) have variance 1 and 3; uniform numbers lie in (-1, 1); of the sparse ones 90 % are zeros, the others
+/// Gaussian.
+enum class distribution { gauss, student_t3, uniform, sparse };
+
+inline std::string name_of(distribution d) {
+    switch (d) {
+    case distribution::gauss:
+        return "gauss";
+    case distribution::student_t3:
+        return "t3";
+    case distribution::uniform:
+        return "uniform";
+    case distribution::sparse:
+        return "sparse";
+    }
+    return {};
+}
+
+/// Element `index` of the tensor called `seed`: any rank can say what any other one holds.
+inline float value_of(distribution d, std::uint64_t seed, std::size_t index) {
+    const auto wide = static_cast<std::uint64_t>(index);
+    const zeropp::random_words random =
+        zeropp::philox({{static_cast<std::uint32_t>(wide), static_cast<std::uint32_t>(wide >> 32), 0, 0}}, seed);
+    const auto uniform = [&](int i) { return (static_cast<double>(random.word[i]) + 0.5) * 0x1p-32; };
+    const auto radius = [&](int i) { return std::sqrt(-2 * std::log(uniform(i))); };
+    const double angle = 2 * std::numbers::pi * uniform(1);
+    const double normal = radius(0) * std::cos(angle);
+    switch (d) {
+    case distribution::gauss:
+        break;
+    case distribution::student_t3: {
+        // By the squares of three more: of the pair's other half, and of another pair, whose angle does not matter.
+        const double other = radius(0) * std::sin(angle);
+        return static_cast<float>(normal / std::sqrt((other * other + radius(2) * radius(2)) / 3));
+    }
+    case distribution::uniform:
+        return static_cast<float>(2 * uniform(0) - 1);
+    case distribution::sparse:
+        return uniform(2) < 0.9 ? 0.0f : static_cast<float>(normal);
+    }
+    return static_cast<float>(normal);
+}
+
+inline std::vector<float> values_of(distribution d, std::uint64_t seed, std::size_t n) {
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i != n; ++i) values[i] = value_of(d, seed, i);
+    return values;
+}
+
+/// Tensors that are measured together, each a message of its own.
+struct sample {
+    std::string name;
+    std::vector<std::vector<float>> tensors;
+};
+
+}  // namespace zeropp_bench

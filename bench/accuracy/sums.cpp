@@ -1,0 +1,70 @@
+#include "accuracy/sums.hpp"
+
+#include <zeropp/zeropp.hpp>
+
+#include <cmath>
+#include <cstdint>
+
+namespace zeropp_bench {
+
+namespace {
+
+/// What every rank gives, and what it comes to.
+struct gradients {
+    std::vector<std::vector<float>> of_rank;
+    std::vector<double> sum;
+
+    gradients(distribution d, int ranks, std::size_t slice) : sum(static_cast<std::size_t>(ranks) * slice) {
+        for (int r = 0; r != ranks; ++r) {
+            of_rank.push_back(values_of(d, 100 + static_cast<std::uint64_t>(r), sum.size()));
+            for (std::size_t i = 0; i != sum.size(); ++i) sum[i] += static_cast<double>(of_rank.back()[i]);
+        }
+    }
+};
+
+template <zeropp::quantizer Inside, zeropp::quantizer Across>
+double relative_error(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
+                      const gradients& given) {
+    std::vector<float> result(given.sum.size());
+    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport transport) {
+        zeropp::communicator comm(nodes, transport);
+        const zeropp::partition part(result.size(), nodes.size());
+        const zeropp::host_view<float> shard(result.data() + part.offset(comm.rank()), part.size(comm.rank()));
+        const std::vector<float>& own = given.of_rank[static_cast<std::size_t>(comm.rank())];
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, own, shard);
+    });
+    double signal = 0;
+    double noise = 0;
+    for (std::size_t i = 0; i != result.size(); ++i) {
+        const double off = static_cast<double>(result[i]) - given.sum[i];
+        signal += given.sum[i] * given.sum[i];
+        noise += off * off;
+    }
+    return std::sqrt(noise / signal);
+}
+
+}  // namespace
+
+std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_node, std::size_t slice) {
+    const int ranks = nodes * ranks_per_node;
+    const gradients given(d, ranks, slice);
+    const zeropp::two_level apart(nodes, ranks_per_node);
+    const zeropp::two_level together(1, ranks);
+    std::vector<sum_accuracy> all;
+    const auto measure = [&](const auto& inside, const auto& across) {
+        all.push_back({zeropp::short_text(inside.name()).str(), zeropp::short_text(across.name()).str(),
+                       relative_error(inside, across, together, given), relative_error(inside, across, apart, given)});
+    };
+    using zeropp::block_integer;
+    using zeropp::hadamard;
+    using int4_signed = block_integer<4, 128, zeropp::signed_extreme, zeropp::half>;
+    measure(block_integer<4, 128>{}, block_integer<4, 128>{});
+    measure(block_integer<8, 512>{}, block_integer<4, 128>{});
+    measure(hadamard<block_integer<8, 512>>{}, hadamard<block_integer<4, 128>>{});
+    measure(block_integer<8, 256>{}, block_integer<8, 256>{});
+    measure(hadamard<block_integer<8, 512>>{}, hadamard<int4_signed>{});
+    measure(hadamard<block_integer<8, 512>>{}, hadamard<zeropp::scale_search<int4_signed>, 128>{});
+    return all;
+}
+
+}  // namespace zeropp_bench

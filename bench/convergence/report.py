@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The table and the plot of bench/convergence/run.sh.
+
+report.py RUNS RESULTS
+
+Reads seedN.json and seedN.dat in RUNS, as zero3_gpt writes them, and writes convergence.md, convergence.json and
+convergence.png (with gnuplot) in RESULTS. The first run of each file is the baseline.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from report import size_text, table  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+WINDOW = 100
+
+
+def formats(name):
+    """What a configuration puts on the wire, in words: (weights, gradients inside + across)."""
+    config = json.loads((HERE / f"{name}.json").read_text())
+    zero, ours = config["zero_optimization"], config.get("zeropp", {})
+    plain = "bf16" if "bf16" in config else "fp32"
+    weights = ours["weight_quantizer"] if zero.get("zero_quantized_weights") else plain
+    gradients = plain
+    if zero.get("zero_quantized_gradients"):
+        gradients = f"{ours['gradient_quantizer_inside']} + {ours['gradient_quantizer_across']}"
+    if ours.get("weight_differences"):
+        weights += ", of differences"
+    if ours.get("gradient_error_feedback"):
+        gradients += ", error feedback"
+    return weights, gradients
+
+
+def summary(seeds):
+    """One entry for each run, over all seeds."""
+    runs = []
+    for place, first in enumerate(seeds[0]["runs"]):
+        of_seeds = [seed["runs"][place] for seed in seeds]
+        assert all(run["name"] == first["name"] for run in of_seeds)
+        losses = [run["held_out_loss"] for run in of_seeds]
+        differences = [100 * (run["held_out_loss"] / seed["runs"][0]["held_out_loss"] - 1)
+                       for run, seed in zip(of_seeds, seeds)]
+        runs.append({
+            "name": first["name"],
+            "held_out_loss": losses,
+            "mean": statistics.mean(losses),
+            "standard_deviation": statistics.stdev(losses) if len(losses) > 1 else None,
+            "difference_percent": statistics.mean(differences),
+            "difference_percent_of_seeds": differences,
+            "difference_standard_error":
+                statistics.stdev(differences) / len(differences)**0.5 if len(differences) > 1 else None,
+            "bytes_per_step_across": first["bytes_per_step_across"],
+            "reduction_across": seeds[0]["runs"][0]["bytes_per_step_across"] / first["bytes_per_step_across"],
+        })
+    return runs
+
+
+def smooth(column):
+    """Means over WINDOW steps, up to each step."""
+    sums = [0.0]
+    for loss in column:
+        sums.append(sums[-1] + loss)
+    return [(sums[i + 1] - sums[max(0, i + 1 - WINDOW)]) / min(i + 1, WINDOW) for i in range(len(column))]
+
+
+def plot(folder, seeds, image):
+    """Losses, means over all seeds, smoothed; and how far they are from the baseline's."""
+    curves = []
+    for seed in seeds:
+        rows = [line.split() for line in (folder / f"seed{seed}.dat").read_text().splitlines()]
+        names = rows[0][1:]
+        curves.append([smooth([float(row[c + 1]) for row in rows[1:]]) for c in range(len(names))])
+    means = [[statistics.mean(values) for values in zip(*(curve[c] for curve in curves))] for c in range(len(names))]
+    with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
+        data.write(" ".join(["step"] + names) + "\n")
+        for step, losses in enumerate(zip(*means)):
+            # Before, the mean is over less than its window.
+            if step + 1 >= WINDOW:
+                data.write(" ".join([str(step + 1)] + [f"{loss:.6f}" for loss in losses]) + "\n")
+        data.flush()
+        settings = f"data='{data.name}'; image='{image}'; last='{len(names) + 1}'; window='{WINDOW}'"
+        subprocess.run(["gnuplot", "-e", settings, str(HERE / "curves.gnuplot")], check=True)
+
+
+def verdict(run, baseline):
+    if run is baseline:
+        return "-"
+    if run["difference_percent"] <= 0.25:
+        return "at most 0.25 % above the baseline"
+    if run["mean"] <= max(baseline["held_out_loss"]):
+        return "inside the spread of the baseline's seeds"
+    return "**above both**"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    folder, results = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    # The curve is what zero3_gpt writes last.
+    numbers = sorted(int(file.stem[4:]) for file in folder.glob("seed*.dat"))
+    seeds = [json.loads((folder / f"seed{n}.json").read_text()) for n in numbers]
+    runs = summary(seeds)
+    facts = {key: seeds[0][key] for key in ("parameters", "nodes", "ranks_per_node", "steps")}
+    command = f"bench/convergence/run.sh --seeds \"{' '.join(map(str, numbers))}\""
+    (results / "convergence.json").write_text(
+        json.dumps({"command": command, **facts, "seeds": numbers, "runs": runs}, indent=1) + "\n")
+    plot(folder, numbers, results / "convergence.png")
+
+    heads = ["run", "weights", "gradients, inside + across nodes", "held-out loss, mean", "min .. max", "standard deviation",
+             "difference to the baseline", "of each seed", "verdict", "across nodes per step", "reduction"]
+    rows = []
+    for run in runs:
+        deviation, error = run["standard_deviation"], run["difference_standard_error"]
+        rows.append([
+            run["name"], *formats(run["name"]), f"{run['mean']:.4f}",
+            f"{min(run['held_out_loss']):.4f} .. {max(run['held_out_loss']):.4f}",
+            "-" if deviation is None else f"{deviation:.4f}", f"{run['difference_percent']:+.2f} %" + ("" if error is None else f" ± {error:.2f}"),
+            ", ".join(f"{d:+.2f}" for d in run["difference_percent_of_seeds"]), verdict(run, runs[0]),
+            size_text(run["bytes_per_step_across"]), f"{run['reduction_across']:.2f}x"
+        ])
+    text = f"""# Convergence
+
+Made by `{command}`: zero3_gpt, {facts['parameters']} parameters on {facts['nodes']} nodes x {facts['ranks_per_node']} ranks
+(threads), {facts['steps']} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. A seed fixes the initial weights and the order of the text, so runs of
+one seed differ in nothing but the wire. The held-out loss is in nats per byte, over a tenth of the text that no run trains on,
+with the weights as the format gathers them.
+
+{table(heads, rows)}
+*Difference*: of the held-out loss to that of the baseline with the same seed, in percent; less is better. The mean over the
+seeds with its standard error, then each seed's. Training magnifies any change, so that even a format that does no harm ends
+above the baseline from one seed and below it from another; a mean that is not several standard errors from zero may be chance.
+*fp32* is a control: it rounds nothing. The bytes are counted on the transport, for all ranks together.
+
+![training losses](convergence.png)
+
+Training losses: means over the seeds, each over the last {WINDOW} steps; below, how far they are from the baseline's.
+"""
+    (results / "convergence.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Trains zero3_gpt with each configuration in this folder, from several seeds, on 2 nodes x 2 ranks that are threads: does a
+# format change where training ends? Builds first, and installs what is missing (Debian and Ubuntu), or says exactly what to
+# install where it may not. About ten minutes for each seed on two cores.
+#
+#   bench/convergence/run.sh [--seeds "1 2 3 4"] [--build-dir DIR] [--runs DIR] [--results DIR]
+#
+#   --seeds "N..."   which seeds (default: "1 2 3 4")
+#   --build-dir DIR  where to build (default: build/bench)
+#   --runs DIR       where what the runs write goes; seeds that are finished there are not run again
+#                    (default: build/convergence)
+#   --results DIR    where convergence.md, .json and .png go (default: bench/results)
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$(dirname "$here")")
+build=$root/build/bench
+runs=$root/build/convergence
+results=$root/bench/results
+seeds="1 2 3 4"
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --seeds | --build-dir | --runs | --results) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;&
+    --seeds) seeds=$2 ;;
+    --build-dir) build=$2 ;;
+    --runs) runs=$2 ;;
+    --results) results=$2 ;;
+    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+
+source "$root/cmake/require_packages.sh"
+require_packages cmake ninja-build g++ libopenblas-dev nlohmann-json3-dev libcli11-dev gnuplot-nox python3
+
+echo "== building"
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPP_BUILD_TESTS=OFF \
+    -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON >/dev/null
+cmake --build "$build" --target zero3_gpt
+mkdir -p "$runs" "$results"
+
+configs=()
+for name in bf16 int8 int4 int4_feedback int8_int4_hadamard weight_differences fp8 fp32; do
+    configs+=("$here/$name.json")
+done
+# Ranks fill the cores; more BLAS threads would only get in each other's way.
+export OPENBLAS_NUM_THREADS=1
+for seed in $seeds; do
+    if [ -e "$runs/seed$seed.dat" ]; then
+        echo "== seed $seed: finished before"
+        continue
+    fi
+    printf '\n== seed %s, after %d s\n' "$seed" "$SECONDS"
+    # The curve is the last file that is written.
+    "$build/examples/zero3_gpt/zero3_gpt" "${configs[@]}" --ranks-per-node 2 --steps 3000 --warmup 100 --layers 2 --heads 4 \
+        --width 64 --context 64 --seed "$seed" --json "$runs/seed$seed.json" --curve "$runs/seed$seed.dat"
+done
+python3 "$here/report.py" "$runs" "$results"
+echo
+echo "results: $results/convergence.md"
