@@ -1,18 +1,29 @@
 #pragma once
 /// \file
-/// The library on host memory: primitives, quantizers, topologies, executions and the thread transport. Needs neither
-/// MPI nor CUDA; those are opt-in through zeropp/mpi.hpp and the like.
+/// The library on host memory: primitives, quantizers, topologies, executions, the thread transport and plans. Needs
+/// neither MPI nor CUDA; those are opt-in through zeropp/mpi.hpp and the like.
 
 #include <zeropp/codec/host.hpp>
+#include <zeropp/collective/adaptive_precision.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_difference_all_gather.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/plan/memory.hpp>
+#include <zeropp/plan/time.hpp>
+#include <zeropp/plan/volume.hpp>
+#include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/named.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+#include <zeropp/quantizer/scale_search.hpp>
+#include <zeropp/quantizer/spike_reserving.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/checked.hpp>

@@ -105,6 +105,11 @@ public:
         detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_), "cudaMemcpyAsync");
     }
 
+    /// Copies `bytes` of device memory to the host's, where they are once the work is complete.
+    void copy_to_host(void* to, const void* from, std::size_t bytes) const {
+        detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, native_), "cudaMemcpyAsync");
+    }
+
     event record() const {
         event e(pool_, take());
         detail::require_cuda(cudaEventRecord(e.native_, native_), "cudaEventRecord");

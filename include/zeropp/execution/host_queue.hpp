@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -68,6 +69,11 @@ public:
     template <class F>
     void enqueue(F&& work) const {
         state_->push(task(std::forward<F>(work)));
+    }
+
+    /// Copies `bytes` in the queue's turn.
+    void copy_to_host(void* to, const void* from, std::size_t bytes) const {
+        enqueue([=] { std::memcpy(to, from, bytes); });
     }
 
     /// An event that completes with the work enqueued so far.
