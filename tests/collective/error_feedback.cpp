@@ -14,6 +14,8 @@
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/transport/checked.hpp>
 
+#include <concepts>
+
 using namespace collective_test;
 using zeropp::host;
 
@@ -24,6 +26,9 @@ using int8 = zeropp::block_integer<8, 256>;
 
 template <class Storage, class Inside = int8, class Across = int4>
 using memory_of = zeropp::error_feedback<Inside, Across, Storage, zeropp::host_space>;
+
+// Two would write into one storage.
+static_assert(!std::copyable<memory_of<zeropp::residuals_in_int8>> && std::movable<memory_of<zeropp::residuals_in_int8>>);
 
 using tensors = std::vector<std::vector<float>>;
 

@@ -81,6 +81,10 @@ public:
         }
     }
 
+    /// Moves, and does not copy: two would write into one storage, each with its own count of uses.
+    error_feedback(error_feedback&&) = default;
+    error_feedback& operator=(error_feedback&&) = default;
+
     /// Bytes of storage that this takes on each rank.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, std::size_t elements,
