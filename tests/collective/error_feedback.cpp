@@ -28,7 +28,8 @@ template <class Storage, class Inside = int8, class Across = int4>
 using memory_of = zeropp::error_feedback<Inside, Across, Storage, zeropp::host_space>;
 
 // Two would write into one storage.
-static_assert(!std::copyable<memory_of<zeropp::residuals_in_int8>> && std::movable<memory_of<zeropp::residuals_in_int8>>);
+static_assert(!std::copyable<memory_of<zeropp::residuals_in_int8>> &&
+              std::movable<memory_of<zeropp::residuals_in_int8>>);
 
 using tensors = std::vector<std::vector<float>>;
 
