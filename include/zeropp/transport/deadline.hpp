@@ -1,0 +1,170 @@
+#pragma once
+/// \file
+/// How long a transport waits for its peers, and what it says when that was not long enough.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/transport/poll.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+/// What a transport is told when it is made; its splits inherit it.
+struct transport_options {
+    /// How long an operation may take, from its turn on its execution until it is complete, and how long a split may.
+    /// What takes longer throws timeout_error. Zero: there is no deadline.
+    std::chrono::milliseconds timeout = std::chrono::milliseconds::zero();
+};
+
+namespace detail {
+
+inline void require_timeout(std::string_view where, const transport_options& options) {
+    if (options.timeout >= std::chrono::milliseconds::zero()) return;
+    throw precondition_error(where, "a timeout of 0 ms, which is none, or more",
+                             std::to_string(options.timeout.count()) + " ms");
+}
+
+/// When an operation that begins now must be complete.
+inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(no_deadline - now);
+    return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : now + timeout;
+}
+
+enum class operation : std::uint8_t { all_gather, all_to_all, split };
+
+inline std::string name_of(operation o) {
+    static constexpr const char* names[] = {"all_gather", "all_to_all", "split"};
+    return names[static_cast<std::size_t>(o)];
+}
+
+/// An operation, and the collective that it is part of.
+struct operation_in_call {
+    detail::operation operation = operation::all_gather;
+    std::size_t bytes = 0;
+    /// Empty where none has begun: the operation is a call of its own then.
+    short_text collective;
+    std::uint64_t call = 0;
+
+    friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
+
+    /// "call 7, all_gather of 4096 bytes in quantized_all_gather"
+    std::string text() const {
+        std::string what = "call " + std::to_string(call) + ", " + name_of(operation);
+        if (operation != operation::split) what += " of " + std::to_string(bytes) + " bytes";
+        return collective == short_text() ? what : what + " in " + collective.str();
+    }
+};
+
+/// What has not completed in time, because of ranks that were not heard from, by their numbers in the world.
+inline timeout_error timed_out(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
+                               std::span<const int> missing) {
+    std::string ranks;
+    for (const int m : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(m);
+    return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
+                         what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
+}
+
+/// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
+inline std::vector<int> world_ranks(int size) {
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+}
+inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
+    std::vector<int> ranks;
+    for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
+    return ranks;
+}
+
+/// Which collective runs on one rank's transport, as `begin` tells it. An operation is part of the collective that began
+/// last on its transport or on one that this was split from: those are the collectives that all its ranks take part in,
+/// so that they agree about name and number. Copies are the same log. May be used from several threads.
+class call_log {
+public:
+    /// The log of a split.
+    call_log split() const {
+        call_log child(*this);
+        child.own_ = std::make_shared<entry>();
+        child.above_.push_back(own_);
+        return child;
+    }
+
+    /// Numbers the collective, whatever becomes of it: a rank that throws before its first operation has made its call.
+    void begin(const short_text& collective) {
+        const std::lock_guard lock(clock_->mutex);
+        own_->collective = collective;
+        ++own_->calls;
+        own_->began = ++clock_->begun;
+    }
+
+    /// The next operation on this transport.
+    operation_in_call next(operation what, std::size_t bytes) {
+        const std::lock_guard lock(clock_->mutex);
+        ++own_->operations;
+        const entry* last = own_.get();
+        for (const auto& e : above_) {
+            if (e->began > last->began) last = e.get();
+        }
+        return {what, bytes, last->collective, last->began == 0 ? own_->operations : last->calls};
+    }
+
+private:
+    /// One transport's collectives.
+    struct entry {
+        short_text collective;
+        std::uint64_t calls = 0;
+        std::uint64_t began = 0;  // the clock when the last one did; 0: none has
+        std::uint64_t operations = 0;
+    };
+
+    /// Of all transports split from one another.
+    struct clock {
+        std::mutex mutex;
+        std::uint64_t begun = 0;
+    };
+
+    std::shared_ptr<clock> clock_ = std::make_shared<clock>();
+    std::shared_ptr<entry> own_ = std::make_shared<entry>();
+    std::vector<std::shared_ptr<entry>> above_;  // of the transports that this one was split from
+};
+
+/// The first failure of transports that were split from one another: all of them refuse to work from then on. May be used
+/// from several threads.
+class first_failure {
+public:
+    /// Keeps the first.
+    void set(std::exception_ptr cause) {
+        const std::lock_guard lock(mutex_);
+        if (!cause_) cause_ = std::move(cause);
+    }
+
+    bool any() const {
+        const std::lock_guard lock(mutex_);
+        return cause_ != nullptr;
+    }
+
+    void rethrow() const {
+        const std::lock_guard lock(mutex_);
+        if (cause_) std::rethrow_exception(cause_);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::exception_ptr cause_;
+};
+
+}  // namespace detail
+}  // namespace zeropp
