@@ -1,5 +1,8 @@
 # The ways to register a test.
 
+# All programs of the tests labelled unit and mpi, for scripts that want nothing else built.
+add_custom_target(zeropp_test_programs)
+
 # zeropp_add_test(NAME source... [TIMEOUT seconds] [LIBRARIES target...])
 #
 # One Catch2 program, one ctest called NAME.
@@ -11,6 +14,7 @@ function(zeropp_add_test name)
     add_executable(test_${name} ${test_UNPARSED_ARGUMENTS})
     target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(test_${name} PRIVATE zeropp::zeropp ${test_LIBRARIES} zeropp_catch zeropp_build_flags)
+    add_dependencies(zeropp_test_programs test_${name})
     add_test(NAME ${name} COMMAND test_${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${test_TIMEOUT} LABELS unit)
 endfunction()
@@ -27,6 +31,7 @@ function(zeropp_add_mpi_test name)
     add_executable(test_${name} ${test_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
     target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(test_${name} PRIVATE zeropp::mpi zeropp_catch zeropp_build_flags)
+    add_dependencies(zeropp_test_programs test_${name})
     foreach(ranks IN LISTS test_RANKS)
         zeropp_add_mpi_run(${name}.np${ranks} ${ranks} $<TARGET_FILE:test_${name}>)
         set_property(TEST ${name}.np${ranks} APPEND PROPERTY ENVIRONMENT ZEROPP_TEST_CASE_TIMEOUT=${test_TIMEOUT})

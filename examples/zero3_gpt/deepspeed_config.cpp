@@ -266,6 +266,7 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
         zeropp->read("gradient_quantizer_inside", config.zeropp.gradient_quantizer_inside);
         zeropp->read("gradient_quantizer_across", config.zeropp.gradient_quantizer_across);
         zeropp->read("secondary_quantizer", config.zeropp.secondary_quantizer);
+        zeropp->read_count("gradient_chunks", config.zeropp.gradient_chunks);
         zeropp->read("gradient_error_feedback", config.zeropp.gradient_error_feedback);
         zeropp->read("weight_differences", config.zeropp.weight_differences);
         if (config.zeropp.gradient_error_feedback && !config.zero.quantized_gradients) {

@@ -30,6 +30,7 @@ struct deepspeed_config {
         std::string gradient_quantizer_inside = "int8:256:bf16";
         std::string gradient_quantizer_across = "int4:128:signed:bf16";
         std::string secondary_quantizer = "bf16";
+        int gradient_chunks = 1;               ///< chunks that a gradient is reduced in, one after the other
         bool gradient_error_feedback = false;  ///< keep what quantization loses of gradients, add it to the next ones
         bool weight_differences = false;       ///< ranks keep the weights, and differences move; not with hpZ
     };

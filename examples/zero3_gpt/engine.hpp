@@ -75,8 +75,10 @@ public:
     /// Collective. `world` counts by the true nodes; `nodes` says how the collectives see them.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
-        : device_(device), network_(network), clipping_(config.gradient_clipping), overlap_(config.zero.overlap_comm),
-          world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
+        : device_(device), network_(network),
+          clipping_(config.gradient_clipping), mean_{.operation = zeropp::reduction::mean,
+                                                     .chunks = config.zeropp.gradient_chunks},
+          overlap_(config.zero.overlap_comm), world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
           secondary_comm_(zeropp::two_level::of_size(world.size(), config.zero.hpz_partition_size),
                           world.split(everyone(world.size()))),
           gradient_comm_(nodes, world.split(everyone(world.size()))) {
@@ -355,11 +357,10 @@ private:
         to.across += after.bytes_across - before.bytes_across;
     }
 
-    static constexpr zeropp::reduce_options mean_{.operation = zeropp::reduction::mean};
-
     const Device& device_;
     const model& network_;
     double clipping_;
+    zeropp::reduce_options mean_;
     bool overlap_;
     bool hpz_ = false;
     bool differences_ = false;

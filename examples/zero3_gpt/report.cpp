@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <limits>
 #include <ostream>
 #include <stdexcept>
 
@@ -88,7 +89,8 @@ void write_json(const std::string& file, const report_header& header, std::span<
 
 void write_curve(const std::string& file, std::span<const run_result> runs) {
     std::ofstream out = open(file);
-    out << "step";
+    // All digits, so that equal curves are equal runs.
+    out << std::setprecision(std::numeric_limits<double>::max_digits10) << "step";
     for (const run_result& r : runs) out << ' ' << r.name;
     out << '\n';
     for (std::size_t s = 0; s != runs.front().losses.size(); ++s) {

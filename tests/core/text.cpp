@@ -2,6 +2,7 @@
 
 #include "support/catch.hpp"
 
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ TEST_CASE("short text holds what it is given", "[core][text]") {
 
 TEST_CASE("short text writes integers", "[core][text]") {
     for (const int n : {0, 1, 9, 10, 99, 100, 1000000007, std::numeric_limits<int>::max()}) {
+        CHECK(short_text().append(n).str() == std::to_string(n));
+    }
+    for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
         CHECK(short_text().append(n).str() == std::to_string(n));
     }
 }

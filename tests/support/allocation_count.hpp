@@ -1,44 +1,76 @@
 #pragma once
 /// \file
-/// Counts allocations by replacing operator new: include it in one source file of a program only.
+/// Counts allocations, and makes one fail, by replacing operator new: include it in one source file of a program only.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define ZEROPP_TEST_SANITIZED
+// ThreadSanitizer brings an operator new of its own, which cannot be replaced.
+#if defined(__SANITIZE_THREAD__)
+#define ZEROPP_TEST_KEEPS_NEW
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ZEROPP_TEST_KEEPS_NEW
 #endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ZEROPP_TEST_SANITIZED
 #endif
 
 namespace zeropp_test {
 
 inline std::atomic<std::size_t> allocation_count{0};
 
-/// Sanitizers bring an operator new of their own, which cannot be replaced.
-#if defined(ZEROPP_TEST_SANITIZED)
-inline constexpr bool counts_allocations = false;
-#else
-inline constexpr bool counts_allocations = true;
-#endif
+/// Allocations that this thread still gets before one fails; negative: none fails.
+inline thread_local long allocations_until_failure = -1;
+
+/// Whether operator new is this file's: ThreadSanitizer and valgrind bring their own.
+inline bool counts_allocations() {
+    const std::size_t before = allocation_count;
+    ::operator delete(::operator new(1));
+    return allocation_count != before;
+}
+
+/// While it lives, the allocation of this thread that comes after `granted` others fails with std::bad_alloc; later ones
+/// do not.
+class failing_allocation {
+public:
+    explicit failing_allocation(long granted) { allocations_until_failure = granted; }
+    ~failing_allocation() { allocations_until_failure = -1; }
+    failing_allocation(const failing_allocation&) = delete;
+    failing_allocation& operator=(const failing_allocation&) = delete;
+
+    /// Whether it has happened.
+    static bool happened() { return allocations_until_failure < 0; }
+};
+
+inline void* allocate(std::size_t bytes, std::size_t alignment) {
+    ++allocation_count;
+    if (allocations_until_failure >= 0 && allocations_until_failure-- == 0) throw std::bad_alloc();
+    const std::size_t size = bytes == 0 ? 1 : bytes;
+    void* const memory = alignment == 0 ? std::malloc(size)
+                                        : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
 
 }  // namespace zeropp_test
 
-#if !defined(ZEROPP_TEST_SANITIZED)
+#if !defined(ZEROPP_TEST_KEEPS_NEW)
 // Not inlined: g++ would see malloc behind one half of a new and delete and miss it behind the other, and warn.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-    ++zeropp_test::allocation_count;
-    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-    throw std::bad_alloc();
+[[gnu::noinline]] void* operator new(std::size_t bytes) { return zeropp_test::allocate(bytes, 0); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes) { return zeropp_test::allocate(bytes, 0); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return zeropp_test::allocate(bytes, static_cast<std::size_t>(alignment));
 }
-[[gnu::noinline]] void* operator new[](std::size_t bytes) { return operator new(bytes); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+    return zeropp_test::allocate(bytes, static_cast<std::size_t>(alignment));
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 #endif

@@ -33,9 +33,7 @@ std::string error_of(const std::string& json) {
     return "no error";
 }
 
-bool contains(std::string_view text, std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-}
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace
 
@@ -63,7 +61,7 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
                             "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}},
               "zeropp": {"weight_quantizer": "a", "gradient_quantizer_inside": "b",
                          "gradient_quantizer_across": "c", "secondary_quantizer": "d",
-                         "gradient_error_feedback": true})",
+                         "gradient_chunks": 8, "gradient_error_feedback": true})",
              R"("zero_quantized_weights": true, "zero_hpz_partition_size": 8, "zero_quantized_gradients": true,
               "overlap_comm": false)"),
         "ds.json");
@@ -82,6 +80,7 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.zeropp.gradient_quantizer_inside == "b");
     CHECK(config.zeropp.gradient_quantizer_across == "c");
     CHECK(config.zeropp.secondary_quantizer == "d");
+    CHECK(config.zeropp.gradient_chunks == 8);
     CHECK(config.zeropp.gradient_error_feedback);
     CHECK(config.warnings.empty());
 }
@@ -157,6 +156,7 @@ TEST_CASE("a wrong value names the key, what was given and what is allowed", "[z
         {R"({"zero_optimization": {"stage": 3}})", "train_micro_batch_size_per_gpu is missing"},
         {batch("0"), "train_micro_batch_size_per_gpu is 0, allowed is an integer from 1"},
         {batch("\"auto\""), "train_micro_batch_size_per_gpu is \"auto\", allowed is an integer from 1"},
+        {with(R"("zeropp": {"gradient_chunks": 0})"), "zeropp.gradient_chunks is 0, allowed is"},
         {with("", R"("zero_hpz_partition_size": 0)"), "zero_optimization.zero_hpz_partition_size is 0, allowed is"},
         {with("", R"("zero_hpz_partition_size": -2)"), "zero_optimization.zero_hpz_partition_size is -2, allowed is"},
         {with("", R"("zero_hpz_partition_size": 1.5)"), "zero_optimization.zero_hpz_partition_size is 1.5, allowed is"},
@@ -245,6 +245,7 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:bf16");
     CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:bf16");
     CHECK(config.zeropp.secondary_quantizer == "bf16");
+    CHECK(config.zeropp.gradient_chunks == 1);
     CHECK_FALSE(config.zeropp.gradient_error_feedback);
     CHECK_FALSE(config.zeropp.weight_differences);
     CHECK(config.bf16);

@@ -160,7 +160,7 @@ public:
     /// This use in words, compared between ranks by `checked`.
     short_text text() const {
         short_text t(", feedback ");
-        t.append(std::to_string(state_.uses)).append(", decay ").append(options_.decay);
+        t.append(state_.uses).append(", decay ").append(options_.decay);
         return t.append(", scale ").append(next_loss_scale_);
     }
 

@@ -147,7 +147,7 @@ void quantized_all_gather(const Execution& exec, Communicator& comm, const Quant
         problem = "expected a secondary partition of a tensor of " + std::to_string(elements) +
                   " elements, given one of " + std::to_string(secondary.part().count());
     }
-    const short_text agreed = short_text("stored at version ").append(std::to_string(version));
+    const short_text agreed = short_text("stored at version ").append(version);
     detail::gather_quantized(pipeline<Execution>{exec, exec}, comm, q, shard, full, {}, scratch, agreed, problem);
     secondary.store(exec, full, version);
 }

@@ -42,7 +42,8 @@ public:
     }
 
     /// Keeps this rank's part of `full` and stamps it with `version`. Enqueued on `exec`; no communication. Throws
-    /// precondition_error unless full has the tensor's size.
+    /// precondition_error unless full has the tensor's size. If `exec` fails later, before or in this work, what is stored
+    /// is not what the stamp says: `invalidate`.
     template <execution Execution, array_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto tensor = as_view<Space>(full);

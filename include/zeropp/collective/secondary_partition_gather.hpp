@@ -63,7 +63,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
                   (secondary.version() ? "one of version " + std::to_string(*secondary.version())
                                        : std::string("an empty one"));
     }
-    const short_text options = short_text("version ").append(std::to_string(version));
+    const short_text options = short_text("version ").append(version);
     const collective_call call{"secondary_partition_gather", part.count(), element_traits<T>::name, q.name(), options};
     // Where the group is this rank alone, there is nobody to agree with, and comm.group() would be ranks of other nodes.
     if (group_size > 1 || comm.topology().groups() == 1) {

@@ -3,6 +3,7 @@
 /// Short text held in place, so that naming things never allocates.
 
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <iterator>
 #include <string>
@@ -27,8 +28,9 @@ public:
     }
 
     /// Appends a non-negative integer in decimal.
-    constexpr short_text& append(int number) {
-        if (number >= 10) append(number / 10);
+    template <std::integral Integer>
+    constexpr short_text& append(Integer number) {
+        if (number >= 10) append(static_cast<Integer>(number / 10));
         const char digit = static_cast<char>('0' + number % 10);
         return append(std::string_view(&digit, 1));
     }

@@ -1,0 +1,185 @@
+/// \file
+/// The hot path allocates nothing: counted, over all threads, after a first step. Elsewhere any allocation may fail: each
+/// does here, in turn.
+
+#include "collective/repeated_step.hpp"
+#include "support/allocation_count.hpp"
+#include "support/catch.hpp"
+#include "support/expectations.hpp"
+
+#include <zeropp/collective/adaptive_precision.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <barrier>
+#include <latch>
+#include <new>
+#include <optional>
+#include <type_traits>
+
+using namespace collective_test;
+
+namespace {
+
+/// Allocations of all ranks together in the steps after the first.
+template <class Execution>
+std::size_t allocations_of_later_steps(const node_map& map) {
+    std::size_t counted = 0;
+    std::barrier ranks(map.ranks());
+    on_ranks(map.ranks(), "allocations on " + map.name, [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(map.topology(), zeropp::counting(transport, map.topology()));
+        const Execution inside, across;
+        const zeropp::pipeline<Execution> exec{inside, across};
+        repeated_step step(comm);
+        // A queue grows to the depth that it meets: the first step meets the greatest, all of itself at once.
+        std::latch enqueued(1);
+        if constexpr (!std::is_same_v<Execution, zeropp::host>) {
+            inside.enqueue([&] { enqueued.wait(); });
+            across.enqueue([&] { enqueued.wait(); });
+        }
+        step.enqueue(exec, 0);
+        enqueued.count_down();
+        inside.wait();
+        across.wait();
+        ranks.arrive_and_wait();
+        const std::size_t before = zeropp_test::allocation_count;
+        ranks.arrive_and_wait();
+        for (std::uint64_t s = 1; s != 4; ++s) {
+            step.enqueue(exec, s);
+            inside.wait();
+            across.wait();
+        }
+        ranks.arrive_and_wait();
+        if (comm.rank() == 0) counted = zeropp_test::allocation_count - before;
+        ranks.arrive_and_wait();
+    });
+    return counted;
+}
+
+}  // namespace
+
+TEST_CASE("collectives allocate nothing after the first step") {
+    if (!zeropp_test::counts_allocations()) {
+        WARN("skipped: allocations cannot be counted here");
+        return;
+    }
+    for (const std::size_t m : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{4}}) {
+        INFO(node_maps()[m].name);
+        CHECK(allocations_of_later_steps<zeropp::host>(node_maps()[m]) == 0);
+        CHECK(allocations_of_later_steps<zeropp::host_queue>(node_maps()[m]) == 0);
+    }
+}
+
+namespace {
+
+using int8 = zeropp::block_integer<8, 256>;
+using memory_type = zeropp::error_feedback<int8, int8, zeropp::residuals_in_int8, zeropp::host_space>;
+
+/// What a rank's work results in.
+struct outcome {
+    std::vector<float> weights, again, gradients;
+};
+
+/// Makes everything that allocates and calls every overload that does. `attempt` runs each piece of it: a piece whose
+/// allocation failed can be run again.
+template <class Execution, class Attempt>
+outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node_map& map, Attempt attempt) {
+    constexpr std::size_t n = 1003;
+    constexpr std::uint64_t version = 1;
+    const int8 q;
+    const int group_size = map.topology().group_size();
+    const auto full = tensor_of(n, reference::fp32, 1 + at(transport.rank()));
+    const auto shard = reference::slice_of(full, at(map.ranks()), at(transport.rank()));
+    outcome results{std::vector<float>(n), std::vector<float>(n), std::vector<float>(shard.size())};
+    std::vector<std::byte> message, storage;
+
+    std::optional<zeropp::communicator<zeropp::two_level, zeropp::thread_transport>> made;
+    attempt([&] { made.emplace(map.topology(), transport); });
+    auto& comm = *made;
+    std::optional<Execution> exec;
+    attempt([&] { exec.emplace(); });
+    attempt([&] { zeropp::quantized_all_gather(*exec, comm, q, shard, results.weights); });
+    attempt([&] {
+        message.resize(zeropp::secondary_partition<int8, zeropp::host_space>::storage_bytes(q, n, group_size));
+        storage.resize(memory_type::storage_bytes(comm.topology(), n, {}));
+    });
+    zeropp::secondary_partition<int8, zeropp::host_space> secondary(q, n, group_size, comm.index(), message);
+    secondary.store(zeropp::host{}, results.weights, version);
+    attempt([&] { zeropp::secondary_partition_gather(*exec, comm, secondary, version, results.again); });
+    attempt([&] { zeropp::quantized_difference_all_gather(*exec, comm, q, shard, results.again); });
+    attempt([&] {
+        zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, q, q, full, results.gradients, {.chunks = 2});
+    });
+    const zeropp::adaptive_precision<int8, zeropp::lossless<float>> precision(30);
+    attempt([&] {
+        zeropp::workspace<zeropp::host_space> scratch(precision.workspace_bytes(n, comm.size()));
+        precision.choose(*exec, comm, full, scratch.view());
+    });
+    return results;
+}
+
+/// No failure: the results to compare with.
+constexpr auto at_once = [](auto work) { work(); };
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a rank alone goes on after any allocation that failed", "", zeropp::host, zeropp::host_queue) {
+    if (!zeropp_test::counts_allocations()) {
+        WARN("skipped: allocations cannot be made to fail here");
+        return;
+    }
+    const node_map& map = node_maps()[0];
+    outcome given, expected;
+    int failures = 0;
+    on_ranks(1, "failing allocations", [&](zeropp::thread_transport& transport) {
+        expected = with_memory_of_their_own<TestType>(transport, map, at_once);
+        given = with_memory_of_their_own<TestType>(transport, map, [&](auto work) {
+            for (long granted = 0;; ++granted) {
+                try {
+                    const zeropp_test::failing_allocation failing(granted);
+                    work();
+                    return;
+                } catch (const std::bad_alloc&) {
+                    ++failures;
+                }
+            }
+        });
+    });
+    CHECK(failures >= 6);
+    CHECK(difference(given.weights, expected.weights) == "");
+    CHECK(difference(given.again, expected.again) == "");
+    CHECK(difference(given.gradients, expected.gradients) == "");
+}
+
+TEMPLATE_TEST_CASE("an allocation that fails on one rank ends all of them, wherever it is", "", zeropp::host,
+                   zeropp::host_queue) {
+    if (!zeropp_test::counts_allocations()) {
+        WARN("skipped: allocations cannot be made to fail here");
+        return;
+    }
+    for (const std::size_t m : {std::size_t{1}, std::size_t{2}}) {
+        const node_map& map = node_maps()[m];
+        long granted = 0;
+        std::string error;
+        do {
+            const std::string what = "failing allocation " + std::to_string(granted) + " on " + map.name;
+            bool happened = false;
+            error = zeropp_test::thrown<std::bad_alloc>([&] {
+                on_ranks(4, what, [&](zeropp::thread_transport& transport) {
+                    const bool fails = transport.rank() == 1;
+                    const zeropp_test::failing_allocation failing(fails ? granted : -1);
+                    with_memory_of_their_own<TestType>(transport, map, at_once);
+                    if (fails) happened = zeropp_test::failing_allocation::happened();
+                });
+            });
+            INFO(what);
+            // Whoever fails says so: nothing is swallowed, and nobody else's complaint comes first.
+            CHECK_FALSE(happened);
+            CHECK((error == "std::bad_alloc" || error == "<nothing thrown>"));
+            ++granted;
+        } while (error == "std::bad_alloc");
+        CHECK(granted > 8);
+    }
+}

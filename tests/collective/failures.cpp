@@ -1,0 +1,230 @@
+/// \file
+/// A transport or a quantizer that throws on one rank: nobody hangs, and what outlives the call is in the state that its
+/// page promises.
+
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+#include "support/expectations.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/error_feedback.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+
+#include <memory>
+#include <stdexcept>
+
+using namespace collective_test;
+
+namespace {
+
+constexpr std::size_t n = 1003;
+constexpr int failing_rank = 1;
+
+/// A quantizer of a user's own that may be unable to say its name.
+struct nameless : zeropp::block_integer<8, 64> {
+    static inline thread_local bool throws = false;
+    static zeropp::short_text name() {
+        if (throws) throw std::runtime_error("no name");
+        return "nameless";
+    }
+};
+
+/// A transport of a user's own whose network fails: after `granted` operations, in the operation's turn.
+struct failing_transport {
+    zeropp::thread_transport inner;
+    std::shared_ptr<int> granted;
+
+    int rank() const { return inner.rank(); }
+    int size() const { return inner.size(); }
+    template <class Exec>
+    void all_gather(const Exec& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        count_down(exec);
+        inner.all_gather(exec, send, recv, bytes);
+    }
+    template <class Exec>
+    void all_to_all(const Exec& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        count_down(exec);
+        inner.all_to_all(exec, send, recv, bytes);
+    }
+    failing_transport split(std::span<const int> members) { return {inner.split(members), granted}; }
+
+private:
+    template <class Exec>
+    void count_down(const Exec& exec) const {
+        exec.enqueue([left = granted] {
+            if ((*left)-- == 0) throw zeropp::error("a link is down");
+        });
+    }
+};
+
+constexpr int never = -1;
+constexpr zeropp::reduce_options in_chunks{.chunks = 2};
+using secondary_type = zeropp::secondary_partition<nameless, zeropp::host_space>;
+using memory_type = zeropp::error_feedback<nameless, nameless, zeropp::residuals_in_int8, zeropp::host_space>;
+
+/// One rank's residuals, which outlive transports.
+struct feedback_of_rank {
+    feedback_of_rank(const node_map& map, const zeropp::error_feedback_options& options)
+        : storage(memory_type::storage_bytes(map.topology(), n, options)),
+          memory(map.topology(), n, options, storage.view()) {}
+
+    std::vector<std::byte> residuals() const {
+        const auto bytes = memory.residuals();
+        return {bytes.data(), bytes.data() + bytes.size()};
+    }
+
+    zeropp::workspace<zeropp::host_space> storage;
+    memory_type memory;
+};
+
+/// A reduce-scatter with feedback on all ranks, the transport of one failing after `granted` operations. Returns the
+/// shards, and what was thrown in the end; `failed` calls back for each rank where the call threw.
+template <class Execution, class Failed>
+std::pair<std::vector<std::vector<float>>, std::string> reduce(const node_map& map,
+                                                               std::vector<std::unique_ptr<feedback_of_rank>>& feedback,
+                                                               std::uint64_t step, int granted, Failed failed) {
+    std::vector<std::vector<float>> shards(at(map.ranks()));
+    const std::string error = zeropp_test::thrown<zeropp::error>([&] {
+        const std::string what = std::to_string(granted) + " operations on " + map.name;
+        on_ranks(map.ranks(), what, [&](zeropp::thread_transport& transport) {
+            const auto r = at(transport.rank());
+            const auto left = std::make_shared<int>(transport.rank() == failing_rank ? granted : never);
+            zeropp::communicator comm(map.topology(), failing_transport{transport, left});
+            const auto full = tensor_of(n, reference::fp32, 10 * step + r + 1);
+            zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                comm.topology(), nameless{}, nameless{}, n, in_chunks));
+            shards[r].resize(zeropp::partition(n, comm.size()).size(comm.rank()));
+            const Execution exec;
+            try {
+                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, nameless{}, nameless{}, full, shards[r],
+                                                              in_chunks, scratch.view(), feedback[r]->memory);
+            } catch (const zeropp::error&) {
+                failed(r);
+                throw;
+            }
+            exec.wait();
+        });
+    });
+    return {shards, error};
+}
+
+std::vector<std::unique_ptr<feedback_of_rank>> feedback_on(const node_map& map,
+                                                           const zeropp::error_feedback_options& options) {
+    std::vector<std::unique_ptr<feedback_of_rank>> all;
+    for (int r = 0; r != map.ranks(); ++r) all.push_back(std::make_unique<feedback_of_rank>(map, options));
+    return all;
+}
+
+constexpr auto nobody = [](std::size_t) {};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a link that fails leaves error feedback as it was, or to be undone", "", zeropp::host,
+                   zeropp::host_queue) {
+    const node_map& map = node_maps()[2];
+    auto steady = feedback_on(map, {});
+    reduce<zeropp::host>(map, steady, 1, never, nobody);
+    const auto expected = reduce<zeropp::host>(map, steady, 2, never, nobody).first;
+
+    auto tried = feedback_on(map, {.undoable = true});
+    reduce<zeropp::host>(map, tried, 1, never, nobody);
+    const zeropp::error_feedback_state state = tried[0]->memory.state();
+    std::vector<std::vector<std::byte>> residuals;
+    for (const auto& f : tried) residuals.push_back(f->residuals());
+    int failures = 0;
+    for (int granted = 0;; ++granted) {
+        INFO(granted << " operations");
+        std::vector<char> threw(4, 0);
+        const auto [shards, error] = reduce<TestType>(map, tried, 2, granted, [&](std::size_t r) { threw[r] = 1; });
+        if (error == "<nothing thrown>") {
+            for (std::size_t r = 0; r != 4; ++r) CHECK(difference(shards[r], expected[r]) == "");
+            break;
+        }
+        CHECK(error == "a link is down");
+        ++failures;
+        for (std::size_t r = 0; r != 4; ++r) {
+            if (threw[r] == 0) tried[r]->memory.undo();
+            CHECK(tried[r]->memory.state() == state);
+            CHECK((tried[r]->residuals() == residuals[r]));
+        }
+    }
+    CHECK(failures == 4);  // two chunks, two hops
+}
+
+TEST_CASE("error feedback that cannot be undone goes on after a failure when it is reset") {
+    const node_map& map = node_maps()[2];
+    auto fresh = feedback_on(map, {});
+    const auto expected = reduce<zeropp::host>(map, fresh, 2, never, nobody).first;
+    auto tried = feedback_on(map, {});
+    reduce<zeropp::host>(map, tried, 1, never, nobody);
+    CHECK(reduce<zeropp::host>(map, tried, 2, 3, nobody).second == "a link is down");
+    for (auto& f : tried) f->memory.reset();
+    const auto given = reduce<zeropp::host>(map, tried, 2, never, nobody).first;
+    for (std::size_t r = 0; r != 4; ++r) CHECK(difference(given[r], expected[r]) == "");
+}
+
+TEST_CASE("a quantizer that throws before any message leaves feedback and partitions as they were") {
+    const node_map& map = node_maps()[0];
+    auto feedback = feedback_on(map, {});
+    reduce<zeropp::host>(map, feedback, 1, never, nobody);
+    const auto state = feedback[0]->memory.state();
+    const auto residuals = feedback[0]->residuals();
+    on_ranks(1, "a quantizer that throws", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(map.topology(), transport);
+        const std::vector<float> shard = tensor_of(n, reference::fp32, 3);
+        std::vector<float> full(n), before(n), after(n);
+        std::vector<std::byte> storage(secondary_type::storage_bytes({}, n, 1));
+        secondary_type secondary({}, n, 1, 0, storage);
+        zeropp::workspace<zeropp::host_space> scratch(
+            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
+        const zeropp::host exec;
+        zeropp::quantized_all_gather(exec, comm, nameless{}, shard, full, scratch.view(), secondary, 7);
+        zeropp::secondary_partition_gather(exec, comm, secondary, 7, before);
+        const std::vector<float> other = tensor_of(n, reference::fp32, 4);
+        nameless::throws = true;
+        const auto gather = [&] {
+            zeropp::quantized_all_gather(exec, comm, nameless{}, other, after, scratch.view(), secondary, 8);
+        };
+        const auto scatter = [&] {
+            zeropp::workspace<zeropp::host_space> room(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                comm.topology(), nameless{}, nameless{}, n));
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, nameless{}, nameless{}, other, after,
+                                                          zeropp::reduce_options{}, room.view(), feedback[0]->memory);
+        };
+        CHECK(zeropp_test::thrown<std::runtime_error>(gather) == "no name");
+        CHECK(zeropp_test::thrown<std::runtime_error>(scatter) == "no name");
+        nameless::throws = false;
+        CHECK(secondary.version() == 7);
+        zeropp::secondary_partition_gather(exec, comm, secondary, 7, after);
+        CHECK(difference(after, before) == "");
+    });
+    CHECK(feedback[0]->memory.state() == state);
+    CHECK((feedback[0]->residuals() == residuals));
+}
+
+TEST_CASE("a secondary partition is not stamped by a gather that fails") {
+    const node_map& map = node_maps()[1];
+    std::vector<char> stamped(4, 1);
+    on_ranks(4, "a gather that fails", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(map.topology(), failing_transport{transport, std::make_shared<int>(0)});
+        const std::vector<float> shard(zeropp::partition(n, 4).size(comm.rank()), 1.0f);
+        std::vector<float> full(n);
+        std::vector<std::byte> storage(secondary_type::storage_bytes({}, n, 4));
+        secondary_type secondary({}, n, 4, comm.index(), storage);
+        zeropp::workspace<zeropp::host_space> scratch(
+            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
+        const auto gather = [&] {
+            zeropp::quantized_all_gather(zeropp::host{}, comm, nameless{}, shard, full, scratch.view(), secondary, 7);
+        };
+        if (zeropp_test::thrown<zeropp::error>(gather) != "a link is down") throw std::runtime_error("no failure");
+        stamped[at(comm.rank())] = secondary.version().has_value();
+    });
+    CHECK((stamped == std::vector<char>(4, 0)));
+}

@@ -1,0 +1,75 @@
+#pragma once
+/// \file
+/// Every collective once, as a training step calls them: in memory that is made once and used again in each step.
+
+#include "collective/ranks.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/error_feedback.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_difference_all_gather.hpp>
+#include <zeropp/collective/secondary_partition.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+
+namespace collective_test {
+
+/// One rank's tensors and workspaces, and the collectives on them.
+template <class Communicator>
+class repeated_step {
+public:
+    static constexpr std::size_t elements = 3001;
+
+    explicit repeated_step(Communicator& comm)
+        : comm_(comm), full_(tensor_of(elements, reference::fp32, 1 + at(comm.rank()))), gathered_(elements),
+          weights_(reference::slice_of(full_, at(comm.size()), at(comm.rank()))), gradients_(weights_.size()),
+          gather_scratch_(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), inside, elements, in_chunks)),
+          reduce_scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across,
+                                                                                        elements, reduce)),
+          secondary_scratch_(
+              zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), inside, elements)),
+          secondary_storage_(secondary_type::storage_bytes(inside, elements, comm.topology().group_size())),
+          residuals_(memory_type::storage_bytes(comm.topology(), elements, keeping)),
+          secondary_(inside, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
+          memory_(comm.topology(), elements, keeping, residuals_.view()) {}
+
+    /// Enqueues the step numbered `step`.
+    template <class Execution>
+    void enqueue(const zeropp::pipeline<Execution>& exec, std::uint64_t step) {
+        const Execution& on = exec.inside;
+        // Numbers that fill all digits of their type.
+        const std::uint64_t version = ~std::uint64_t{0} - step;
+        zeropp::quantized_all_gather(exec, comm_, inside, weights_, gathered_, in_chunks, gather_scratch_.view());
+        zeropp::quantized_all_gather(on, comm_, inside, weights_, gathered_, gather_scratch_.view(), secondary_,
+                                     version);
+        zeropp::secondary_partition_gather(on, comm_, secondary_, version, gathered_, secondary_scratch_.view());
+        zeropp::quantized_difference_all_gather(on, comm_, inside, weights_, gathered_, gather_scratch_.view());
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
+                                                      reduce_scratch_.view());
+        memory_.set_loss_scale(1024.0f);
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
+                                                      reduce_scratch_.view(), memory_);
+    }
+
+private:
+    static constexpr zeropp::block_integer<8, 256> inside{};
+    static constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across{};
+    static constexpr zeropp::gather_options in_chunks{.chunks = 2};
+    static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
+    static constexpr zeropp::error_feedback_options keeping{.undoable = true};
+    using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
+    using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,
+                                               zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>,
+                                               zeropp::residuals_in_int8, zeropp::host_space>;
+
+    Communicator& comm_;
+    std::vector<float> full_, gathered_, weights_, gradients_;
+    zeropp::workspace<zeropp::host_space> gather_scratch_, reduce_scratch_, secondary_scratch_, secondary_storage_,
+        residuals_;
+    secondary_type secondary_;
+    memory_type memory_;
+};
+
+}  // namespace collective_test
