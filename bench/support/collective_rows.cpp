@@ -4,13 +4,11 @@
 #include "support/statistics.hpp"
 
 #include <zeropp/core/error.hpp>
-#include <zeropp/transport/counting.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -82,7 +80,7 @@ timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
 
 collective_rows::collective_rows(const program_facts& program, const options& o, rank_context& ranks,
                                  const std::string& native_name)
-    : options_(o), ranks_(ranks), comm_(ranks.nodes(), ranks.world()), report_(ranks.rank() == 0, columns) {
+    : options_(o), ranks_(ranks), report_(ranks.rank() == 0, columns) {
     describe_program(report_, program, o);
     report_.fact("transport", ranks.transport_name());
     report_.fact("ranks", ranks.size());
@@ -106,7 +104,7 @@ collective_rows::collective_rows(const program_facts& program, const options& o,
 void collective_rows::measure(const tensor_facts& tensor, const native_case& native,
                               const std::vector<quantized_case>& cases) {
     struct checked_case {
-        wire bytes;
+        sent_bytes bytes;
         std::optional<tally> out_of_place;
         std::optional<tally> in_place;
     };
@@ -126,13 +124,13 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
     std::vector<places> at;
     for (const quantized_case& c : cases) {
         places p{contestants.size(), absent, 0, 0};
-        contestants.push_back([this, &c] { c.call(comm_, false); });
+        contestants.push_back([&c] { c.call(false); });
         if (c.has_in_place) {
             p.in_place = contestants.size();
-            contestants.push_back([this, &c] { c.call(comm_, true); });
+            contestants.push_back([&c] { c.call(true); });
         }
         p.first_bare = contestants.size();
-        for (auto& exchange : ranks_.bare_exchanges(comm_, c.hops)) contestants.push_back(std::move(exchange));
+        for (auto& exchange : ranks_.bare_exchanges(c.hops)) contestants.push_back(std::move(exchange));
         p.after_bare = contestants.size();
         at.push_back(p);
     }
@@ -174,7 +172,7 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
 
     for (std::size_t i = 0; i != cases.size(); ++i) {
         const quantized_case& c = cases[i];
-        const auto& [wire_bytes, out_of_place, in_place] = checked[i];
+        const auto& [sent, out_of_place, in_place] = checked[i];
         const timing& ours = times[at[i].out_of_place];
         std::size_t bare_place = at[i].first_bare;
         for (std::size_t k = bare_place; k != at[i].after_bare; ++k) {
@@ -188,7 +186,7 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         std::size_t elements = 0;
         for (const hop& h : c.hops) elements += from_all_ranks(h, h.elements, ranks_.nodes());
         const double element_bytes = static_cast<double>(elements * tensor.element_bytes);
-        const double compression = element_bytes / static_cast<double>(wire_bytes.inside + wire_bytes.across);
+        const double compression = element_bytes / static_cast<double>(sent.inside + sent.across);
         const double speedup_fp32 = times[0].median / ours.median;
         const double speedup_bf16 = times[1].median / ours.median;
         const double of_bare = ours.median / bare.median;
@@ -198,8 +196,8 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         add_form(cells, ours.median, out_of_place);
         add_form(cells, has_in_place ? times[at[i].in_place].median : not_there, in_place);
         cells.insert(cells.end(), {cell(ours.p99 * 1e6, 2), out_of_place ? sqnr_cell(*out_of_place) : "N/A",
-                                   std::to_string(wire_bytes.inside), std::to_string(wire_bytes.across),
-                                   cell(compression, 2), cell(times[0].median * 1e6, 2), cell(times[1].median * 1e6, 2),
+                                   std::to_string(sent.inside), std::to_string(sent.across), cell(compression, 2),
+                                   cell(times[0].median * 1e6, 2), cell(times[1].median * 1e6, 2),
                                    cell(speedup_fp32, 2), cell(speedup_bf16, 2), cell(bare.median * 1e6, 2),
                                    cell(of_bare, 2), cell(our_processor * 1e6, 0), cell(bare_processor * 1e6, 0)});
         const auto native_json = [&](const timing& t, double speedup, const std::optional<tally>& found) {
@@ -217,8 +215,8 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
              {"quantizer", c.quantizer},
              {"out_of_place", json_form(ours, out_of_place)},
              {"in_place", has_in_place ? json_form(times[at[i].in_place], in_place) : nlohmann::ordered_json(nullptr)},
-             {"wire_bytes_inside", wire_bytes.inside},
-             {"wire_bytes_across", wire_bytes.across},
+             {"wire_bytes_inside", sent.inside},
+             {"wire_bytes_across", sent.across},
              {"compression_ratio", json_number(compression)},
              {"native_fp32", native_json(times[0], speedup_fp32, fp32)},
              {"native_bf16", native_json(times[1], speedup_bf16, bf16)},
@@ -230,22 +228,19 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
     }
 }
 
-collective_rows::wire collective_rows::count_bytes(const quantized_case& c) {
-    auto counter = std::make_shared<zeropp::counting<any_transport, zeropp::two_level>>(ranks_.world(), ranks_.nodes());
-    comm_type counted(ranks_.nodes(), any_transport(counter));
-    c.call(counted, false);
-    wire total{0, 0};
-    for (const wire& w : ranks_.gather(wire{counter->total().bytes_inside, counter->total().bytes_across})) {
-        total.inside += w.inside;
-        total.across += w.across;
+sent_bytes collective_rows::count_bytes(const quantized_case& c) {
+    sent_bytes total{0, 0};
+    for (const sent_bytes& sent : ranks_.gather(c.count())) {
+        total.inside += sent.inside;
+        total.across += sent.across;
     }
-    wire expected{0, 0};
+    sent_bytes expected{0, 0};
     for (const hop& h : c.hops) {
         (h.where == hop::link::inside ? expected.inside : expected.across) +=
             from_all_ranks(h, h.bytes, ranks_.nodes());
     }
     if (total.inside != expected.inside || total.across != expected.across) {
-        const auto text = [](const wire& w) {
+        const auto text = [](const sent_bytes& w) {
             return std::to_string(w.inside) + " bytes inside nodes and " + std::to_string(w.across) + " across";
         };
         throw zeropp::error(c.quantizer + " was counted to send " + text(total) + ", and by its route sends " +
@@ -258,7 +253,7 @@ std::optional<tally> collective_rows::check(const quantized_case& c, bool in_pla
     if (in_place && !c.has_in_place) return std::nullopt;
     const auto call = [&] {
         c.reset();
-        c.call(comm_, in_place);
+        c.call(in_place);
     };
     const std::optional<tally> found = check(call, [&] { return c.check(in_place); });
     c.reset();

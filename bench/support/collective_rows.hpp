@@ -7,8 +7,12 @@
 #include "support/ranks.hpp"
 #include "support/report.hpp"
 
+#include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/counting.hpp>
+
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,11 +32,19 @@ struct tensor_facts {
     double bus_factor;
 };
 
+/// What crosses links, inside nodes and between them.
+struct sent_bytes {
+    std::size_t inside;
+    std::size_t across;
+};
+
 /// The collective with one quantizer, or pair of them.
 struct quantized_case {
     std::string quantizer;
     route hops;
-    std::function<void(comm_type&, bool in_place)> call;
+    std::function<void(bool in_place)> call;
+    /// Makes a call, and says what this rank has sent in it.
+    std::function<sent_bytes()> count;
     /// Whether the collective has such a form.
     bool has_in_place;
     /// Sets the arrays as they were before the first call.
@@ -40,6 +52,22 @@ struct quantized_case {
     /// Compares the result of the last call.
     std::function<tally(bool in_place)> check;
 };
+
+/// Sets a case's `call` and `count` to call(comm, in_place): on `comm`, and on a communicator that counts. Refers to
+/// both.
+template <class Place, class Call>
+void set_calls(quantized_case& c, ranks_on<Place>& ranks, comm_on<Place>& comm, Call call) {
+    using transport = typename Place::transport;
+    c.call = [&comm, call](bool in_place) { call(comm, in_place); };
+    c.count = [&ranks, call] {
+        const auto counter =
+            std::make_shared<zeropp::counting<transport, zeropp::two_level>>(ranks.world(), ranks.nodes());
+        comm_on<Place> counted(ranks.nodes(), transport(counter));
+        call(counted, false);
+        const zeropp::traffic sent = counter->total();
+        return sent_bytes{sent.bytes_inside, sent.bytes_across};
+    };
+}
 
 /// The same collective without quantization, at 32 and at 16 bits for each element.
 struct native_case {
@@ -59,9 +87,6 @@ public:
     collective_rows(const program_facts& program, const options& o, rank_context& ranks,
                     const std::string& native_name);
 
-    /// The communicator that the timed calls are made on.
-    comm_type& comm() { return comm_; }
-
     /// One row for each case. Throws zeropp::error where a case sends other bytes than its route says: the bare
     /// exchange would be no measure of it.
     void measure(const tensor_facts& tensor, const native_case& native, const std::vector<quantized_case>& cases);
@@ -70,18 +95,13 @@ public:
     int finish();
 
 private:
-    struct wire {
-        std::size_t inside;
-        std::size_t across;
-    };
-    wire count_bytes(const quantized_case& c);
+    sent_bytes count_bytes(const quantized_case& c);
     std::optional<tally> check(const quantized_case& c, bool in_place);
     std::optional<tally> check(const native_case::form& native);
     std::optional<tally> check(const std::function<void()>& call, const std::function<tally()>& compared);
 
     const options& options_;
     rank_context& ranks_;
-    comm_type comm_;
     report report_;
     std::uint64_t wrong_ = 0;
     double busbw_sum_ = 0;

@@ -3,12 +3,12 @@
 /// The numbers that travel: any rank can say what any other one holds, without communication.
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/view.hpp>
 #include <zeropp/topology/partition.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace zeropp_bench {
 
@@ -41,17 +41,24 @@ void fill_exact(std::span<double> values, std::uint64_t seed, std::size_t first)
 }
 
 /// What one rank holds: a whole tensor, and its slice of it in an array of its own.
-template <class T>
+template <class T, class Place>
 struct arrays {
     zeropp::partition part;
     int rank;
-    std::vector<T> full;
-    std::vector<T> shard;
+    typename Place::template array<T> full;
+    typename Place::template array<T> shard;
 
     arrays(std::size_t elements, int ranks, int r)
         : part(elements, ranks), rank(r), full(elements), shard(part.size(r)) {}
 
-    std::span<T> shard_of_full() { return std::span(full).subspan(part.offset(rank), part.size(rank)); }
+    /// This rank's slice: in place, that of the whole tensor.
+    zeropp::view<T, typename Place::space> slice(bool in_place) {
+        return in_place ? full.view().subview(part.offset(rank), part.size(rank)) : shard.view();
+    }
+    /// The same in the processor's memory.
+    auto read_slice(bool in_place) {
+        return in_place ? full.read(part.offset(rank), part.size(rank)) : shard.read(0, shard.size());
+    }
 };
 
 }  // namespace zeropp_bench

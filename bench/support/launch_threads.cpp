@@ -1,5 +1,6 @@
 #include "support/launch.hpp"
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/transport/threads.hpp>
 
 #include <cstdio>
@@ -10,41 +11,45 @@ namespace zeropp_bench {
 
 namespace {
 
-class thread_rank final : public rank_context {
+/// A transport over the same ranks that nothing else uses.
+any_host_transport duplicate(zeropp::thread_transport& transport) {
+    std::vector<int> all(static_cast<std::size_t>(transport.size()));
+    std::iota(all.begin(), all.end(), 0);
+    return any_host_transport(std::make_shared<zeropp::thread_transport>(transport.split(all)));
+}
+
+class thread_rank final : public ranks_on<host_place> {
 public:
     thread_rank(zeropp::thread_transport transport, const zeropp::two_level& nodes)
-        : rank_context(nodes), transport_(std::move(transport)) {}
+        : ranks_on(nodes, duplicate(transport)), transport_(std::move(transport)) {}
 
     std::string transport_name() const override { return "threads"; }
     bool speaks_for_process() const override { return transport_.rank() == 0; }
     std::string native_all_gather_name() const override { return {}; }
     std::string native_reduce_scatter_name() const override { return {}; }
 
-    any_transport world() override {
-        std::vector<int> all(static_cast<std::size_t>(transport_.size()));
-        std::iota(all.begin(), all.end(), 0);
-        return any_transport(std::make_shared<zeropp::thread_transport>(transport_.split(all)));
-    }
+    any_host_transport world() override { return duplicate(transport_); }
 
     std::shared_ptr<native_collectives> native(std::span<const int>) override { return nullptr; }
 
     /// Threads have no messages below the transport: its own copies between the ranks' buffers, hop by hop, are the
     /// limit.
-    std::vector<std::function<void()>> bare_exchanges(comm_type& comm, const route& hops) override {
+    std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
+        const auto comm = std::make_shared<comm_on<host_place>>(nodes(), world());
         struct buffers {
             std::vector<std::byte> send;
             std::vector<std::byte> receive;
         };
         std::vector<std::shared_ptr<buffers>> memory;
         for (const hop& h : hops) {
-            const std::size_t all = h.bytes * static_cast<std::size_t>(h.ranks(comm.topology()));
+            const std::size_t all = h.bytes * static_cast<std::size_t>(h.ranks(nodes()));
             const std::size_t sent = h.what == hop::pattern::all_gather ? h.bytes : all;
             memory.push_back(
                 std::make_shared<buffers>(buffers{std::vector<std::byte>(sent), std::vector<std::byte>(all)}));
         }
-        const auto exchange = [&comm, hops, memory] {
+        const auto exchange = [comm, hops, memory] {
             for (std::size_t i = 0; i != hops.size(); ++i) {
-                any_transport& link = hops[i].where == hop::link::inside ? comm.group() : comm.across();
+                any_host_transport& link = hops[i].where == hop::link::inside ? comm->group() : comm->across();
                 std::byte* const send = memory[i]->send.data();
                 std::byte* const receive = memory[i]->receive.data();
                 if (hops[i].what == hop::pattern::all_gather) {
@@ -64,7 +69,7 @@ private:
 }  // namespace
 
 int launch_in_this_process(const parsed_options& parsed, const program_facts& program, const rank_work& work,
-                           std::string_view built) {
+                           bool with_mpi) {
     const auto fail = [&](const std::string& line, int status) {
         std::fputs(line.c_str(), stderr);
         return status;
@@ -75,21 +80,29 @@ int launch_in_this_process(const parsed_options& parsed, const program_facts& pr
         return 0;
     }
     const options& o = *parsed.wanted;
-    if (!o.transport.empty() && o.transport != "threads")
-        return fail(unknown_transport(program, o.transport, built), 2);
+    const bool on_gpus = o.transport == "nccl" && work.on_gpu;
+    if (!o.transport.empty() && o.transport != "threads" && !on_gpus) {
+        return fail(unknown_transport(program, o.transport, with_mpi, work), 2);
+    }
     std::optional<zeropp::two_level> nodes;
     try {
         nodes = wanted_nodes(o, o.ranks);
+        if (on_gpus) require_gpus(o.ranks, work.on_gpu->gpus());
     } catch (const std::exception& e) {
         return fail(mistake(program, e.what()), 2);
     }
     int status = 0;
     try {
         zeropp::run_on_threads(o.ranks, [&](zeropp::thread_transport transport) {
-            const bool first = transport.rank() == 0;
-            thread_rank context(std::move(transport), *nodes);
-            const int mine = work(o, context);
-            if (first) status = mine;
+            const int rank = transport.rank();
+            int mine = 0;
+            if (on_gpus) {
+                mine = work.on_gpu->run(o, {*nodes, duplicate(transport), rank, false});
+            } else {
+                thread_rank context(std::move(transport), *nodes);
+                mine = work.on_host(o, context);
+            }
+            if (rank == 0) status = mine;
         });
     } catch (const std::exception& e) {
         return fail(mistake(program, e.what()), 1);
@@ -97,9 +110,21 @@ int launch_in_this_process(const parsed_options& parsed, const program_facts& pr
     return status;
 }
 
-std::string unknown_transport(const program_facts& program, std::string_view given, std::string_view built) {
-    return mistake(program,
-                   "--transport: this build has " + std::string(built) + ", given \"" + std::string(given) + "\"");
+void require_gpus(int ranks, int gpus) {
+    if (gpus < ranks) {
+        throw zeropp::precondition_error("--transport nccl",
+                                         "a GPU for each of the " + std::to_string(ranks) + " ranks on a machine",
+                                         std::to_string(gpus));
+    }
+}
+
+std::string unknown_transport(const program_facts& program, std::string_view given, bool with_mpi,
+                              const rank_work& work) {
+    const std::string built = std::string("threads") + (with_mpi && work.on_gpu ? ", mpi and nccl"
+                                                        : with_mpi              ? " and mpi"
+                                                        : work.on_gpu           ? " and nccl"
+                                                                                : "");
+    return mistake(program, "--transport: this build has " + built + ", given \"" + std::string(given) + "\"");
 }
 
 }  // namespace zeropp_bench

@@ -1,3 +1,4 @@
+#include "support/bare_messages.hpp"
 #include "support/launch.hpp"
 
 #include <zeropp/core/element.hpp>
@@ -11,7 +12,6 @@
 #include <iterator>
 #include <limits>
 #include <optional>
-#include <string_view>
 
 namespace zeropp_bench {
 
@@ -59,42 +59,34 @@ private:
     MPI_Op add_bfloat16_ = MPI_OP_NULL;
 };
 
-/// Every hop's messages with MPI's nonblocking calls, all at once: no hop waits for the one before.
-class bare_messages {
+/// A bare exchange with MPI's nonblocking calls.
+class mpi_messages {
 public:
-    bare_messages(const comm_type& comm, const route& hops, MPI_Comm world) : world_(world) {
-        const zeropp::two_level& nodes = comm.topology();
-        const int group = nodes.group_of(comm.rank());
-        const int index = nodes.index_of(comm.rank());
-        for (const hop& h : hops) {
-            // Every rank starts with another peer, so that no receiver is everybody's first.
-            const int ranks = h.ranks(nodes);
-            const int self = h.where == hop::link::inside ? index : group;
-            for (int i = 1; i < ranks; ++i) {
-                const auto world_rank = [&](int place) {
-                    return h.where == hop::link::inside ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
-                };
-                const bool again = h.what == hop::pattern::all_gather && i > 1;
-                add(world_rank((self + i) % ranks), world_rank((self + ranks - i) % ranks), h.bytes, again);
+    mpi_messages(const bare_messages& messages, MPI_Comm world)
+        : world_(world), send_memory_(messages.send_bytes()), receive_memory_(messages.receive_bytes()) {
+        constexpr std::size_t longest = std::size_t{1} << 30;  // MPI counts in int
+        for (const bare_messages::message& m : messages.all()) {
+            for (std::size_t done = 0; done < m.bytes; done += longest) {
+                pieces_.push_back(
+                    {m.to, m.from, m.send_offset + done, m.receive_offset + done, std::min(longest, m.bytes - done)});
             }
         }
-        send_memory_.resize(send_bytes_);
-        receive_memory_.resize(receive_bytes_);
-        requests_.resize(2 * messages_.size());
+        requests_.resize(2 * pieces_.size());
     }
 
     /// In MPI itself, or as the library's transport does.
     enum class wait { busy, sparing };
 
     void move(wait how) {
-        for (std::size_t i = 0; i != messages_.size(); ++i) {
-            const message& m = messages_[i];
-            require_mpi(MPI_Irecv(receive_memory_.data() + m.receive_offset, m.bytes, MPI_BYTE, m.from, 0, world_,
+        for (std::size_t i = 0; i != pieces_.size(); ++i) {
+            const bare_messages::message& m = pieces_[i];
+            const int bytes = static_cast<int>(m.bytes);
+            require_mpi(MPI_Irecv(receive_memory_.data() + m.receive_offset, bytes, MPI_BYTE, m.from, 0, world_,
                                   &requests_[2 * i]),
                         "MPI_Irecv");
-            require_mpi(MPI_Isend(send_memory_.data() + m.send_offset, m.bytes, MPI_BYTE, m.to, 0, world_,
-                                  &requests_[2 * i + 1]),
-                        "MPI_Isend");
+            require_mpi(
+                MPI_Isend(send_memory_.data() + m.send_offset, bytes, MPI_BYTE, m.to, 0, world_, &requests_[2 * i + 1]),
+                "MPI_Isend");
         }
         const int count = static_cast<int>(requests_.size());
         if (how == wait::busy) {
@@ -109,70 +101,59 @@ public:
     }
 
 private:
-    struct message {
-        int to;
-        int from;
-        std::size_t send_offset;
-        std::size_t receive_offset;
-        int bytes;
-    };
-
-    /// `same_bytes`: as the message before.
-    void add(int to, int from, std::size_t bytes, bool same_bytes) {
-        if (same_bytes) send_bytes_ -= bytes;
-        constexpr std::size_t piece = std::size_t{1} << 30;
-        for (std::size_t done = 0; done < bytes; done += piece) {
-            const std::size_t some = std::min(piece, bytes - done);
-            messages_.push_back({to, from, send_bytes_ + done, receive_bytes_ + done, static_cast<int>(some)});
-        }
-        send_bytes_ += bytes;
-        receive_bytes_ += bytes;
-    }
-
     MPI_Comm world_;
-    std::vector<message> messages_;
-    std::size_t send_bytes_ = 0;
-    std::size_t receive_bytes_ = 0;
+    std::vector<bare_messages::message> pieces_;
     std::vector<std::byte> send_memory_;
     std::vector<std::byte> receive_memory_;
     std::vector<MPI_Request> requests_;
 };
 
-class mpi_rank final : public rank_context {
+any_host_transport duplicate(const zeropp::mpi_transport& transport) {
+    return any_host_transport(
+        std::make_shared<zeropp::mpi_transport>(zeropp::mpi_transport::duplicate(transport.native())));
+}
+
+class mpi_rank final : public ranks_on<host_place> {
 public:
     mpi_rank(zeropp::mpi_transport transport, const zeropp::two_level& nodes)
-        : rank_context(nodes), transport_(std::move(transport)) {}
+        : ranks_on(nodes, duplicate(transport)), transport_(std::move(transport)) {}
 
     std::string transport_name() const override { return "mpi"; }
     bool speaks_for_process() const override { return true; }
     std::string native_all_gather_name() const override { return "MPI_Allgather"; }
     std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter_block"; }
 
-    any_transport world() override {
-        return any_transport(
-            std::make_shared<zeropp::mpi_transport>(zeropp::mpi_transport::duplicate(transport_.native())));
-    }
+    any_host_transport world() override { return duplicate(transport_); }
 
     std::shared_ptr<native_collectives> native(std::span<const int> members) override {
         return std::make_shared<mpi_native>(transport_.split(members));
     }
 
-    std::vector<std::function<void()>> bare_exchanges(comm_type& comm, const route& hops) override {
-        const auto messages = std::make_shared<bare_messages>(comm, hops, transport_.native());
-        return {[messages] { messages->move(bare_messages::wait::busy); },
-                [messages] { messages->move(bare_messages::wait::sparing); }};
+    std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
+        const auto messages = std::make_shared<mpi_messages>(bare_messages(nodes(), rank(), hops), transport_.native());
+        return {[messages] { messages->move(mpi_messages::wait::busy); },
+                [messages] { messages->move(mpi_messages::wait::sparing); }};
     }
 
 private:
     zeropp::mpi_transport transport_;
 };
 
-constexpr std::string_view built_transports = "threads and mpi";
+constexpr bool with_mpi = true;
 
 /// Whether a launcher has started this process as one of its ranks.
 bool launched() {
     constexpr const char* names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};
     return std::any_of(std::begin(names), std::end(names), [](const char* name) { return std::getenv(name); });
+}
+
+/// The ranks of each machine take its GPUs in order. Throws precondition_error, on all ranks, where one has too few.
+int gpu_of_this_rank(const zeropp::mpi_transport& world, const gpu_work& work) {
+    const zeropp::two_level machines = zeropp::shared_memory_nodes(world);
+    int fewest = work.gpus();
+    require_mpi(MPI_Allreduce(MPI_IN_PLACE, &fewest, 1, MPI_INT, MPI_MIN, world.native()), "MPI_Allreduce");
+    require_gpus(machines.group_size(), fewest);
+    return machines.index_of(world.rank());
 }
 
 /// Once MPI is initialised. Every rank sees the same mistakes, and comes to the same end.
@@ -191,17 +172,21 @@ int run_on_mpi(const parsed_options& parsed, const program_facts& program, const
     if (o.transport == "threads") {
         return say(mistake(program, "--transport: threads are ranks of one process, to be started without mpirun"), 2);
     }
-    if (!o.transport.empty() && o.transport != "mpi") {
-        return say(unknown_transport(program, o.transport, built_transports), 2);
+    const bool on_gpus = o.transport == "nccl" && work.on_gpu;
+    if (!o.transport.empty() && o.transport != "mpi" && !on_gpus) {
+        return say(unknown_transport(program, o.transport, with_mpi, work), 2);
     }
     std::optional<zeropp::two_level> nodes;
+    int gpu = 0;
     try {
         nodes = o.ranks_per_node == 0 ? zeropp::shared_memory_nodes(world) : wanted_nodes(o, world.size());
+        if (on_gpus) gpu = gpu_of_this_rank(world, *work.on_gpu);
     } catch (const zeropp::precondition_error& e) {
         return say(mistake(program, e.what()), 2);
     }
+    if (on_gpus) return work.on_gpu->run(o, {*nodes, duplicate(world), gpu, true});
     mpi_rank context(std::move(world), *nodes);
-    return work(o, context);
+    return work.on_host(o, context);
 }
 
 }  // namespace
@@ -209,7 +194,7 @@ int run_on_mpi(const parsed_options& parsed, const program_facts& program, const
 int launch(int argc, char** argv, const program_facts& program, const rank_work& work) {
     const parsed_options parsed = parse_options(argc, argv, program);
     const bool wants_mpi = parsed.wanted && parsed.wanted->transport == "mpi";
-    if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, built_transports);
+    if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, with_mpi);
 
     // Support for threads slows MPI down; only chunks need it.
     const bool threads = parsed.wanted && parsed.wanted->chunks > 1;

@@ -124,8 +124,10 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
         ->delimiter(',')
         ->capture_default_str();
     if (program.has_ranks) {
-        app.add_option("-t,--transport", o.transport,
-                       "how ranks are connected: threads or mpi [mpi where mpirun has started it, else threads]");
+        app.add_option(
+            "-t,--transport", o.transport,
+            "how ranks are connected: threads, mpi, or nccl with a GPU for each rank, which are threads or what "
+            "mpirun has started [mpi where mpirun has started it, else threads]");
         app.add_option("-r,--ranks", o.ranks, "ranks, where they are threads; mpirun says otherwise")
             ->check(CLI::Range(1, 256))
             ->capture_default_str();

@@ -19,7 +19,8 @@
 
 namespace zeropp_bench {
 
-using comm_type = zeropp::communicator<zeropp::two_level, any_transport>;
+template <class Place>
+using comm_on = zeropp::communicator<zeropp::two_level, typename Place::transport>;
 
 /// One hop of a collective's route: what each rank sends to every other rank of its node, or to every counterpart.
 struct hop {
@@ -56,11 +57,15 @@ public:
     virtual void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) = 0;
 };
 
-/// One rank of a run. All functions that are not const are collective.
+/// One rank of a run, wherever its arrays are. All functions that are not const are collective.
 class rank_context {
 public:
-    explicit rank_context(zeropp::two_level nodes) : nodes_(std::move(nodes)) {}
+    /// `control` connects the processors of all ranks, and nothing else uses it.
+    rank_context(zeropp::two_level nodes, any_host_transport control)
+        : nodes_(std::move(nodes)), control_(std::move(control)) {}
     virtual ~rank_context() = default;
+    rank_context(const rank_context&) = delete;
+    rank_context& operator=(const rank_context&) = delete;
 
     const zeropp::two_level& nodes() const { return nodes_; }
 
@@ -71,16 +76,14 @@ public:
     /// What the native collectives are called; empty where the transport has none.
     virtual std::string native_all_gather_name() const = 0;
     virtual std::string native_reduce_scatter_name() const = 0;
-    /// A transport over all ranks that nothing else uses.
-    virtual any_transport world() = 0;
     /// The transport's own collectives over `members`, which are as in a transport's `split`; null where it has none.
     virtual std::shared_ptr<native_collectives> native(std::span<const int> members) = 0;
     /// What moves the bytes of `hops` between the same ranks as the collective does, and does nothing else: one function
     /// for each way to wait, since which one is the fastest depends on who else needs the processor.
-    virtual std::vector<std::function<void()>> bare_exchanges(comm_type& comm, const route& hops) = 0;
+    virtual std::vector<std::function<void()>> bare_exchanges(const route& hops) = 0;
 
-    int rank() { return control().rank(); }
-    int size() { return control().size(); }
+    int rank() const { return control_.rank(); }
+    int size() const { return control_.size(); }
 
     /// Everybody's value, in rank order.
     template <class T>
@@ -92,27 +95,32 @@ public:
     std::vector<T> gather(std::span<const T> values) {
         static_assert(std::is_trivially_copyable_v<T>);
         std::vector<T> all(values.size() * static_cast<std::size_t>(size()));
-        control().all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(values.data()),
-                             reinterpret_cast<std::byte*>(all.data()), values.size_bytes());
+        control_.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(values.data()),
+                            reinterpret_cast<std::byte*>(all.data()), values.size_bytes());
         return all;
     }
     void barrier() { gather(char{}); }
 
     /// All ranks, in order.
-    std::vector<int> everyone() {
+    std::vector<int> everyone() const {
         std::vector<int> all(static_cast<std::size_t>(size()));
         std::iota(all.begin(), all.end(), 0);
         return all;
     }
 
 private:
-    any_transport& control() {
-        if (!control_) control_ = std::make_unique<any_transport>(world());
-        return *control_;
-    }
-
     zeropp::two_level nodes_;
-    std::unique_ptr<any_transport> control_;
+    any_host_transport control_;
+};
+
+/// One rank whose arrays are in a place.
+template <class Place>
+class ranks_on : public rank_context {
+public:
+    using rank_context::rank_context;
+
+    /// A transport over all ranks that nothing else uses.
+    virtual typename Place::transport world() = 0;
 };
 
 }  // namespace zeropp_bench

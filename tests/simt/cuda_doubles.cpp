@@ -184,6 +184,7 @@ public:
 
     // What it says it is, and what was launched
 
+    int devices = 1;
     int multiprocessors = 4;
     int compute_capability = 90;
     bool logging = false;
@@ -207,6 +208,7 @@ device& the_device() {
 }
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
 
 /// The body of an entry point: one at a time, unless it was told to fail.
 template <class Body>
@@ -298,6 +300,12 @@ void set_device(int multiprocessors, int compute_capability) {
     const std::lock_guard lock(d.mutex);
     d.multiprocessors = multiprocessors;
     d.compute_capability = compute_capability;
+}
+
+void set_devices(int count) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    d.devices = count;
 }
 
 void fail_next(const std::string& entry_point, cudaError_t code) {
@@ -429,25 +437,29 @@ void zeropp::detail::emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, 
 
 cudaError_t cudaGetDevice(int* number) {
     return simt::entry_point("cudaGetDevice", [&](device&) {
-        *number = 0;
+        *number = simt::current_device;
         return cudaSuccess;
     });
 }
 
 cudaError_t cudaSetDevice(int number) {
-    return simt::entry_point("cudaSetDevice", [&](device&) { return number == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+    return simt::entry_point("cudaSetDevice", [&](device& d) {
+        if (number < 0 || number >= d.devices) return cudaErrorInvalidDevice;
+        simt::current_device = number;
+        return cudaSuccess;
+    });
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    return simt::entry_point("cudaGetDeviceCount", [&](device&) {
-        *count = 1;
+    return simt::entry_point("cudaGetDeviceCount", [&](device& d) {
+        *count = d.devices;
         return cudaSuccess;
     });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number) {
     return simt::entry_point("cudaDeviceGetAttribute", [&](device& d) {
-        if (number != 0) return cudaErrorInvalidDevice;
+        if (number < 0 || number >= d.devices) return cudaErrorInvalidDevice;
         switch (attribute) {
         case cudaDevAttrMultiProcessorCount: *value = d.multiprocessors; return cudaSuccess;
         case cudaDevAttrComputeCapabilityMajor: *value = d.compute_capability / 10; return cudaSuccess;

@@ -31,6 +31,10 @@ live_objects live();
 /// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor.
 void set_device(int multiprocessors, int compute_capability);
 
+/// How many devices there are from now on: one, until told otherwise. They are one device under several numbers, which
+/// threads choose with cudaSetDevice.
+void set_devices(int count);
+
 /// The next call of this entry point ("cudaMalloc") does nothing and returns `code`. Kernel launches are
 /// "cudaLaunchKernel".
 void fail_next(const std::string& entry_point, cudaError_t code);

@@ -3,6 +3,7 @@
 
 #include <zeropp/codec/cuda/launch.cuh>
 
+#include <thread>
 #include <vector>
 
 namespace simt = zeropp_test::simt;
@@ -130,4 +131,20 @@ TEST_CASE("doubles: entry points fail when told to, once", "[simt][doubles]") {
     CHECK(cudaMalloc(&p, 8) == cudaSuccess);
     CHECK(cudaFree(p) == cudaSuccess);
     CHECK(simt::calls("cudaMalloc") == calls + 2);
+}
+
+TEST_CASE("doubles: as many devices as a test wants, of which each thread has chosen one", "[simt][doubles]") {
+    int device = -1;
+    CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
+    simt::set_devices(2);
+    CHECK(cudaGetDeviceCount(&device) == cudaSuccess);
+    CHECK(device == 2);
+    CHECK(cudaSetDevice(1) == cudaSuccess);
+    std::thread([&] { cudaGetDevice(&device); }).join();
+    CHECK(device == 0);
+    CHECK(cudaGetDevice(&device) == cudaSuccess);
+    CHECK(device == 1);
+    CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+    simt::set_devices(1);
 }

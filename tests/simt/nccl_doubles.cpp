@@ -1,5 +1,7 @@
 #include "simt/nccl_doubles.hpp"
 
+#include <zeropp/core/element.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -22,12 +24,16 @@ struct transfer {
     std::size_t bytes;
 };
 
+/// to <- to + from, of elements in `bytes` bytes.
+using add_function = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
+
 /// One rank's part of a call.
 struct part {
     std::string operation;
     std::vector<transfer> sends;
     std::vector<transfer> receives;
     device_work::place place{};
+    add_function add = nullptr;  // where what is received is added up, in order of `receives`
 };
 
 struct clique;
@@ -235,9 +241,15 @@ void run(ncclComm_t comm, call& c) {
         send(c);
     }
     if (over()) return;
-    for (const transfer& t : c.parts[static_cast<std::size_t>(comm->rank)]->receives) {
+    const part& mine = *c.parts[static_cast<std::size_t>(comm->rank)];
+    for (std::size_t i = 0; i != mine.receives.size(); ++i) {
+        const transfer& t = mine.receives[i];
         auto& messages = c.in_flight[{t.peer, comm->rank}];
-        if (t.bytes != 0) std::memcpy(t.memory, messages.front().data(), t.bytes);
+        if (t.bytes != 0 && mine.add != nullptr && i != 0) {
+            mine.add(t.memory, messages.front().data(), t.bytes);
+        } else if (t.bytes != 0) {
+            std::memcpy(t.memory, messages.front().data(), t.bytes);
+        }
         messages.pop_front();
     }
 }
@@ -295,6 +307,34 @@ ncclResult_t add_collective(const char* name, ncclComm_t comm, cudaStream_t stre
         p.receives.push_back({static_cast<int>(r), in + r * bytes, bytes});
     }
     return add(comm, stream, std::move(p));
+}
+
+/// to <- to + from, rounded to T after each addition.
+template <class T>
+void add_elements(std::byte* to, const std::byte* from, std::size_t bytes) {
+    using traits = zeropp::element_traits<T>;
+    for (std::size_t at = 0; at != bytes; at += sizeof(T)) {
+        T a;
+        T b;
+        std::memcpy(&a, to + at, sizeof(T));
+        std::memcpy(&b, from + at, sizeof(T));
+        a = traits::from_float(traits::to_float(a) + traits::to_float(b));
+        std::memcpy(to + at, &a, sizeof(T));
+    }
+}
+
+/// Sums of these elements; null where the doubles have none.
+add_function add_of(ncclDataType_t type) {
+    switch (type) {
+    case ncclFloat32:
+        return add_elements<float>;
+    case ncclFloat16:
+        return add_elements<zeropp::half>;
+    case ncclBfloat16:
+        return add_elements<zeropp::bfloat16>;
+    default:
+        return nullptr;
+    }
 }
 
 /// The clique of this rank's colour, made by whoever comes last.
@@ -550,6 +590,30 @@ ncclResult_t ncclAllGather(const void* send, void* recv, std::size_t count, nccl
                            cudaStream_t stream) {
     return nccl_entry_point("ncclAllGather", comm, [&](network&) {
         return simt::add_collective("ncclAllGather", comm, stream, send, recv, count * simt::size_of(type), true);
+    });
+}
+
+ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+    return nccl_entry_point("ncclReduceScatter", comm, [&](network&) {
+        const simt::add_function add = simt::add_of(type);
+        if (op != ncclSum || add == nullptr) {
+            return fail(ncclInvalidArgument, "ncclReduceScatter: the doubles have sums of floats only");
+        }
+        auto* const out = static_cast<std::byte*>(const_cast<void*>(send));
+        auto* const in = static_cast<std::byte*>(recv);
+        const auto size = static_cast<std::size_t>(comm->ranks->size());
+        const std::size_t bytes = count * simt::size_of(type);
+        const bool overlap = out < in + bytes && in < out + size * bytes;
+        if (overlap && in != out + static_cast<std::size_t>(comm->rank) * bytes) {
+            return simt::fault("ncclReduceScatter: its buffers overlap");
+        }
+        simt::part p{"ncclReduceScatter", {}, {}, {}, add};
+        for (std::size_t r = 0; r != size; ++r) {
+            p.sends.push_back({static_cast<int>(r), out + r * bytes, bytes});
+            p.receives.push_back({static_cast<int>(r), in, bytes});
+        }
+        return simt::add(comm, stream, std::move(p));
     });
 }
 

@@ -144,3 +144,24 @@ TEST_CASE("nccl doubles: a rank that leaves is missed", "[simt][nccl][doubles]")
           }) == "rank 0 waits for ever in call 0 for rank 1, which has left");
     CHECK(simt::live_communicators() == 0);
 }
+
+TEST_CASE("nccl doubles: a reduce-scatter leaves each rank its part of the sum, in its element type",
+          "[simt][nccl][doubles]") {
+    std::vector<zeropp::bfloat16> sums(2);
+    const std::string fault = fault_of([&](ncclComm_t comm, int rank, cudaStream_t stream, int* memory) {
+        const float mine = rank == 0 ? 256.0f : 1.0f;  // 257 is no bfloat16
+        const std::vector<zeropp::bfloat16> parts{zeropp::bfloat16(mine), zeropp::bfloat16(2 * mine)};
+        simt::write_device(memory, parts.data(), 2 * sizeof(zeropp::bfloat16));
+        CHECK(ncclReduceScatter(memory, memory + 2, 1, ncclInt32, ncclSum, comm, stream) == ncclInvalidArgument);
+        CHECK(ncclReduceScatter(memory, memory + 2, 1, ncclBfloat16, ncclMax, comm, stream) == ncclInvalidArgument);
+        ncclReduceScatter(memory, memory + 2, 1, ncclBfloat16, ncclSum, comm, stream);
+        cudaStreamSynchronize(stream);
+        simt::read_device(&sums[static_cast<std::size_t>(rank)], memory + 2, sizeof(zeropp::bfloat16));
+    });
+    CHECK(fault == "");
+    CHECK(static_cast<float>(sums[0]) == 256.0f);
+    CHECK(static_cast<float>(sums[1]) == 514.0f);
+    CHECK(fault_of([](ncclComm_t comm, int, cudaStream_t stream, int* memory) {
+              ncclReduceScatter(memory, memory + 1, 1, ncclFloat32, ncclSum, comm, stream);
+          }) == "ncclReduceScatter: its buffers overlap");
+}

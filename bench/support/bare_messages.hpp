@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// The messages of a bare exchange, whatever moves them.
+
+#include "support/ranks.hpp"
+
+#include <zeropp/topology/two_level.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace zeropp_bench {
+
+/// One rank's messages of all hops, to be moved all at once: no hop waits for the one before.
+class bare_messages {
+public:
+    struct message {
+        int to;
+        int from;
+        std::size_t send_offset;
+        std::size_t receive_offset;
+        std::size_t bytes;
+    };
+
+    bare_messages(const zeropp::two_level& nodes, int rank, const route& hops) {
+        const int group = nodes.group_of(rank);
+        const int index = nodes.index_of(rank);
+        for (const hop& h : hops) {
+            // Every rank starts with another peer, so that no receiver is everybody's first.
+            const int ranks = h.ranks(nodes);
+            const int self = h.where == hop::link::inside ? index : group;
+            for (int i = 1; i < ranks; ++i) {
+                const auto world_rank = [&](int place) {
+                    return h.where == hop::link::inside ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
+                };
+                // The others of a gather get the bytes that the first one gets.
+                if (h.what == hop::pattern::all_gather && i > 1) send_bytes_ -= h.bytes;
+                all_.push_back({world_rank((self + i) % ranks), world_rank((self + ranks - i) % ranks), send_bytes_,
+                                receive_bytes_, h.bytes});
+                send_bytes_ += h.bytes;
+                receive_bytes_ += h.bytes;
+            }
+        }
+    }
+
+    const std::vector<message>& all() const { return all_; }
+    /// What the messages are sent from, and received in.
+    std::size_t send_bytes() const { return send_bytes_; }
+    std::size_t receive_bytes() const { return receive_bytes_; }
+
+private:
+    std::vector<message> all_;
+    std::size_t send_bytes_ = 0;
+    std::size_t receive_bytes_ = 0;
+};
+
+}  // namespace zeropp_bench

@@ -1,0 +1,78 @@
+#pragma once
+/// \file
+/// Ranks that compute on the processor.
+
+#include "support/any_transport.hpp"
+
+#include <zeropp/collective/pipeline.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace zeropp_bench {
+
+/// Where a rank's arrays are and what its collectives run on. Benchmarks are written once, over a place that has
+///
+///   `space`, `transport`   the memory, and what holds any transport of it
+///   `array<T>`             owns elements there
+///   `executions(chunks)`   what a collective of so many chunks runs on: `run(collective)` calls collective(pipeline)
+///                          and blocks until its work is complete
+struct host_place {
+    using space = zeropp::host_space;
+    using transport = any_host_transport;
+
+    template <class T>
+    class array {
+    public:
+        explicit array(std::size_t n = 0) : elements_(n) {}
+
+        std::size_t size() const { return elements_.size(); }
+        zeropp::host_view<T> view() { return {elements_.data(), elements_.size()}; }
+        /// At least n elements, of any value.
+        void reserve(std::size_t n) { elements_.resize(std::max(n, elements_.size())); }
+        /// Calls f(elements), which sets all of them, in the processor's memory.
+        template <class F>
+        void write(F f) {
+            f(std::span<T>(elements_));
+        }
+        /// Elements [offset, offset + count) in the processor's memory.
+        std::span<const T> read(std::size_t offset, std::size_t count) const {
+            return std::span<const T>(elements_).subspan(offset, count);
+        }
+
+    private:
+        std::vector<T> elements_;
+    };
+
+    /// Two queues where there are chunks to overlap; at once where there are none.
+    class executions {
+    public:
+        explicit executions(int chunks) : queues_(chunks > 1 ? std::make_unique<queues>() : nullptr) {}
+
+        template <class Collective>
+        void run(Collective collective) const {
+            if (queues_) {
+                collective(zeropp::pipeline<zeropp::host_queue>{queues_->inside, queues_->across});
+                queues_->inside.wait();
+            } else {
+                const zeropp::host at_once;
+                collective(zeropp::pipeline<zeropp::host>{at_once, at_once});
+            }
+        }
+
+    private:
+        struct queues {
+            zeropp::host_queue inside;
+            zeropp::host_queue across;
+        };
+        std::unique_ptr<queues> queues_;
+    };
+};
+
+}  // namespace zeropp_bench
