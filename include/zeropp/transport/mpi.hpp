@@ -8,6 +8,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/deadline.hpp>
 #include <zeropp/transport/poll.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -17,11 +18,15 @@
 #endif
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,8 +69,20 @@ inline bool mpi_refuses_device_memory() {
 /// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages travel
 /// in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a time, so
 /// that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less than a
-/// piece, 256 KiB, and wait for each other else, unless the transport is `checked`. The transport must be destroyed
-/// before MPI_Finalize.
+/// piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`. The transport must
+/// be destroyed before MPI_Finalize.
+///
+/// With a timeout (all ranks have one, or none has), an operation ends with a word from each peer: that it did the same,
+/// and that MPI is done with all it sent. Ranks that did something else get precondition_error, as far as that comes
+/// before the deadline; a rank that fails tells its peers, which get peer_error. So no rank takes for data what a peer
+/// that has given up left in its memory.
+///
+/// After a timeout_error, a peer_error, or an error of MPI's other than MPI_ERR_TRUNCATE, this transport and all that are
+/// split from it or from what it was split from throw that first error again, and never free their communicators:
+/// MPI_Comm_free is collective. Destruction does not block; MPI_Finalize may, and MPI_Abort is the way to end then.
+/// Memory after such an error: MPI may still read `send`, which may be changed and must not be given back; receives are
+/// cancelled, but where the first bytes of a piece had come, MPI may still write to `recv`, which must neither be used
+/// nor given back until the process ends.
 ///
 /// In host memory (`mpi_transport`), on `host{}` any thread level will do. On a `host_queue`, which calls MPI from its
 /// own thread, MPI must have been initialised with MPI_THREAD_MULTIPLE; otherwise operations throw precondition_error.
@@ -78,44 +95,69 @@ class basic_mpi_transport {
 public:
     /// Uses `comm` itself, which must outlive the transport; no other traffic may use it meanwhile. Its error handler
     /// stays as it is.
-    static basic_mpi_transport borrow(MPI_Comm comm) {
+    static basic_mpi_transport borrow(MPI_Comm comm, transport_options options = {}) {
         require_support();
-        return basic_mpi_transport(comm, false);
+        detail::require_timeout(name, options);
+        return basic_mpi_transport(comm, false, options);
     }
 
-    /// Uses a duplicate of `comm`, which errors leave as exceptions. Collective over `comm`.
-    static basic_mpi_transport duplicate(MPI_Comm comm) {
+    /// Uses a duplicate of `comm`, which errors leave as exceptions. Collective over `comm`, within the timeout.
+    static basic_mpi_transport duplicate(MPI_Comm comm, transport_options options = {}) {
         require_support();
-        MPI_Comm copy = MPI_COMM_NULL;
-        detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
-        return basic_mpi_transport(copy, true);
+        detail::require_timeout(name, options);
+        // MPI writes to it when all ranks have come, be that after the deadline.
+        auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+        MPI_Request request = MPI_REQUEST_NULL;
+        detail::require_mpi(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
+        int code = MPI_SUCCESS;
+        const auto done = [&] {
+            int completed = 0;
+            code = MPI_Test(&request, &completed, MPI_STATUS_IGNORE);
+            return completed != 0 || code != MPI_SUCCESS;
+        };
+        if (!detail::poll_until(done, detail::deadline_after(options.timeout))) {
+            static_cast<void>(copy.release());
+            throw timeout_error(std::string(name) + ": timeout of " + std::to_string(options.timeout.count()) +
+                                " ms in MPI_Comm_idup: not heard from all ranks");
+        }
+        detail::require_mpi(code, "MPI_Comm_idup");
+        return basic_mpi_transport(*copy, true, options);
     }
 
     int rank() const { return state_->rank; }
     int size() const { return state_->size; }
     MPI_Comm native() const { return state_->comm; }
 
+    /// So that errors name the collective. See begin_collective.
+    void begin(const collective_call& call, const std::string& problem) {
+        state_->log.begin(call.primitive);
+        detail::require_no_problem(call, problem);
+    }
+
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [s = state_.get(), send, recv, bytes](const auto& on) {
+        in_turn(exec, [s = state_.get(), send, recv, what = state_->log.next("all_gather", bytes)](const auto& on) {
             s->exchange(
-                on, [=](int) { return send; }, recv, bytes);
+                on, what, [=](int) { return send; }, recv);
         });
     }
 
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [s = state_.get(), send, recv, bytes](const auto& on) {
+        in_turn(exec, [s = state_.get(), send, recv, what = state_->log.next("all_to_all", bytes)](const auto& on) {
             s->exchange(
-                on, [=](int peer) { return send + static_cast<std::size_t>(peer) * bytes; }, recv, bytes);
+                on, what, [=](int peer) { return send + static_cast<std::size_t>(peer) * what.bytes; }, recv);
         });
     }
 
+    /// Where there is a timeout, the ranks meet within it, before MPI_Comm_split, which MPI cannot be asked to end: a rank
+    /// that dies between the two leaves the others waiting.
     basic_mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
+        state_->meet("split");
         MPI_Comm comm = MPI_COMM_NULL;
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         detail::require_mpi(MPI_Comm_split(state_->comm, listed ? members.front() : MPI_UNDEFINED,
@@ -124,7 +166,7 @@ public:
         if (!listed) {
             throw precondition_error(name, "a split list with rank " + std::to_string(rank()), "one without");
         }
-        basic_mpi_transport child(comm, true);
+        basic_mpi_transport child(std::make_unique<state>(comm, true, *state_, members));
         if (static_cast<std::size_t>(child.size()) != members.size()) {
             throw precondition_error(name,
                                      "the same split list on each of its " + std::to_string(members.size()) + " ranks",
@@ -140,67 +182,114 @@ private:
     struct state {
         MPI_Comm comm;
         bool owned;
+        std::chrono::milliseconds timeout;
         int rank = 0;
         int size = 0;
         int thread_level = MPI_THREAD_SINGLE;
-        std::vector<MPI_Request> requests;  // of each round, a receive and a send by turns
+        detail::call_log log;
+        std::shared_ptr<detail::first_failure> failure;  // of all transports split from one another
+        std::vector<MPI_Request> requests;               // of each round, a receive and a send for each peer by turns
 
-        state(MPI_Comm c, bool own) : comm(c), owned(own) {
-            if (owned) detail::require_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-            detail::require_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-            detail::require_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-            detail::require_mpi(MPI_Query_thread(&thread_level), "MPI_Query_thread");
-            requests.assign(in_flight * round_size(), MPI_REQUEST_NULL);
+        /// What a rank tells each peer at the end of an operation, where there is a timeout.
+        struct closing {
+            short_text operation;
+            bool given_up = false;
+        };
+        static_assert(std::is_trivially_copyable_v<closing>);
+
+        /// Of one operation at a time.
+        struct closings {
+            closing mine;
+            closing last_words;           // if this rank gives up
+            std::vector<closing> theirs;  // by distance less 1, see sender
+        };
+        std::unique_ptr<closings> words = std::make_unique<closings>();
+        std::vector<MPI_Request> words_in;   // by distance less 1, see sender
+        std::vector<MPI_Request> words_out;  // by distance less 1, see receiver
+        std::vector<bool> told;              // likewise: whether the operation's word is on its way
+        bool left = false;                   // the peers know that this rank has given up
+
+        // The operation that runs.
+        detail::operation_in_call what;
+        std::chrono::steady_clock::time_point deadline;
+
+        state(MPI_Comm c, bool own, transport_options options)
+            : comm(c), owned(own), timeout(options.timeout), size(size_of(c)), log(size),
+              failure(std::make_shared<detail::first_failure>()) {
+            prepare();
+        }
+
+        /// A split of `members` from `parent`, whose communicator is `c`.
+        state(MPI_Comm c, bool own, const state& parent, std::span<const int> members)
+            : comm(c), owned(own), timeout(parent.timeout), size(size_of(c)), log(parent.log.split(members)),
+              failure(parent.failure) {
+            prepare();
         }
 
         ~state() {
             int finalized = 0;
             MPI_Finalized(&finalized);
-            if (owned && !finalized) MPI_Comm_free(&comm);
+            if (owned && !finalized && !failure->any()) MPI_Comm_free(&comm);
         }
 
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
+        static int size_of(MPI_Comm comm) {
+            int size = 0;
+            detail::require_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+            return size;
+        }
+
+        void prepare() {
+            if (owned) detail::require_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+            detail::require_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+            detail::require_mpi(MPI_Query_thread(&thread_level), "MPI_Query_thread");
+            requests.assign(in_flight * round_size(), MPI_REQUEST_NULL);
+            words->theirs.resize(peers());
+            words_in.assign(peers(), MPI_REQUEST_NULL);
+            words_out.assign(peers(), MPI_REQUEST_NULL);
+            told.resize(peers());
+        }
+
         /// Sends source(peer) to each peer and receives recv[peer * bytes ...] from it. This rank's own part is a copy
         /// on `exec`.
         template <class E, class Source>
-        void exchange(const E& exec, Source source, std::byte* recv, std::size_t bytes) {
+        void exchange(const E& exec, const detail::operation_in_call& operation, Source source, std::byte* recv) {
+            refuse_after_failure();
+            const std::size_t bytes = operation.bytes;
             std::byte* own = recv + static_cast<std::size_t>(rank) * bytes;
             if (bytes != 0 && source(rank) != own) exec.copy(own, source(rank), bytes);
-            const std::size_t pieces = ceil_div(bytes, piece);  // of each message; a round is one for every peer
+            carry(operation, source, recv);
+        }
+
+        /// Returns when all ranks have called it, where there is a timeout.
+        void meet(const char* operation) {
+            if (!timed()) return;
+            refuse_after_failure();
+            carry(
+                log.next(operation, 0), [](int) -> const std::byte* { return nullptr; }, nullptr);
+        }
+
+        /// The part of `exchange` that is between ranks.
+        template <class Source>
+        void carry(const detail::operation_in_call& operation, Source source, std::byte* recv) {
+            what = operation;
+            deadline = detail::deadline_after(timeout);
             outcome all;
-            for (std::size_t p = 0; p != pieces + in_flight; ++p) {
-                const std::span<MPI_Request> round(requests.data() + p % in_flight * round_size(), round_size());
-                if (p >= in_flight) finish(round, all);
-                if (p < pieces && all.failure == MPI_SUCCESS) {
-                    const std::size_t done = p * piece;
-                    begin(round, source, recv, bytes, done);
-                }
+            try {
+                move(source, recv, all);
+            } catch (...) {
+                failure->set(std::current_exception());
+                leave();
+                throw;
             }
+            // All requests are complete, so that the ranks are in step and can go on whatever went wrong.
             detail::require_mpi(all.failure, "MPI_Test");
-            const std::size_t expected = static_cast<std::size_t>(size - 1) * bytes;
+            const std::size_t expected = peers() * what.bytes;
             if (all.received != expected) {
                 throw precondition_error(name, std::to_string(expected) + " bytes from the other ranks",
                                          std::to_string(all.received));
-            }
-        }
-
-        /// Starts to move the piece behind the first `done` bytes of every peer's message of `bytes` bytes.
-        template <class Source>
-        void begin(std::span<MPI_Request> round, Source source, std::byte* recv, std::size_t bytes, std::size_t done) {
-            const int count = static_cast<int>(std::min(piece, bytes - done));
-            // Ranks that disagree about the size must not take a piece of one message for one of another.
-            const int tag = static_cast<int>(ceil_div(bytes, piece) % 32768);
-            MPI_Request* request = round.data();
-            // Every rank starts with another peer, so that no receiver is everybody's first.
-            for (int i = 1; i < size; ++i) {
-                const int from = (rank + size - i) % size;
-                const int to = (rank + i) % size;
-                std::byte* in = recv + static_cast<std::size_t>(from) * bytes + done;
-                detail::require_mpi(MPI_Irecv(in, count, MPI_BYTE, from, tag, comm, request++), "MPI_Irecv");
-                detail::require_mpi(MPI_Isend(source(to) + done, count, MPI_BYTE, to, tag, comm, request++),
-                                    "MPI_Isend");
             }
         }
 
@@ -211,43 +300,261 @@ private:
             std::size_t received = 0;
         };
 
+        template <class Source>
+        void move(Source source, std::byte* recv, outcome& all) {
+            const std::size_t pieces = ceil_div(what.bytes, piece);  // of each message; a round is one for every peer
+            if (timed()) listen();
+            for (std::size_t p = 0; p != pieces; ++p) {
+                if (p >= in_flight) finish(round(p), all);
+                begin(round(p), source, recv, p * piece);
+            }
+            const std::size_t oldest = pieces - std::min(pieces, in_flight);
+            if (timed()) tell(oldest, pieces);
+            for (std::size_t p = oldest; p != pieces; ++p) finish(round(p), all);
+            if (timed()) hear();
+        }
+
+        /// The requests of piece `p`, and of those in_flight before and after it.
+        std::span<MPI_Request> round(std::size_t p) {
+            return {requests.data() + p % in_flight * round_size(), round_size()};
+        }
+
+        /// Starts to move the piece behind the first `done` bytes of every peer's message.
+        template <class Source>
+        void begin(std::span<MPI_Request> round, Source source, std::byte* recv, std::size_t done) {
+            const int count = static_cast<int>(std::min(piece, what.bytes - done));
+            // Ranks that disagree about the size must not take a piece of one message for one of another.
+            const int tag = static_cast<int>(ceil_div(what.bytes, piece) % word_tag);
+            MPI_Request* request = round.data();
+            // Every rank starts with another peer, so that no receiver is everybody's first.
+            for (std::size_t i = 0; i != peers(); ++i) {
+                std::byte* in = recv + static_cast<std::size_t>(sender(i)) * what.bytes + done;
+                detail::require_mpi(MPI_Irecv(in, count, MPI_BYTE, sender(i), tag, comm, request++), "MPI_Irecv");
+                const std::byte* out = source(receiver(i)) + done;
+                detail::require_mpi(MPI_Isend(out, count, MPI_BYTE, receiver(i), tag, comm, request++), "MPI_Isend");
+            }
+        }
+
         /// Waits for all requests of a round, one by one: after an error the rest still uses the caller's memory, and
         /// Open MPI 4.1's MPI_Waitall hangs.
         void finish(std::span<MPI_Request> round, outcome& all) {
             for (std::size_t i = 0; i != round.size(); ++i) {
                 MPI_Status status;
+                int code = MPI_SUCCESS;
+                // Not MPI_Wait, which may never leave the processor to the ranks that it waits for.
+                const auto done = [&] {
+                    int completed = 0;
+                    code = MPI_Test(&round[i], &completed, &status);
+                    if (completed != 0 || code != MPI_SUCCESS) return true;
+                    heed();
+                    return false;
+                };
+                if (!detail::poll_until(done, deadline)) {
+                    time_out(unfinished(round), {i % 2 == 0 ? sender(i / 2) : receiver(i / 2)});
+                }
+                round[i] = MPI_REQUEST_NULL;
+                // The one error after which the ranks are in step: all requests complete as they would without it.
+                int error_class = code;
+                if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
+                if (error_class != MPI_ERR_TRUNCATE) detail::require_mpi(code, "MPI_Test");
                 int count = 0;
-                int code = wait_for(round[i], status);
                 if (code == MPI_SUCCESS && i % 2 == 0) code = MPI_Get_count(&status, MPI_BYTE, &count);
                 if (all.failure == MPI_SUCCESS) all.failure = code;
                 all.received += static_cast<std::size_t>(count);
-                round[i] = MPI_REQUEST_NULL;
             }
         }
 
-        /// Returns MPI's code. Not MPI_Wait, which may never leave the processor to the ranks that it waits for.
-        int wait_for(MPI_Request& request, MPI_Status& status) {
-            int code = MPI_SUCCESS;
-            const auto done = [&] {
-                int completed = 0;
-                code = MPI_Test(&request, &completed, &status);
-                return completed != 0 || code != MPI_SUCCESS;
-            };
-            detail::poll_until(done);
-            return code;
+        // The words at the end of an operation. They have a tag of their own, and each operation takes one from each
+        // peer; behind its last one, a rank that gives up sends another.
+
+        bool timed() const { return timeout != std::chrono::milliseconds::zero(); }
+
+        /// Makes ready to hear the peers' words.
+        void listen() {
+            words->mine = {.operation = std::string_view(what.text())};
+            std::fill(told.begin(), told.end(), false);
+            for (std::size_t i = 0; i != peers(); ++i) {
+                detail::require_mpi(
+                    MPI_Irecv(&words->theirs[i], sizeof(closing), MPI_BYTE, sender(i), word_tag, comm, &words_in[i]),
+                    "MPI_Irecv");
+            }
         }
 
+        /// Throws if the word of a peer that has spoken is not that it did the same.
+        void heed() {
+            while (timed()) {
+                int i = MPI_UNDEFINED;
+                int completed = 0;
+                detail::require_mpi(
+                    MPI_Testany(static_cast<int>(peers()), words_in.data(), &i, &completed, MPI_STATUS_IGNORE),
+                    "MPI_Testany");
+                if (completed == 0 || i == MPI_UNDEFINED) return;
+                const closing& word = words->theirs[static_cast<std::size_t>(i)];
+                const std::string peer = "rank " + std::to_string(log.world_rank(sender(static_cast<std::size_t>(i))));
+                if (word.given_up) {
+                    throw peer_error(std::string(name) + ": " + peer + " gave up in " + word.operation.str());
+                }
+                if (word.operation != words->mine.operation) {
+                    throw precondition_error(name, "the same operation on every rank",
+                                             words->mine.operation.str() + " on rank " +
+                                                 std::to_string(log.world_rank(rank)) + ", " + word.operation.str() +
+                                                 " on " + peer);
+                }
+            }
+        }
+
+        /// Gives each peer this rank's word, as soon as MPI is done with what it sends to that peer: in pieces from
+        /// `oldest`. A peer that takes nothing does not keep the others waiting.
+        void tell(std::size_t oldest, std::size_t pieces) {
+            const auto done = [&] {
+                bool all = true;
+                for (std::size_t i = 0; i != peers(); ++i) {
+                    if (!told[i]) told[i] = taken(i, oldest, pieces) && (send_word(i), true);
+                    all = all && told[i];
+                }
+                if (!all) heed();
+                return all;
+            };
+            if (detail::poll_until(done, deadline)) return;
+            std::vector<int> behind;
+            for (std::size_t p = oldest; p != pieces && behind.empty(); ++p) behind = unfinished(round(p));
+            time_out(behind, untold());
+        }
+
+        /// Whether all pieces from `oldest` to the i-th receiver are out of this rank's memory.
+        bool taken(std::size_t i, std::size_t oldest, std::size_t pieces) {
+            for (std::size_t p = oldest; p != pieces; ++p) {
+                if (!complete(round(p)[2 * i + 1])) return false;
+            }
+            return true;
+        }
+
+        void send_word(std::size_t i) {
+            detail::require_mpi(
+                MPI_Isend(&words->mine, sizeof(closing), MPI_BYTE, receiver(i), word_tag, comm, &words_out[i]),
+                "MPI_Isend");
+        }
+
+        /// Waits until all peers have given their words, and have got this rank's.
+        void hear() {
+            const auto active = [](MPI_Request r) { return r != MPI_REQUEST_NULL; };
+            const auto done = [&] {
+                heed();
+                for (MPI_Request& r : words_out) complete(r);
+                return std::none_of(words_in.begin(), words_in.end(), active) &&
+                       std::none_of(words_out.begin(), words_out.end(), active);
+            };
+            if (detail::poll_until(done, deadline)) return;
+            std::vector<int> silent;
+            for (std::size_t i = 0; i != peers(); ++i) {
+                if (active(words_in[i])) silent.push_back(sender(i));
+                if (active(words_out[i])) silent.push_back(receiver(i));
+            }
+            time_out(silent, {});
+        }
+
+        // Failure.
+
+        /// Whether a request is complete; throws if it failed.
+        static bool complete(MPI_Request& request) {
+            int completed = 0;
+            detail::require_mpi(MPI_Test(&request, &completed, MPI_STATUS_IGNORE), "MPI_Test");
+            return completed != 0;
+        }
+
+        /// The peers of requests that are not complete.
+        std::vector<int> unfinished(std::span<MPI_Request> round) {
+            std::vector<int> ranks;
+            for (std::size_t i = 0; i != peers(); ++i) {
+                if (!complete(round[2 * i])) ranks.push_back(sender(i));
+                if (!complete(round[2 * i + 1])) ranks.push_back(receiver(i));
+            }
+            return ranks;
+        }
+
+        std::vector<int> untold() const {
+            std::vector<int> ranks;
+            for (std::size_t i = 0; i != peers(); ++i) {
+                if (!told[i]) ranks.push_back(receiver(i));
+            }
+            return ranks;
+        }
+
+        /// Throws that `missing` were not heard from, or if they have been in the last moment, `waited_for`.
+        [[noreturn]] void time_out(std::vector<int> missing, std::vector<int> waited_for) const {
+            if (missing.empty()) missing = std::move(waited_for);
+            std::sort(missing.begin(), missing.end());
+            missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+            throw log.timeout(name, what, timeout, missing);
+        }
+
+        /// Where a transport of the family has failed, throws the first failure again. Peers that are about to do what
+        /// this rank refuses need not wait for it.
+        void refuse_after_failure() {
+            if (!failure->any()) return;
+            leave();
+            failure->rethrow();
+        }
+
+        /// Takes back from MPI what it gives back, and tells the peers that this rank has given up.
+        void leave() {
+            if (std::exchange(left, true)) return;
+            const auto active = [](MPI_Request r) { return r != MPI_REQUEST_NULL; };
+            std::vector<MPI_Request*> receives;
+            for (std::size_t i = 0; i < requests.size(); i += 2) receives.push_back(&requests[i]);
+            for (MPI_Request& r : words_in) receives.push_back(&r);
+            std::erase_if(receives, [&](const MPI_Request* r) { return !active(*r); });
+            for (MPI_Request* r : receives) MPI_Cancel(r);
+            if (timed()) {
+                words->last_words = {.operation = std::string_view(what.text()), .given_up = true};
+                for (std::size_t i = 0; i != peers(); ++i) {
+                    MPI_Request sent = MPI_REQUEST_NULL;
+                    const int code =
+                        MPI_Isend(&words->last_words, sizeof(closing), MPI_BYTE, receiver(i), word_tag, comm, &sent);
+                    if (code == MPI_SUCCESS && active(sent)) MPI_Request_free(&sent);
+                }
+            }
+            // What has begun to come cannot be cancelled; most of it will be here in a moment.
+            const auto all_back = [&] {
+                std::erase_if(receives, [](MPI_Request* r) {
+                    int completed = 0;
+                    return MPI_Test(r, &completed, MPI_STATUS_IGNORE) != MPI_SUCCESS || completed != 0;
+                });
+                return receives.empty();
+            };
+            detail::poll_until(all_back, detail::deadline_after(moment));
+            for (auto* all : {&requests, &words_in, &words_out}) {
+                for (MPI_Request& r : *all) {
+                    if (active(r)) MPI_Request_free(&r);
+                }
+            }
+            // MPI may still read and write the words: they stay for good.
+            static_cast<void>(words.release());
+        }
+
+        std::size_t peers() const { return static_cast<std::size_t>(size - 1); }
+
+        /// The ranks at distance i + 1 before and behind this one.
+        int sender(std::size_t i) const { return (rank + size - 1 - static_cast<int>(i)) % size; }
+        int receiver(std::size_t i) const { return (rank + 1 + static_cast<int>(i)) % size; }
+
         /// A receive and a send for each peer.
-        std::size_t round_size() const { return 2 * static_cast<std::size_t>(size - 1); }
+        std::size_t round_size() const { return 2 * peers(); }
 
         // A wait that sees no end for a while sleeps; ranks that share memory move bytes only while both are awake. Host
         // memory travels in pieces so small, and so few at a time, that something ends as long as bytes flow. A device
         // moves its memory by itself, and a piece is what MPI's int counts can say.
         static constexpr std::size_t piece = std::size_t{1} << (on_device ? 30 : 18);
         static constexpr std::size_t in_flight = 8;
+        // MPI promises tags up to 32767, and pieces take those below.
+        static constexpr int word_tag = 32767;
+        static constexpr std::chrono::milliseconds moment{100};
     };
 
-    basic_mpi_transport(MPI_Comm comm, bool owned) : state_(std::make_unique<state>(comm, owned)) {}
+    basic_mpi_transport(MPI_Comm comm, bool owned, transport_options options)
+        : basic_mpi_transport(std::make_unique<state>(comm, owned, options)) {}
+
+    explicit basic_mpi_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
 
     static void require_support() {
         if (on_device && detail::mpi_refuses_device_memory()) {

@@ -35,7 +35,7 @@ concept transport_on = execution<E> && std::movable<T> &&
     { t.split(members) } -> std::same_as<T>;
 };
 
-/// What a rank is about to do, for transports that watch (`counting`, `checked`).
+/// What a rank is about to do, for transports that watch (`counting`, `checked`) or name it in errors.
 struct collective_call {
     short_text primitive;
     /// The whole tensor, in elements.
@@ -46,6 +46,13 @@ struct collective_call {
     short_text options;
 };
 
+namespace detail {
+/// Throws precondition_error where there is a problem.
+inline void require_no_problem(const collective_call& call, const std::string& problem) {
+    if (!problem.empty()) throw precondition_error(call.primitive.str() + ": " + problem);
+}
+}  // namespace detail
+
 /// Tells `transport` that a collective begins. `problem` says what is wrong with this rank's arguments, or is empty.
 /// A transport that watches has a member `begin` of the same arguments; any other only throws precondition_error where
 /// there is a problem.
@@ -53,8 +60,8 @@ template <class T>
 void begin_collective(T& transport, const collective_call& call, const std::string& problem) {
     if constexpr (requires { transport.begin(call, problem); }) {
         transport.begin(call, problem);
-    } else if (!problem.empty()) {
-        throw precondition_error(call.primitive.str() + ": " + problem);
+    } else {
+        detail::require_no_problem(call, problem);
     }
 }
 

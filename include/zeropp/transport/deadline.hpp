@@ -1,0 +1,163 @@
+#pragma once
+/// \file
+/// How long a transport waits for its peers, and what it says when that was not long enough.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/transport/poll.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+/// What a transport is told when it is made; its splits inherit it.
+struct transport_options {
+    /// How long an operation may take, from its turn on its execution until it is complete, and how long a split may.
+    /// What takes longer throws timeout_error. Zero: there is no deadline.
+    std::chrono::milliseconds timeout = std::chrono::milliseconds::zero();
+};
+
+namespace detail {
+
+inline void require_timeout(std::string_view where, const transport_options& options) {
+    if (options.timeout >= std::chrono::milliseconds::zero()) return;
+    throw precondition_error(where, "a timeout of 0 ms, which is none, or more",
+                             std::to_string(options.timeout.count()) + " ms");
+}
+
+/// When an operation that begins now must be complete.
+inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(no_deadline - now);
+    return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : now + timeout;
+}
+
+/// An operation, and the collective that it is part of.
+struct operation_in_call {
+    const char* operation = "";
+    std::size_t bytes = 0;
+    /// Empty where none has begun: the operation is a call of its own then.
+    short_text collective;
+    std::uint64_t call = 0;
+
+    /// "call 7, all_gather of 4096 bytes in quantized_all_gather". The name comes last: it is what short_text may cut.
+    std::string text() const {
+        const std::string what =
+            "call " + std::to_string(call) + ", " + operation + " of " + std::to_string(bytes) + " bytes";
+        return collective == short_text() ? what : what + " in " + collective.str();
+    }
+};
+
+/// Which collective runs on one rank's transport, as `begin` tells it, and who the transport's ranks are. An operation is
+/// part of the collective that began last on its transport or on one that this was split from: those are the collectives
+/// that all its ranks take part in, so that they agree about name and number. Copies are the same log. May be used from
+/// several threads.
+class call_log {
+public:
+    explicit call_log(int ranks) : clock_(std::make_shared<clock>()), world_ranks_(static_cast<std::size_t>(ranks)) {
+        std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
+    }
+
+    /// The log of a split of `members`, which must be ranks of this one.
+    call_log split(std::span<const int> members) const {
+        call_log child(*this);
+        child.own_ = std::make_shared<entry>();
+        child.above_.push_back(own_);
+        child.world_ranks_.clear();
+        for (const int m : members) child.world_ranks_.push_back(world_ranks_[static_cast<std::size_t>(m)]);
+        return child;
+    }
+
+    /// Numbers the collective, whatever becomes of it: a rank that throws before its first operation has made its call.
+    void begin(const short_text& collective) {
+        const std::lock_guard lock(clock_->mutex);
+        own_->collective = collective;
+        ++own_->calls;
+        own_->began = ++clock_->begun;
+    }
+
+    /// The next operation on this transport.
+    operation_in_call next(const char* operation, std::size_t bytes) {
+        const std::lock_guard lock(clock_->mutex);
+        ++own_->operations;
+        const entry* last = own_.get();
+        for (const auto& e : above_) {
+            if (e->began > last->began) last = e.get();
+        }
+        return {operation, bytes, last->collective, last->began == 0 ? own_->operations : last->calls};
+    }
+
+    /// What has not completed in time, because of these ranks of the transport.
+    timeout_error timeout(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
+                          std::span<const int> missing) const {
+        std::string ranks;
+        for (const int m : missing) {
+            ranks += (ranks.empty() ? "" : ", ") + std::to_string(world_ranks_[static_cast<std::size_t>(m)]);
+        }
+        return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
+                             what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
+    }
+
+    /// The world's number of a rank of this transport.
+    int world_rank(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
+
+private:
+    /// One transport's collectives.
+    struct entry {
+        short_text collective;
+        std::uint64_t calls = 0;
+        std::uint64_t began = 0;  // the clock when the last one did; 0: none has
+        std::uint64_t operations = 0;
+    };
+
+    /// Of all transports split from one another.
+    struct clock {
+        std::mutex mutex;
+        std::uint64_t begun = 0;
+    };
+
+    std::shared_ptr<clock> clock_;
+    std::shared_ptr<entry> own_ = std::make_shared<entry>();
+    std::vector<std::shared_ptr<entry>> above_;  // of the transports that this one was split from
+    std::vector<int> world_ranks_;
+};
+
+/// The first failure of transports that were split from one another: all of them refuse to work from then on. May be used
+/// from several threads.
+class first_failure {
+public:
+    /// Keeps the first.
+    void set(std::exception_ptr cause) {
+        const std::lock_guard lock(mutex_);
+        if (!cause_) cause_ = std::move(cause);
+    }
+
+    bool any() const {
+        const std::lock_guard lock(mutex_);
+        return cause_ != nullptr;
+    }
+
+    void rethrow() const {
+        const std::lock_guard lock(mutex_);
+        if (cause_) std::rethrow_exception(cause_);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::exception_ptr cause_;
+};
+
+}  // namespace detail
+}  // namespace zeropp
