@@ -17,7 +17,7 @@ set(law_plan "^(core|quantizer|topology)/")
 set(law_entry ".")
 
 # Vendor by vendor: its headers, and the headers of ours that may include them.
-set(vendors mpi nccl cuda)
+set(vendors mpi nccl cuda xxhash)
 set(mpi_headers "^mpi((-ext)?\\.h$|/)")
 set(mpi_fence "^transport/mpi\\.hpp$")
 set(nccl_headers "^nccl")
@@ -25,6 +25,9 @@ set(nccl_fence "^transport/nccl\\.hpp$")
 set(cuda_headers "^(cuda|cub/|thrust/|nv/|nvtx|cooperative_groups|driver_types|vector_types|mma\\.h|math_constants\\.h)")
 string(CONCAT cuda_fence "^execution/cuda_stream\\.hpp$|^codec/cuda|^transport/(nccl|staged)\\.hpp$|"
                          "^core/element[^/]*\\.(hpp|cuh)$")
+
+set(xxhash_headers "^xx(hash|h3|h_)")
+set(xxhash_fence "^transport/checksummed\\.hpp$")
 
 set(violations 0)
 macro(violation text)

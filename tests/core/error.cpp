@@ -14,12 +14,17 @@ TEST_CASE("what errors say", "[core][error]") {
     CHECK(std::string(zeropp::precondition_error(std::string("a"), std::string("b"), std::string("c")).what()) ==
           "a: expected b, given c");
     CHECK(std::string(zeropp::peer_error("rank 3 has failed").what()) == "rank 3 has failed");
+    const zeropp::integrity_error changed("a bit has flipped", 3, 5);
+    CHECK(std::string(changed.what()) == "a bit has flipped");
+    CHECK(changed.source() == 3);
+    CHECK(changed.destination() == 5);
 }
 
 TEST_CASE("errors are caught by their base", "[core][error]") {
     static_assert(std::is_base_of_v<std::runtime_error, zeropp::error>);
     static_assert(std::is_base_of_v<zeropp::error, zeropp::precondition_error>);
     static_assert(std::is_base_of_v<zeropp::error, zeropp::peer_error>);
+    static_assert(std::is_base_of_v<zeropp::error, zeropp::integrity_error>);
     static_assert(!std::is_base_of_v<zeropp::precondition_error, zeropp::peer_error>);
     CHECK_THROWS_AS([] { throw zeropp::precondition_error("a", "b", "c"); }(), zeropp::error);
     CHECK_THROWS_AS([] { throw zeropp::peer_error("a"); }(), std::runtime_error);

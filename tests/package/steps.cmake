@@ -13,11 +13,14 @@ endfunction()
 # Configures, builds and runs the consumer project in SOURCE; further arguments go to its configuration.
 function(build_and_run source)
     run(${CMAKE_COMMAND} -S ${source} -B ${SCRATCH}/build -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER} -D
-        WITH_MPI=${MPI} ${ARGN})
+        WITH_MPI=${MPI} -D WITH_CHECKSUMMED=${CHECKSUMMED} ${ARGN})
     run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
     run(${SCRATCH}/build/consumer)
     if(MPI)
         run(${SCRATCH}/build/consumer_mpi)
+    endif()
+    if(CHECKSUMMED)
+        run(${SCRATCH}/build/consumer_checksummed)
     endif()
 endfunction()
 

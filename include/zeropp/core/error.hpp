@@ -38,4 +38,20 @@ public:
     using error::error;
 };
 
+/// A message did not arrive as it was sent. Ranks are numbered as in the transport that was given the messages first.
+class integrity_error : public error {
+public:
+    integrity_error(const std::string& text, int source, int destination)
+        : error(text), source_(source), destination_(destination) {}
+
+    /// The rank that sent it.
+    int source() const { return source_; }
+    /// The rank that received it.
+    int destination() const { return destination_; }
+
+private:
+    int source_;
+    int destination_;
+};
+
 }  // namespace zeropp

@@ -1,0 +1,204 @@
+#pragma once
+/// \file
+/// A transport that notices bytes that arrive changed.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+/// Carries bytes through `Transport` as they are, and behind them a checksum of each message (XXH3, 64 bits). Where a
+/// message is not what its source sent to this rank in this very operation (bits have flipped, or it is another
+/// message, or an older one), every rank of the transport throws the same integrity_error, which names the collective,
+/// source and destination, in the numbers of the transport that splits were made from. The transport can go on.
+///
+/// Two small operations follow each one, of checksums and of verdicts: `overhead_bytes` to each other rank in all. A
+/// message is read once more where it is sent, and once where it arrives; nothing is copied and nothing allocated. What
+/// a rank keeps for itself is not checked. A verdict that arrives changed is an error on the rank that receives it alone,
+/// and ranks outside a split do not learn of its errors: as with any rank that fails, somebody has to release them.
+///
+/// Decorators around this one see the data alone; those inside see checksums and verdicts as well. Copies are the same
+/// rank. For host memory; `staged<checksummed<mpi_transport>>` checks what GPUs send each other.
+template <class Transport>
+class checksummed {
+    /// What a rank found in the messages that it received in one operation.
+    struct verdict {
+        std::int64_t source = nobody;  // the first rank whose message arrived changed
+        std::uint64_t sent = 0;        // its checksum, and that of what arrived
+        std::uint64_t arrived = 0;
+        std::uint64_t seal = 0;  // of the above: verdicts travel too
+
+        static constexpr std::int64_t nobody = -1;
+    };
+
+public:
+    /// What an operation adds to the bytes that a rank sends to each other rank.
+    static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
+
+    explicit checksummed(Transport inner)
+        : inner_(std::move(inner)),
+          state_(std::make_shared<state>(rank(), everyone(size()), std::make_shared<short_text>())) {}
+
+    int rank() const { return inner_.rank(); }
+    int size() const { return inner_.size(); }
+
+    template <host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        carry(exec, "all_gather", send, 0, recv, bytes, [&] { inner_.all_gather(exec, send, recv, bytes); });
+    }
+
+    template <host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        carry(exec, "all_to_all", send, bytes, recv, bytes, [&] { inner_.all_to_all(exec, send, recv, bytes); });
+    }
+
+    checksummed split(std::span<const int> members) {
+        Transport inner = inner_.split(members);
+        std::vector<int> world_ranks;
+        for (const int m : members) world_ranks.push_back(state_->world_rank(static_cast<std::size_t>(m)));
+        return checksummed(std::move(inner), std::move(world_ranks), state_->collective);
+    }
+
+    void begin(const collective_call& call, const std::string& problem) {
+        begin_collective(inner_, call, problem);
+        *state_->collective = call.primitive;
+    }
+
+private:
+    /// The memory of operations, which work on an execution in their turn.
+    struct state {
+        state(int own_rank, std::vector<int> ranks, std::shared_ptr<short_text> name)
+            : rank(static_cast<std::size_t>(own_rank)), world_ranks(std::move(ranks)), collective(std::move(name)),
+              sent(world_ranks.size()), announced(world_ranks.size()), verdicts(world_ranks.size()) {}
+
+        std::size_t rank;
+        std::vector<int> world_ranks;            // of this transport's ranks
+        std::shared_ptr<short_text> collective;  // that began last, on this transport or any split: they share it
+        std::uint64_t operations = 0;
+        std::vector<std::uint64_t> sent;       // the checksum of the message to each rank
+        std::vector<std::uint64_t> announced;  // the checksum that each rank says its message to this one has
+        std::vector<verdict> verdicts;         // of each rank
+
+        int world_rank(std::size_t r) const { return world_ranks[r]; }
+
+        /// Notes the checksums of the messages to the other ranks, of which the first is at `send` and each next one
+        /// `stride` bytes on: 0 where all are one.
+        void sign(std::uint64_t operation, const std::byte* send, std::size_t stride, std::size_t bytes) {
+            std::uint64_t contents = stride == 0 ? XXH3_64bits(send, bytes) : 0;
+            for (std::size_t to = 0; to != sent.size(); ++to) {
+                if (to == rank) continue;
+                if (stride != 0) contents = XXH3_64bits(send + to * stride, bytes);
+                sent[to] = checksum(operation, rank, to, contents);
+            }
+        }
+
+        /// Compares what the other ranks announced with what arrived, and notes this rank's verdict.
+        void verify(std::uint64_t operation, const std::byte* recv, std::size_t bytes) {
+            verdict mine;
+            for (std::size_t from = 0; from != announced.size() && mine.source == verdict::nobody; ++from) {
+                if (from == rank) continue;
+                const std::uint64_t arrived = checksum(operation, from, rank, XXH3_64bits(recv + from * bytes, bytes));
+                if (arrived != announced[from]) {
+                    mine = {.source = static_cast<std::int64_t>(from), .sent = announced[from], .arrived = arrived};
+                }
+            }
+            mine.seal = seal(operation, rank, mine);
+            verdicts[rank] = mine;
+        }
+
+        /// Throws what the ranks found, unless all is well.
+        void judge(std::uint64_t operation, const char* name, const short_text& primitive, std::size_t bytes) const {
+            std::string found;
+            int source = 0;
+            int destination = 0;
+            const auto add = [&](const char* what, int from, int to, std::uint64_t expected, std::uint64_t given) {
+                if (found.empty()) {
+                    source = from;
+                    destination = to;
+                }
+                found += std::string(found.empty() ? "" : "; ") + "expected the " + what + " of rank " +
+                         std::to_string(from) + " to rank " + std::to_string(to) + " to have checksum " +
+                         hexadecimal(expected) + ", given one of " + hexadecimal(given);
+            };
+            for (std::size_t r = 0; r != verdicts.size(); ++r) {
+                const verdict& v = verdicts[r];
+                const std::uint64_t expected_seal = seal(operation, r, v);
+                if (v.seal != expected_seal) {
+                    add("verdict", world_rank(r), world_rank(rank), v.seal, expected_seal);
+                } else if (v.source != verdict::nobody) {
+                    add("message", world_rank(static_cast<std::size_t>(v.source)), world_rank(r), v.sent, v.arrived);
+                }
+            }
+            if (found.empty()) return;
+            const std::string where = primitive == short_text() ? "" : primitive.str() + ": ";
+            throw integrity_error(where + name + " of " + std::to_string(bytes) + " bytes: " + found, source,
+                                  destination);
+        }
+
+        /// Of a message: of its contents, given as their hash, and of where it belongs.
+        static std::uint64_t checksum(std::uint64_t operation, std::size_t from, std::size_t to,
+                                      std::uint64_t contents) {
+            const std::uint64_t message[] = {operation, from, to, contents};
+            return XXH3_64bits(message, sizeof message);
+        }
+
+        static std::uint64_t seal(std::uint64_t operation, std::size_t of_rank, const verdict& v) {
+            const std::uint64_t sealed[] = {operation, of_rank, static_cast<std::uint64_t>(v.source), v.sent,
+                                            v.arrived};
+            return XXH3_64bits(sealed, sizeof sealed);
+        }
+
+        static std::string hexadecimal(std::uint64_t number) {
+            char digits[17];
+            std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
+            return digits;
+        }
+    };
+
+    checksummed(Transport inner, std::vector<int> world_ranks, std::shared_ptr<short_text> collective)
+        : inner_(std::move(inner)),
+          state_(std::make_shared<state>(rank(), std::move(world_ranks), std::move(collective))) {}
+
+    /// move() enqueues the data's own operation. The inner transport is called here and not in the execution's turn: what
+    /// it counts or refuses belongs to the calling thread.
+    template <class E, class Move>
+    void carry(const E& exec, const char* name, const std::byte* send, std::size_t stride, std::byte* recv,
+               std::size_t bytes, Move move) {
+        if (size() == 1 || bytes == 0) return move();
+        state* const s = state_.get();
+        const std::uint64_t operation = s->operations++;
+        exec.enqueue([=] { s->sign(operation, send, stride, bytes); });
+        move();
+        inner_.all_to_all(exec, reinterpret_cast<const std::byte*>(s->sent.data()),
+                          reinterpret_cast<std::byte*>(s->announced.data()), sizeof(std::uint64_t));
+        exec.enqueue([=] { s->verify(operation, recv, bytes); });
+        inner_.all_gather(exec, reinterpret_cast<const std::byte*>(&s->verdicts[s->rank]),
+                          reinterpret_cast<std::byte*>(s->verdicts.data()), sizeof(verdict));
+        exec.enqueue([=, primitive = *s->collective] { s->judge(operation, name, primitive, bytes); });
+    }
+
+    static std::vector<int> everyone(int size) {
+        std::vector<int> ranks(static_cast<std::size_t>(size));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        return ranks;
+    }
+
+    Transport inner_;
+    std::shared_ptr<state> state_;
+};
+
+}  // namespace zeropp

@@ -1,0 +1,150 @@
+#pragma once
+/// \file
+/// What checksums must notice, over any transport.
+
+#include "conformance/transport_laws.hpp"
+#include "support/expectations.hpp"
+
+#include <zeropp/transport/checksummed.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+struct checksumming {
+    template <class T>
+    static auto wrap(T inner) {
+        return zeropp::checksummed<T>(std::move(inner));
+    }
+};
+
+/// What an operation has brought to a rank: recv[r * bytes ...] from rank r.
+struct arrival {
+    int rank;
+    int ranks;
+    /// How many operations this transport had carried before.
+    int operation;
+    std::byte* recv;
+    std::size_t bytes;
+
+    std::byte* from(int source) const { return recv + place(source, bytes); }
+};
+
+// The operations that `checksummed` makes of one.
+inline constexpr int of_data = 0;
+inline constexpr int of_checksums = 1;
+inline constexpr int of_verdicts = 2;
+inline constexpr int all_of_them = 3;
+
+using meddler = std::function<void(const arrival&)>;
+
+/// A transport whose links do something to the bytes.
+template <class Transport>
+class meddling {
+public:
+    meddling(Transport inner, meddler meddle) : inner_(std::move(inner)), meddle_(std::move(meddle)) {}
+
+    int rank() const { return inner_.rank(); }
+    int size() const { return inner_.size(); }
+
+    template <zeropp::host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        inner_.all_gather(exec, send, recv, bytes);
+        meddle(exec, recv, bytes);
+    }
+    template <zeropp::host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        inner_.all_to_all(exec, send, recv, bytes);
+        meddle(exec, recv, bytes);
+    }
+    meddling split(std::span<const int> members) { return {inner_.split(members), meddle_}; }
+
+private:
+    template <class E>
+    void meddle(const E& exec, std::byte* recv, std::size_t bytes) {
+        const arrival arrived{rank(), size(), operations_++, recv, bytes};
+        exec.enqueue([this, arrived] { meddle_(arrived); });
+    }
+
+    Transport inner_;
+    meddler meddle_;
+    int operations_ = 0;
+};
+
+/// Flips a bit of what `source` sends to `destination` in one operation.
+inline meddler flip(int operation, int source, int destination, std::size_t bit = 0) {
+    return [=](const arrival& a) {
+        if (a.operation == operation && a.rank == destination) a.from(source)[bit / 8] ^= std::byte{1} << bit % 8;
+    };
+}
+
+/// What a rank sees of one operation under `meddle`, and that the next one is as it should be.
+template <class E, class Transport, class Operation>
+std::string seen(zeropp::checksummed<meddling<Transport>>& world, expectations& expect, Operation operation) {
+    const E exec;
+    const std::string text = thrown<zeropp::integrity_error>([&] {
+        operation(exec, world);
+        exec.wait();
+    });
+    exchanges<E>(world, expect, 40);
+    gathers<E>(world, expect, 40);
+    return text;
+}
+
+inline constexpr auto gather_24_bytes = [](const auto& exec, auto& world) {
+    std::vector<std::byte> all(place(world.size(), 24), static_cast<std::byte>(world.rank()));
+    world.all_gather(exec, all.data() + place(world.rank(), 24), all.data(), 24);
+    exec.wait();
+};
+
+inline constexpr auto exchange_24_bytes = [](const auto& exec, auto& world) {
+    const std::vector<std::byte> send(place(world.size(), 24), static_cast<std::byte>(world.rank()));
+    std::vector<std::byte> recv(send.size());
+    world.all_to_all(exec, send.data(), recv.data(), 24);
+    exec.wait();
+};
+
+/// `text` without the checksums in it.
+inline std::string without_checksums(std::string text) {
+    for (std::string::size_type at = 0; (at = text.find("checksum ", at)) != std::string::npos;) text.erase(at + 8, 17);
+    for (std::string::size_type at = 0; (at = text.find("one of ", at)) != std::string::npos;) text.erase(at + 6, 17);
+    return text;
+}
+
+inline std::string changed(int source, int destination) {
+    return "expected the message of rank " + std::to_string(source) + " to rank " + std::to_string(destination) +
+           " to have checksum, given one of";
+}
+
+/// Over `base`, one bit at a time flips on the way from every rank to every other.
+template <class E, class Transport>
+void names_source_and_destination(Transport& base, expectations& expect) {
+    std::vector<int> everyone(static_cast<std::size_t>(base.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const auto sees = [&](const meddler& meddle, const auto& operation, const std::string& expected) {
+        zeropp::checksummed world(meddling(base.split(everyone), meddle));
+        const std::string text = seen<E>(world, expect, operation);
+        expect.equal(without_checksums(text), expected);
+        same_on_every_rank(base, text, expect);
+    };
+    for (int source = 0; source != base.size(); ++source) {
+        for (int destination = 0; destination != base.size(); ++destination) {
+            if (source == destination) continue;
+            const std::string gather = "all_gather of 24 bytes: " + changed(source, destination);
+            sees(flip(of_data, source, destination, 0), gather_24_bytes, gather);
+            sees(flip(of_data, source, destination, 191), gather_24_bytes, gather);
+            sees(flip(of_data, source, destination, 77), exchange_24_bytes,
+                 "all_to_all of 24 bytes: " + changed(source, destination));
+            // The checksum itself is no safer than the data.
+            sees(flip(of_checksums, source, destination, 63), gather_24_bytes, gather);
+        }
+    }
+}
+
+}  // namespace zeropp_test
