@@ -7,6 +7,7 @@
 #include "reliability/known_call.hpp"
 #include "support/fault_injecting.hpp"
 
+#include <zeropp/checksummed.hpp>
 #include <zeropp/mpi.hpp>
 
 #include <CLI/CLI.hpp>
@@ -39,7 +40,8 @@ struct settings {
     std::string folder;
     std::string transport = "mpi";
     bool checked = false;
-    int deadline_ms = 3000;
+    bool checksummed = false;
+    std::chrono::milliseconds deadline{3000};
     int calls = 30;
     std::size_t elements = 262147;  // nothing divides it
     int pause_ms = 0;
@@ -73,11 +75,13 @@ known_call call_number(const settings& s, int number, int rank) {
     return c;
 }
 
-/// What became of a rank. The members are documented in docs/reliability.md.
-json life(const settings& s, any_transport world, journal& log) {
+/// By their texts. After an error MPI may still write to their memory.
+using prepared_calls = std::map<std::string, prepared_call>;
+
+/// What became of a rank.
+json life(const settings& s, any_transport world, prepared_calls& prepared, journal& log) {
     const int rank = world.rank();
     const zeropp::two_level nodes(2, world.size() / 2);
-    std::map<std::string, prepared_call> prepared;
     for (int n = 0; n != s.calls; ++n) {
         const known_call c = call_number(s, n, rank);
         if (!prepared.contains(c.text())) prepared[c.text()] = prepare(c, nodes, rank);
@@ -115,12 +119,12 @@ json life(const settings& s, any_transport world, journal& log) {
     }
     end["call"] = n;
     if (end["outcome"] == "error") {
-        // Whoever goes on with a transport that has failed must hear of it at once.
+        // Whoever goes on with a transport that has failed must hear of it, at once where the transport cannot go on.
         log.write("failed", end);
+        static std::byte probe[64], answers[64 * 64];
         begun = clock_type::now();
         try {
-            n = 0;
-            make_call();
+            comm->world().all_gather(zeropp::host{}, probe, answers, sizeof probe);
             end["next"] = "returned";
         } catch (...) {
             end["next"] = current_error()["type"];
@@ -142,6 +146,10 @@ any_transport dressed(const settings& s, Transport inner) {
     std::vector<int> everyone;
     for (int r = 0; r != inner.size(); ++r) everyone.push_back(r);
     using faulty = fault_injecting<Transport>;
+    if (s.checksummed) {
+        using checksummed = zeropp::checksummed<faulty>;
+        return any_transport(std::make_shared<checksummed>(faulty(std::move(inner), s.planned)));
+    }
     if (!s.checked) return any_transport(std::make_shared<faulty>(std::move(inner), s.planned));
     Transport control = inner.split(everyone);
     using checked = zeropp::checked<faulty, Transport>;
@@ -150,19 +158,20 @@ any_transport dressed(const settings& s, Transport inner) {
 
 /// Lives, and writes how that went.
 template <class Make>
-json live(const settings& s, int rank, Make make) {
+json live(const settings& s, int rank, prepared_calls& prepared, Make make) {
     journal log(s.folder, rank);
-    const json end = life(s, make(), log);
+    const json end = life(s, make(), prepared, log);
     log.write("end", end);
     return end;
 }
 
 int on_threads(const settings& s) {
     std::vector<zeropp::thread_transport> handles = zeropp::thread_transport::create(4);
+    std::vector<prepared_calls> prepared(handles.size());
     std::vector<std::jthread> ranks;
-    for (int r = 0; r != 4; ++r) {
-        ranks.emplace_back([&s, r, handle = std::move(handles[static_cast<std::size_t>(r)])]() mutable {
-            live(s, r, [&] { return dressed(s, std::move(handle)); });
+    for (std::size_t r = 0; r != handles.size(); ++r) {
+        ranks.emplace_back([&s, r, &p = prepared[r], handle = std::move(handles[r])]() mutable {
+            live(s, static_cast<int>(r), p, [&] { return dressed(s, std::move(handle)); });
         });
     }
     return 0;
@@ -172,8 +181,10 @@ int on_mpi(const settings& s) {
     MPI_Init(nullptr, nullptr);
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const json end =
-        live(s, rank, [&] { return dressed(s, zeropp::mpi_transport::duplicate(MPI_COMM_WORLD)); });
+    prepared_calls prepared;
+    const json end = live(s, rank, prepared, [&] {
+        return dressed(s, zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, {.timeout = s.deadline}));
+    });
     if (end["outcome"] == "exact") {
         MPI_Finalize();
         return 0;
@@ -195,12 +206,13 @@ int main(int argc, char** argv) {
                                                   {"other_size", mistake::other_size},
                                                   {"other_quantizer", mistake::other_quantizer},
                                                   {"twice", mistake::twice}};
-    int delay_ms = 0;
+    int delay_ms = 0, deadline_ms = 3000;
     CLI::App app("Calls collectives with known results while things go wrong");
     app.add_option("--folder", s.folder, "where each rank writes its journal")->required()->check(CLI::ExistingDirectory);
     app.add_option("--transport", s.transport, "")->check(CLI::IsMember({"mpi", "threads"}))->capture_default_str();
     app.add_flag("--checked", s.checked, "ranks compare calls before they make them");
-    app.add_option("--deadline", s.deadline_ms, "of each operation, in ms")->capture_default_str();
+    app.add_flag("--checksummed", s.checksummed, "messages travel with checksums");
+    app.add_option("--deadline", deadline_ms, "of each operation, in ms")->capture_default_str();
     app.add_option("--calls", s.calls, "how many, three collectives by turns")->capture_default_str();
     app.add_option("--elements", s.elements, "of each tensor")->capture_default_str();
     app.add_option("--pause", s.pause_ms, "between calls, in ms")->capture_default_str();
@@ -213,6 +225,7 @@ int main(int argc, char** argv) {
     app.add_option("--delay", delay_ms, "of the fault delay, in ms")->capture_default_str();
     app.add_option("--rank", s.planned.rank, "the rank of --mistake and --fault")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
+    s.deadline = std::chrono::milliseconds(deadline_ms);
     s.planned.delay = std::chrono::milliseconds(delay_ms);
     try {
         return s.transport == "mpi" ? on_mpi(s) : on_threads(s);

@@ -57,6 +57,10 @@ nlohmann::json current_error() {
         return named("precondition_error", e);
     } catch (const zeropp::peer_error& e) {
         return named("peer_error", e);
+    } catch (const zeropp::timeout_error& e) {
+        return named("timeout_error", e);
+    } catch (const zeropp::integrity_error& e) {
+        return named("integrity_error", e);
     } catch (const zeropp::mpi_error& e) {
         return named("mpi_error", e);
     } catch (const zeropp_test::injected_fault& e) {
