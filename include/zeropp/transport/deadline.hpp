@@ -44,18 +44,23 @@ inline std::chrono::steady_clock::time_point deadline_after(std::chrono::millise
     return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : now + timeout;
 }
 
+enum class operation : std::uint8_t { all_gather, all_to_all, split };
+
 /// An operation, and the collective that it is part of.
 struct operation_in_call {
-    const char* operation = "";
+    detail::operation operation = operation::all_gather;
     std::size_t bytes = 0;
     /// Empty where none has begun: the operation is a call of its own then.
     short_text collective;
     std::uint64_t call = 0;
 
-    /// "call 7, all_gather of 4096 bytes in quantized_all_gather". The name comes last: it is what short_text may cut.
+    friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
+
+    /// "call 7, all_gather of 4096 bytes in quantized_all_gather"
     std::string text() const {
-        const std::string what =
-            "call " + std::to_string(call) + ", " + operation + " of " + std::to_string(bytes) + " bytes";
+        static constexpr const char* names[] = {"all_gather", "all_to_all", "split"};
+        std::string what = "call " + std::to_string(call) + ", " + names[static_cast<std::size_t>(operation)];
+        if (operation != operation::split) what += " of " + std::to_string(bytes) + " bytes";
         return collective == short_text() ? what : what + " in " + collective.str();
     }
 };
@@ -89,14 +94,14 @@ public:
     }
 
     /// The next operation on this transport.
-    operation_in_call next(const char* operation, std::size_t bytes) {
+    operation_in_call next(operation what, std::size_t bytes) {
         const std::lock_guard lock(clock_->mutex);
         ++own_->operations;
         const entry* last = own_.get();
         for (const auto& e : above_) {
             if (e->began > last->began) last = e.get();
         }
-        return {operation, bytes, last->collective, last->began == 0 ? own_->operations : last->calls};
+        return {what, bytes, last->collective, last->began == 0 ? own_->operations : last->calls};
     }
 
     /// What has not completed in time, because of these ranks of the transport.

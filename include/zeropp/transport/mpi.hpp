@@ -21,11 +21,11 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -137,7 +137,8 @@ public:
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [s = state_.get(), send, recv, what = state_->log.next("all_gather", bytes)](const auto& on) {
+        in_turn(exec, [s = state_.get(), send, recv,
+                       what = state_->log.next(detail::operation::all_gather, bytes)](const auto& on) {
             s->exchange(
                 on, what, [=](int) { return send; }, recv);
         });
@@ -146,7 +147,8 @@ public:
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [s = state_.get(), send, recv, what = state_->log.next("all_to_all", bytes)](const auto& on) {
+        in_turn(exec, [s = state_.get(), send, recv,
+                       what = state_->log.next(detail::operation::all_to_all, bytes)](const auto& on) {
             s->exchange(
                 on, what, [=](int peer) { return send + static_cast<std::size_t>(peer) * what.bytes; }, recv);
         });
@@ -157,7 +159,7 @@ public:
     basic_mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
-        state_->meet("split");
+        state_->meet(detail::operation::split);
         MPI_Comm comm = MPI_COMM_NULL;
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         detail::require_mpi(MPI_Comm_split(state_->comm, listed ? members.front() : MPI_UNDEFINED,
@@ -190,20 +192,27 @@ private:
         std::shared_ptr<detail::first_failure> failure;  // of all transports split from one another
         std::vector<MPI_Request> requests;               // of each round, a receive and a send for each peer by turns
 
-        /// What a rank tells each peer at the end of an operation, where there is a timeout.
-        struct closing {
-            short_text operation;
-            bool given_up = false;
+        /// What a rank tells each peer at the end of an operation, where there is a timeout: that MPI is done with what
+        /// it sent, or that it has given up.
+        struct word {
+            detail::operation_in_call operation;
+            enum class verdict : std::uint8_t { done, timed_out, failed } verdict = verdict::done;
+            char cause[512] = {};  // of a failure, in words, cut where they are longer
+
+            /// What is worth sending.
+            int bytes() const {
+                return static_cast<int>(verdict == verdict::done ? offsetof(word, cause) : sizeof(word));
+            }
         };
-        static_assert(std::is_trivially_copyable_v<closing>);
+        static_assert(std::is_trivially_copyable_v<word> && std::is_standard_layout_v<word>);
 
         /// Of one operation at a time.
-        struct closings {
-            closing mine;
-            closing last_words;           // if this rank gives up
-            std::vector<closing> theirs;  // by distance less 1, see sender
+        struct conversation {
+            word mine;
+            word last;                 // if this rank gives up
+            std::vector<word> theirs;  // by distance less 1, see sender
         };
-        std::unique_ptr<closings> words = std::make_unique<closings>();
+        std::unique_ptr<conversation> words = std::make_unique<conversation>();
         std::vector<MPI_Request> words_in;   // by distance less 1, see sender
         std::vector<MPI_Request> words_out;  // by distance less 1, see receiver
         std::vector<bool> told;              // likewise: whether the operation's word is on its way
@@ -246,6 +255,7 @@ private:
             detail::require_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
             detail::require_mpi(MPI_Query_thread(&thread_level), "MPI_Query_thread");
             requests.assign(in_flight * round_size(), MPI_REQUEST_NULL);
+            if (!timed()) return;
             words->theirs.resize(peers());
             words_in.assign(peers(), MPI_REQUEST_NULL);
             words_out.assign(peers(), MPI_REQUEST_NULL);
@@ -264,7 +274,7 @@ private:
         }
 
         /// Returns when all ranks have called it, where there is a timeout.
-        void meet(const char* operation) {
+        void meet(detail::operation operation) {
             if (!timed()) return;
             refuse_after_failure();
             carry(
@@ -371,11 +381,11 @@ private:
 
         /// Makes ready to hear the peers' words.
         void listen() {
-            words->mine = {.operation = std::string_view(what.text())};
+            words->mine.operation = what;
             std::fill(told.begin(), told.end(), false);
             for (std::size_t i = 0; i != peers(); ++i) {
                 detail::require_mpi(
-                    MPI_Irecv(&words->theirs[i], sizeof(closing), MPI_BYTE, sender(i), word_tag, comm, &words_in[i]),
+                    MPI_Irecv(&words->theirs[i], sizeof(word), MPI_BYTE, sender(i), word_tag, comm, &words_in[i]),
                     "MPI_Irecv");
             }
         }
@@ -389,16 +399,14 @@ private:
                     MPI_Testany(static_cast<int>(peers()), words_in.data(), &i, &completed, MPI_STATUS_IGNORE),
                     "MPI_Testany");
                 if (completed == 0 || i == MPI_UNDEFINED) return;
-                const closing& word = words->theirs[static_cast<std::size_t>(i)];
-                const std::string peer = "rank " + std::to_string(log.world_rank(sender(static_cast<std::size_t>(i))));
-                if (word.given_up) {
-                    throw peer_error(std::string(name) + ": " + peer + " gave up in " + word.operation.str());
-                }
-                if (word.operation != words->mine.operation) {
+                const word& heard = words->theirs[static_cast<std::size_t>(i)];
+                if (heard.verdict == word::verdict::timed_out) throw timeout_error(heard.cause);
+                if (heard.verdict == word::verdict::failed) throw peer_error(heard.cause);
+                if (heard.operation != what) {
+                    const auto on = [&](int r) { return " on rank " + std::to_string(log.world_rank(r)); };
                     throw precondition_error(name, "the same operation on every rank",
-                                             words->mine.operation.str() + " on rank " +
-                                                 std::to_string(log.world_rank(rank)) + ", " + word.operation.str() +
-                                                 " on " + peer);
+                                             what.text() + on(rank) + ", " + heard.operation.text() +
+                                                 on(sender(static_cast<std::size_t>(i))));
                 }
             }
         }
@@ -431,7 +439,7 @@ private:
 
         void send_word(std::size_t i) {
             detail::require_mpi(
-                MPI_Isend(&words->mine, sizeof(closing), MPI_BYTE, receiver(i), word_tag, comm, &words_out[i]),
+                MPI_Isend(&words->mine, words->mine.bytes(), MPI_BYTE, receiver(i), word_tag, comm, &words_out[i]),
                 "MPI_Isend");
         }
 
@@ -506,11 +514,11 @@ private:
             std::erase_if(receives, [&](const MPI_Request* r) { return !active(*r); });
             for (MPI_Request* r : receives) MPI_Cancel(r);
             if (timed()) {
-                words->last_words = {.operation = std::string_view(what.text()), .given_up = true};
+                set_last_words();
                 for (std::size_t i = 0; i != peers(); ++i) {
                     MPI_Request sent = MPI_REQUEST_NULL;
                     const int code =
-                        MPI_Isend(&words->last_words, sizeof(closing), MPI_BYTE, receiver(i), word_tag, comm, &sent);
+                        MPI_Isend(&words->last, words->last.bytes(), MPI_BYTE, receiver(i), word_tag, comm, &sent);
                     if (code == MPI_SUCCESS && active(sent)) MPI_Request_free(&sent);
                 }
             }
@@ -530,6 +538,24 @@ private:
             }
             // MPI may still read and write the words: they stay for good.
             static_cast<void>(words.release());
+        }
+
+        /// A cause that came from a peer goes on as it came.
+        void set_last_words() {
+            std::string cause;
+            try {
+                failure->rethrow();
+            } catch (const timeout_error& e) {
+                words->last.verdict = word::verdict::timed_out;
+                cause = e.what();
+            } catch (const peer_error& e) {
+                words->last.verdict = word::verdict::failed;
+                cause = e.what();
+            } catch (const std::exception& e) {
+                words->last.verdict = word::verdict::failed;
+                cause = std::string(name) + ": rank " + std::to_string(log.world_rank(rank)) + " failed: " + e.what();
+            }
+            cause.copy(words->last.cause, sizeof(word::cause) - 1);
         }
 
         std::size_t peers() const { return static_cast<std::size_t>(size - 1); }
