@@ -49,6 +49,7 @@ class Row:
     transports: tuple = ("mpi",)
     apart: dict = dataclasses.field(default_factory=dict)  # rank: what may become of it, where that is not as others'
     killed: tuple = ()
+    late: dict = dataclasses.field(default_factory=dict)  # rank: seconds for which it does not even try
 
 
 def rows():
@@ -86,7 +87,8 @@ def rows():
                               ("other_size", "calls with a different size"), ("twice", "calls twice")]
     ]
     injected = [
-        Row(name, f"a rank's operation is {text}", expected, [], arguments, both, apart)
+        Row(name, f"a rank's operation is {text}", expected, [], arguments, both, apart,
+            late={1: float(late) / 1000} if name == "delay_long" else {})
         for name, text, expected, arguments, apart in [
             ("drop", "dropped", LOST, ["--fault", "drop"], {1: frozenset({"injected_fault"})}),
             ("delay_short", "late by 1 s", EXACT, ["--fault", "delay", "--delay", "1000"], {}),
@@ -144,7 +146,7 @@ def resumed(folder, rank):
     return max((line["wall"] for line in lines if line["event"] == f"cont:{rank}"), default=0.0)
 
 
-def rank_result(folder, rank):
+def rank_result(row, folder, rank):
     """What became of a rank, and what is wrong with that whatever the fault."""
     end = last(folder, rank, "end")
     if end is None:
@@ -158,7 +160,7 @@ def rank_result(folder, rank):
     if end["outcome"] == "error":
         failed = last(folder, rank, "failed")
         begun = [e for e in events(folder, rank) if e["event"] == "call" and e["wall"] <= failed["wall"]][-1]
-        result["seconds"] = failed["wall"] - max(begun["wall"], resumed(folder, rank))
+        result["seconds"] = failed["wall"] - max(begun["wall"], resumed(folder, rank)) - row.late.get(rank, 0.0)
         result["next"] = end["next"]
         if result["seconds"] > DEADLINE + GRACE:
             problems.append(f"rank {rank} had its error after {result['seconds']:.2f} s")
@@ -177,7 +179,7 @@ def rank_result(folder, rank):
 
 
 def judge(row, folder, status):
-    ranks = [rank_result(folder, r) for r in range(RANKS) if r not in row.killed]
+    ranks = [rank_result(row, folder, r) for r in range(RANKS) if r not in row.killed]
     problems = [p for r in ranks for p in r["problems"]]
     for r in ranks:
         if r["became"] not in row.apart.get(r["rank"], row.expected):

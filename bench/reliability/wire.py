@@ -23,6 +23,8 @@ ETH_P_ALL = 3
 SOL_PACKET = 263
 PACKET_VNET_HDR = 15
 PACKET_OUTGOING = 4
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
 LARGEST = 10 + 14 + 65536  # header of PACKET_VNET_HDR, Ethernet's, and a batch
 
 
@@ -33,7 +35,9 @@ def ip(*arguments):
 def open_port(interface):
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     port.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-    port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+    # Nothing is lost for want of room: what is sent waits for the link's shaper.
+    port.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 28)
+    port.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 28)
     port.bind((interface, 0))
     port.setblocking(False)
     return port
