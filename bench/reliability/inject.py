@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes things go wrong in a cluster while a program of this folder runs there (cluster.sh --beside).
 
-inject.py FOLDER --ranks N [--limit SECONDS] [--steps STEP...]
+inject.py FOLDER --ranks N [--limit SECONDS] [--steps STEP...] [--until-end --nodes N --rate RATE --seed N]
 
 Waits until all ranks have written "ready" in their journals, takes the steps, and waits until every rank that lives has
 written "end". What was done when is written to FOLDER/injector.jsonl, "done" last. Steps:
@@ -9,12 +9,15 @@ written "end". What was done when is written to FOLDER/injector.jsonl, "done" la
   wait:SECONDS       down:NODE  up:NODE  rate:NODE:RATE         the node's link, with ip and tc
   wire:NODE:OPTIONS  whole:NODE            wire.py with --OPTION VALUE,... in its place, and the switch again
   kill:RANK  stop:RANK  cont:RANK          the rank's process
+
+--until-end takes steps that do no lasting harm, chosen by chance, until the ranks have written "end".
 """
 
 import argparse
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -80,6 +83,20 @@ class Injector:
         with open(self.folder / "injector.jsonl", "a") as out:
             print(json.dumps({"event": step, "wall": time.time()}), file=out)
 
+    def passing_troubles(self, chance, nodes, rate):
+        """Endlessly: the steps of one trouble after the other, each of which passes."""
+        while True:
+            node, rank = f"node{chance.randrange(nodes)}", chance.choice(self.ranks)
+            seconds = chance.uniform(0.1, 1.5)
+            yield chance.choice([
+                [f"down:{node}", f"wait:{seconds / 3:.2f}", f"up:{node}"],
+                [f"rate:{node}:{chance.choice(['3mbit', '10mbit', '300mbit'])}", f"wait:{3 * seconds:.2f}",
+                 f"rate:{node}:{rate}"],
+                [f"stop:{rank}", f"wait:{seconds:.2f}", f"cont:{rank}"],
+                [f"wire:{node}:loss=0.01,seed={chance.randrange(1000)}", f"wait:{2 * seconds:.2f}", f"whole:{node}"],
+                [f"wire:{node}:delay=0.02", f"wait:{2 * seconds:.2f}", f"whole:{node}"],
+            ])
+
     def wait_for(self, event, limit):
         """Whether all ranks that were not killed have written it."""
         until = time.monotonic() + limit
@@ -96,12 +113,21 @@ def main():
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--limit", type=float, default=30)
     parser.add_argument("--steps", nargs="*", default=[], metavar="STEP")
+    parser.add_argument("--until-end", action="store_true")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--rate", default="20mbit")
+    parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
 
     injector = Injector(wanted.folder, wanted.ranks)
     if injector.wait_for("ready", wanted.limit):
         for step in wanted.steps:
             injector.take(step)
+        chance = random.Random(wanted.seed)
+        troubles = injector.passing_troubles(chance, wanted.nodes, wanted.rate)
+        while wanted.until_end and not injector.wait_for("end", chance.uniform(1, 4)):
+            for step in next(troubles):
+                injector.take(step)
         injector.wait_for("end", wanted.limit)
     injector.log("done")
 

@@ -43,6 +43,17 @@ int MPI_Test(MPI_Request* request, int* completed, MPI_Status* status) {
     if (was_open && *request == MPI_REQUEST_NULL) --open_requests;
     return code;
 }
+int MPI_Testany(int count, MPI_Request requests[], int* index, int* completed, MPI_Status* status) {
+    const auto open = [=] { return count - std::count(requests, requests + count, MPI_REQUEST_NULL); };
+    const auto were_open = open();
+    const int code = PMPI_Testany(count, requests, index, completed, status);
+    open_requests -= were_open - open();
+    return code;
+}
+int MPI_Request_free(MPI_Request* request) {
+    --open_requests;
+    return PMPI_Request_free(request);
+}
 int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* copy, MPI_Request* request) {
     ++open_requests;
     return PMPI_Comm_idup(comm, copy, request);
