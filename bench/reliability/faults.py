@@ -208,7 +208,11 @@ def measure(row, transport, deadline, program, scratch):
     if status == 77 or (status == 2 and "cluster.sh: needs root" in (folder / "output").read_text()):
         return None
     result = judge(row, deadline, folder, status)
-    return {"name": row.name, "fault": row.fault, "transport": transport, "deadline_seconds": deadline,
+    fault = row.fault
+    lost = folder / "wire.log"
+    if lost.exists() and not lost.read_text().startswith("0 "):
+        fault += f" ({lost.read_text().strip()})"
+    return {"name": row.name, "fault": fault, "transport": transport, "deadline_seconds": deadline,
             "run_seconds": round(time.monotonic() - started, 1), **result}
 
 

@@ -62,10 +62,10 @@ class Injector:
         elif name == "wire":
             node, options = rest
             words = [word for option in options.split(",") for word in ("--" + option).split("=")]
-            ready = self.folder / "wire.ready"
-            ready.unlink(missing_ok=True)
-            self.wire = subprocess.Popen([sys.executable, HERE / "wire.py", node, "--ready", ready, *words])
-            while not ready.exists():
+            log = self.folder / "wire.log"
+            log.unlink(missing_ok=True)
+            self.wire = subprocess.Popen([sys.executable, HERE / "wire.py", node, "--log", log, *words])
+            while not log.exists():
                 time.sleep(0.01)
         elif name == "whole":
             self.wire.terminate()

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """A bad wire: takes a node of bench/cluster off its switch and carries its frames both ways itself, late or not at all.
 
-wire.py NODE [--delay SECONDS] [--loss PROBABILITY] [--seed N] [--ready FILE]
+wire.py NODE [--delay SECONDS] [--loss PROBABILITY] [--seed N] [--log FILE]
 
 For kernels without sch_netem. Runs where the switch is (cluster.sh --beside); the node's link is back on the switch when
 it ends by SIGTERM. Frames pass as the kernel hands them over, a batch of several in one piece and checksums still to be
-made (PACKET_VNET_HDR): a batch is lost or late as a whole.
+made (PACKET_VNET_HDR): a batch is lost or late as a whole. FILE is made when the wire is in place, and always says how
+many have been lost.
 """
 
 import argparse
 import heapq
 import itertools
+import json
 import pathlib
 import random
 import select
@@ -43,11 +45,12 @@ def open_port(interface):
     return port
 
 
-def carry(ports, delay, loss, chance):
-    """Forever."""
+def carry(ports, delay, loss, chance, log):
+    """Forever. Calls log(lost, seen) whenever one is lost."""
     other = {ports[0]: ports[1], ports[1]: ports[0]}
     order = itertools.count()
     on_the_way = []
+    seen = lost = 0
     while True:
         now = time.monotonic()
         while on_the_way and on_the_way[0][0] <= now:
@@ -62,7 +65,12 @@ def carry(ports, delay, loss, chance):
                 frame, address = port.recvfrom(LARGEST)
             except OSError:
                 continue
-            if address[2] == PACKET_OUTGOING or chance.random() < loss:
+            if address[2] == PACKET_OUTGOING:
+                continue
+            seen += 1
+            if chance.random() < loss:
+                lost += 1
+                log(lost, seen)
                 continue
             heapq.heappush(on_the_way, (time.monotonic() + delay, next(order), other[port], frame))
 
@@ -73,21 +81,23 @@ def main():
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--loss", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ready", type=pathlib.Path)
+    parser.add_argument("--log", type=pathlib.Path, default=pathlib.Path("/dev/null"))
     wanted = parser.parse_args()
 
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit))
-    mtu = pathlib.Path(f"/sys/class/net/{wanted.node}/mtu")
-    size = mtu.read_text().strip() if mtu.exists() else "9000"
-    ip("link", "add", "wire", "mtu", size, "type", "veth", "peer", "name", "wire.switch")
+    shown = subprocess.run(["ip", "-json", "link", "show", wanted.node], check=True, capture_output=True)
+    size = str(json.loads(shown.stdout)[0]["mtu"])
+    ip("link", "add", "wire", "mtu", size, "type", "veth", "peer", "name", "wire.switch", "mtu", size)
     ip("link", "set", "wire", "up")
     ip("link", "set", "wire.switch", "master", "data", "up")
     ports = [open_port(wanted.node), open_port("wire")]
     ip("link", "set", wanted.node, "nomaster")
     try:
-        if wanted.ready:
-            wanted.ready.touch()
-        carry(ports, wanted.delay, wanted.loss, random.Random(wanted.seed))
+        def log(lost, seen):
+            wanted.log.write_text(f"{lost} of {seen}\n")
+
+        log(0, 0)
+        carry(ports, wanted.delay, wanted.loss, random.Random(wanted.seed), log)
     finally:
         ip("link", "del", "wire")
         ip("link", "set", wanted.node, "master", "data")
