@@ -34,3 +34,19 @@ TEST_CASE("poll_until lets exceptions out", "[transport][poll]") {
     };
     CHECK_THROWS_WITH(poll_until(fails), "lost");
 }
+
+TEST_CASE("poll_until gives up at the deadline, having asked at least once", "[transport][poll]") {
+    using clock = std::chrono::steady_clock;
+    int asked = 0;
+    const auto no = [&] {
+        ++asked;
+        return false;
+    };
+    CHECK_FALSE(poll_until(no, clock::now() - std::chrono::seconds(1)));
+    CHECK(asked == 1);
+    const clock::time_point deadline = clock::now() + std::chrono::milliseconds(2);
+    CHECK_FALSE(poll_until(no, deadline));
+    CHECK(clock::now() >= deadline);
+    CHECK(asked > 2);
+    CHECK(poll_until([] { return true; }, clock::now() - std::chrono::seconds(1)));
+}

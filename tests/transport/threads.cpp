@@ -228,8 +228,7 @@ TEST_CASE("under an abort, an operation happens on all of its ranks or on none",
             const int rank = world.rank();
             thread_transport part = world.split(rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2});
             if (rank == 2) {
-                while (completed[0] < 1)
-                    std::this_thread::yield();
+                while (completed[0] < 1) std::this_thread::yield();
                 // At another moment of the others' round each time.
                 std::this_thread::sleep_for(one_round.load() * (round + 1) / rounds);
                 throw std::runtime_error("now");
@@ -338,4 +337,135 @@ TEST_CASE("thread_transport's splits may outlive the transport they come from", 
         }();
         gathers<host>(part, expect, 33);
     });
+}
+
+// Deadlines.
+
+namespace {
+
+using zeropp::timeout_error;
+
+/// Runs work(transport) on `ranks` threads of a transport with a timeout, and returns what each of them threw.
+template <class Work>
+std::vector<std::string> errors_of(int ranks, Work work) {
+    const watchdog guard(120s, "ranks with a timeout");
+    std::vector<thread_transport> handles = thread_transport::create(ranks, {.timeout = 50ms});
+    std::vector<std::string> errors(handles.size());
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t r = 0; r != handles.size(); ++r) {
+            threads.emplace_back([&, r] { errors[r] = thrown<timeout_error>([&] { work(handles[r]); }); });
+        }
+    }
+    return errors;
+}
+
+const std::string nothing_thrown = "<nothing thrown>";
+
+}  // namespace
+
+TEST_CASE("thread_transport refuses timeouts below zero", "[transport][threads][deadline]") {
+    CHECK(thrown<precondition_error>([] { thread_transport::create(2, {.timeout = -1ms}); }) ==
+          "thread_transport: expected a timeout of 0 ms, which is none, or more, given -1 ms");
+}
+
+TEST_CASE("thread_transport with a timeout obeys the laws of transports", "[transport][threads][deadline]") {
+    const watchdog guard(120s, "laws with a timeout");
+    expectations expect;
+    zeropp::run_on_threads(4, [&](thread_transport& world) { zeropp_test::transport_laws(world, expect); },
+                           {.timeout = 60s});
+    CHECK(expect.unmet() == "");
+}
+
+TEST_CASE("ranks that wait in vain all throw who has not come, and so do the late", "[transport][threads][deadline]") {
+    const auto stays_away = [](auto operation) {
+        return errors_of(4, [&](thread_transport& world) {
+            zeropp::begin_collective(world, {"collective", 1, "fp32", "int8", {}}, "");
+            std::vector<std::byte> memory;
+            gather_on(host(), world, memory);
+            zeropp::begin_collective(world, {"collective", 1, "fp32", "int8", {}}, "");
+            if (world.rank() == 1 || world.rank() == 2) std::this_thread::sleep_for(150ms);
+            const std::string first = thrown<timeout_error>([&] { operation(world); });
+            // Nothing works from then on, and nothing waits.
+            for (int i = 0; i != 3; ++i) {
+                const std::string again = thrown<timeout_error>([&] { gather_on(host(), world, memory); });
+                if (again != first) throw std::runtime_error(again);
+            }
+            throw timeout_error(first);
+        });
+    };
+    const std::string expected = "thread_transport: timeout of 50 ms in call 2, ";
+    const std::string from = " in collective: not heard from ranks 1, 2";
+    const auto same = [](const std::string& text) { return std::vector<std::string>(4, text); };
+    std::vector<std::vector<std::byte>> memory(4);
+    CHECK(stays_away([&](thread_transport& world) {
+              gather_on(host(), world, memory[static_cast<std::size_t>(world.rank())]);
+          }) == same(expected + "all_gather of 1 bytes" + from));
+    CHECK(stays_away([&](thread_transport& world) {
+              gather_on(host_queue(), world, memory[static_cast<std::size_t>(world.rank())]);
+          }) == same(expected + "all_gather of 1 bytes" + from));
+    CHECK(stays_away([](thread_transport& world) { world.split(std::vector<int>{world.rank()}); }) ==
+          same(expected + "split" + from));
+}
+
+TEST_CASE("a timeout in a split fails all that was split from the same transport", "[transport][threads][deadline]") {
+    const std::vector<std::string> errors = errors_of(4, [](thread_transport& world) {
+        const int rank = world.rank();
+        thread_transport pair = world.split(rank % 2 == 0 ? std::vector<int>{2, 0} : std::vector<int>{3, 1});
+        thread_transport again = pair.split(std::vector<int>{1, 0});
+        std::vector<std::byte> memory;
+        // Of 3 and 1, rank 3 does not come; 0 and 2 wait for a world that never comes together.
+        if (rank == 1) gather_on(host(), again, memory);
+        if (rank == 3) std::this_thread::sleep_for(200ms);
+        if (rank % 2 == 0) std::this_thread::sleep_for(20ms);
+        gather_on(host(), world, memory);
+    });
+    const std::string expected =
+        "thread_transport: timeout of 50 ms in call 1, all_gather of 1 bytes: not heard from rank 3";
+    CHECK(errors == std::vector<std::string>(4, expected));
+}
+
+TEST_CASE("ranks that wait for a long time, but not too long, go on", "[transport][threads][deadline]") {
+    const std::vector<std::string> errors = errors_of(3, [](thread_transport& world) {
+        std::vector<std::byte> memory;
+        for (int i = 0; i != 4; ++i) {
+            if (world.rank() == i % 3) std::this_thread::sleep_for(10ms);
+            gather_on(host(), world, memory);
+        }
+    });
+    CHECK(errors == std::vector<std::string>(3, nothing_thrown));
+}
+
+TEST_CASE("queues of ranks that wait for each other in vain can be destroyed", "[transport][threads][deadline]") {
+    const std::vector<std::string> errors = errors_of(2, [](thread_transport& world) {
+        const auto part = world.split(std::vector<int>{0, 1});
+        std::vector<std::byte> memory(2);
+        // Each in the order that the other does not have.
+        std::array<thread_transport, 2> both{world, part};
+        if (world.rank() == 1) std::swap(both[0], both[1]);
+        const host_queue queue;
+        for (thread_transport& t : both) t.all_gather(queue, memory.data() + world.rank(), memory.data(), 1);
+        // Nobody asks how it went.
+    });
+    CHECK(errors == std::vector<std::string>(2, nothing_thrown));
+}
+
+// An operation for which all ranks have come happens on all of them, however close the deadline is.
+TEST_CASE("at the deadline, an operation happens on all of its ranks or on none", "[transport][threads][deadline]") {
+    const watchdog guard(120s, "ranks that come at the deadline");
+    for (int round = 0; round != 60; ++round) {
+        std::vector<thread_transport> handles = thread_transport::create(2, {.timeout = 2ms});
+        std::array<std::string, 2> errors;
+        {
+            std::vector<std::jthread> threads;
+            for (std::size_t r = 0; r != 2; ++r) {
+                threads.emplace_back([&, r] {
+                    std::vector<std::byte> memory;
+                    if (r == 1) std::this_thread::sleep_for(1500us + round * 20us);
+                    errors[r] = thrown<timeout_error>([&] { gather_on(host(), handles[r], memory); });
+                });
+            }
+        }
+        CHECK(errors[0] == errors[1]);
+    }
 }

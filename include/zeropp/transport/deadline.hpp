@@ -6,7 +6,6 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/transport/poll.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +45,11 @@ inline std::chrono::steady_clock::time_point deadline_after(std::chrono::millise
 
 enum class operation : std::uint8_t { all_gather, all_to_all, split };
 
+inline std::string name_of(operation o) {
+    static constexpr const char* names[] = {"all_gather", "all_to_all", "split"};
+    return names[static_cast<std::size_t>(o)];
+}
+
 /// An operation, and the collective that it is part of.
 struct operation_in_call {
     detail::operation operation = operation::all_gather;
@@ -58,30 +62,43 @@ struct operation_in_call {
 
     /// "call 7, all_gather of 4096 bytes in quantized_all_gather"
     std::string text() const {
-        static constexpr const char* names[] = {"all_gather", "all_to_all", "split"};
-        std::string what = "call " + std::to_string(call) + ", " + names[static_cast<std::size_t>(operation)];
+        std::string what = "call " + std::to_string(call) + ", " + name_of(operation);
         if (operation != operation::split) what += " of " + std::to_string(bytes) + " bytes";
         return collective == short_text() ? what : what + " in " + collective.str();
     }
 };
 
-/// Which collective runs on one rank's transport, as `begin` tells it, and who the transport's ranks are. An operation is
-/// part of the collective that began last on its transport or on one that this was split from: those are the collectives
-/// that all its ranks take part in, so that they agree about name and number. Copies are the same log. May be used from
-/// several threads.
+/// What has not completed in time, because of ranks that were not heard from, by their numbers in the world.
+inline timeout_error timed_out(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
+                               std::span<const int> missing) {
+    std::string ranks;
+    for (const int m : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(m);
+    return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
+                         what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
+}
+
+/// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
+inline std::vector<int> world_ranks(int size) {
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+}
+inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
+    std::vector<int> ranks;
+    for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
+    return ranks;
+}
+
+/// Which collective runs on one rank's transport, as `begin` tells it. An operation is part of the collective that began
+/// last on its transport or on one that this was split from: those are the collectives that all its ranks take part in,
+/// so that they agree about name and number. Copies are the same log. May be used from several threads.
 class call_log {
 public:
-    explicit call_log(int ranks) : clock_(std::make_shared<clock>()), world_ranks_(static_cast<std::size_t>(ranks)) {
-        std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
-    }
-
-    /// The log of a split of `members`, which must be ranks of this one.
-    call_log split(std::span<const int> members) const {
+    /// The log of a split.
+    call_log split() const {
         call_log child(*this);
         child.own_ = std::make_shared<entry>();
         child.above_.push_back(own_);
-        child.world_ranks_.clear();
-        for (const int m : members) child.world_ranks_.push_back(world_ranks_[static_cast<std::size_t>(m)]);
         return child;
     }
 
@@ -104,20 +121,6 @@ public:
         return {what, bytes, last->collective, last->began == 0 ? own_->operations : last->calls};
     }
 
-    /// What has not completed in time, because of these ranks of the transport.
-    timeout_error timeout(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
-                          std::span<const int> missing) const {
-        std::string ranks;
-        for (const int m : missing) {
-            ranks += (ranks.empty() ? "" : ", ") + std::to_string(world_ranks_[static_cast<std::size_t>(m)]);
-        }
-        return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
-                             what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
-    }
-
-    /// The world's number of a rank of this transport.
-    int world_rank(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
-
 private:
     /// One transport's collectives.
     struct entry {
@@ -133,10 +136,9 @@ private:
         std::uint64_t begun = 0;
     };
 
-    std::shared_ptr<clock> clock_;
+    std::shared_ptr<clock> clock_ = std::make_shared<clock>();
     std::shared_ptr<entry> own_ = std::make_shared<entry>();
     std::vector<std::shared_ptr<entry>> above_;  // of the transports that this one was split from
-    std::vector<int> world_ranks_;
 };
 
 /// The first failure of transports that were split from one another: all of them refuse to work from then on. May be used

@@ -189,6 +189,7 @@ private:
         int size = 0;
         int thread_level = MPI_THREAD_SINGLE;
         detail::call_log log;
+        std::vector<int> world_ranks;                    // of this transport's ranks
         std::shared_ptr<detail::first_failure> failure;  // of all transports split from one another
         std::vector<MPI_Request> requests;               // of each round, a receive and a send for each peer by turns
 
@@ -223,15 +224,15 @@ private:
         std::chrono::steady_clock::time_point deadline;
 
         state(MPI_Comm c, bool own, transport_options options)
-            : comm(c), owned(own), timeout(options.timeout), size(size_of(c)), log(size),
+            : comm(c), owned(own), timeout(options.timeout), size(size_of(c)), world_ranks(detail::world_ranks(size)),
               failure(std::make_shared<detail::first_failure>()) {
             prepare();
         }
 
         /// A split of `members` from `parent`, whose communicator is `c`.
         state(MPI_Comm c, bool own, const state& parent, std::span<const int> members)
-            : comm(c), owned(own), timeout(parent.timeout), size(size_of(c)), log(parent.log.split(members)),
-              failure(parent.failure) {
+            : comm(c), owned(own), timeout(parent.timeout), size(size_of(c)), log(parent.log.split()),
+              world_ranks(detail::world_ranks(parent.world_ranks, members)), failure(parent.failure) {
             prepare();
         }
 
@@ -403,7 +404,9 @@ private:
                 if (heard.verdict == word::verdict::timed_out) throw timeout_error(heard.cause);
                 if (heard.verdict == word::verdict::failed) throw peer_error(heard.cause);
                 if (heard.operation != what) {
-                    const auto on = [&](int r) { return " on rank " + std::to_string(log.world_rank(r)); };
+                    const auto on = [&](int r) {
+                        return " on rank " + std::to_string(world_ranks[static_cast<std::size_t>(r)]);
+                    };
                     throw precondition_error(name, "the same operation on every rank",
                                              what.text() + on(rank) + ", " + heard.operation.text() +
                                                  on(sender(static_cast<std::size_t>(i))));
@@ -488,12 +491,14 @@ private:
             return ranks;
         }
 
-        /// Throws that `missing` were not heard from, or if they have been in the last moment, `waited_for`.
-        [[noreturn]] void time_out(std::vector<int> missing, std::vector<int> waited_for) const {
+        /// Throws that `missing` were not heard from, or if they have been in the last moment, `waited_for`. What a peer
+        /// says comes first: it may have given up for the true cause, and for that have sent nothing.
+        [[noreturn]] void time_out(std::vector<int> missing, std::vector<int> waited_for) {
+            heed();
             if (missing.empty()) missing = std::move(waited_for);
             std::sort(missing.begin(), missing.end());
             missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-            throw log.timeout(name, what, timeout, missing);
+            throw detail::timed_out(name, what, timeout, detail::world_ranks(world_ranks, missing));
         }
 
         /// Where a transport of the family has failed, throws the first failure again. Peers that are about to do what
@@ -553,7 +558,8 @@ private:
                 cause = e.what();
             } catch (const std::exception& e) {
                 words->last.verdict = word::verdict::failed;
-                cause = std::string(name) + ": rank " + std::to_string(log.world_rank(rank)) + " failed: " + e.what();
+                cause = std::string(name) + ": rank " + std::to_string(world_ranks[static_cast<std::size_t>(rank)]) +
+                        " failed: " + e.what();
             }
             cause.copy(words->last.cause, sizeof(word::cause) - 1);
         }

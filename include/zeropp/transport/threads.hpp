@@ -5,14 +5,15 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/transport/deadline.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -32,70 +33,103 @@ namespace zeropp {
 /// wait for one another through events.
 ///
 /// Ranks that call different operations, or with different sizes or lists, get the same precondition_error on every rank,
-/// and can go on. After `abort`, every waiting and later call on any rank throws peer_error. A rank that ends without
-/// calling what the others call leaves them waiting, unless somebody calls `abort`.
+/// and can go on. After `abort`, every waiting and later call on any rank throws peer_error. A rank that does not call
+/// what the others call leaves them waiting until somebody calls `abort`, or until the timeout has passed for one of
+/// them: then every waiting and later call, on any rank and any split, throws the same timeout_error.
+///
+/// After any of these errors, memory is the caller's again: no rank reads or writes another's outside its own operation.
 class thread_transport {
 public:
-    /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0.
-    static std::vector<thread_transport> create(int ranks) {
-        if (ranks < 1) throw precondition_error("thread_transport", "at least 1 rank", std::to_string(ranks));
-        const auto g = std::make_shared<group>(std::make_shared<family>(), ranks);
+    /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0
+    /// and the timeout is not negative.
+    static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
+        if (ranks < 1) throw precondition_error(name, "at least 1 rank", std::to_string(ranks));
+        detail::require_timeout(name, options);
+        const auto g = std::make_shared<group>(std::make_shared<family>(options), ranks);
+        g->world_ranks = detail::world_ranks(ranks);
         g->join_family();
         std::vector<thread_transport> handles;
-        for (int r = 0; r != ranks; ++r) handles.push_back(thread_transport(g, r));
+        for (int r = 0; r != ranks; ++r) handles.push_back(thread_transport(g, r, {}));
         return handles;
     }
 
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(group_->slots.size()); }
 
+    /// So that errors name the collective. See begin_collective.
+    void begin(const collective_call& call, const std::string& problem) {
+        log_.begin(call.primitive);
+        detail::require_no_problem(call, problem);
+    }
+
     template <execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [g = group_, rank = rank_, send, recv, bytes](const auto& on) {
-            g->exchange(on, rank, "all_gather", send, recv, bytes, [](const std::byte* from) { return from; });
+        const auto what = log_.next(detail::operation::all_gather, bytes);
+        in_turn(exec, [g = group_, rank = rank_, what, send, recv](const auto& on) {
+            g->exchange(on, rank, what, send, recv, [](const std::byte* from) { return from; });
         });
     }
 
     template <execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [g = group_, rank = rank_, send, recv, bytes](const auto& on) {
-            g->exchange(on, rank, "all_to_all", send, recv, bytes,
-                        [=](const std::byte* from) { return from + static_cast<std::size_t>(rank) * bytes; });
+        const auto what = log_.next(detail::operation::all_to_all, bytes);
+        in_turn(exec, [g = group_, rank = rank_, what, send, recv](const auto& on) {
+            g->exchange(on, rank, what, send, recv,
+                        [=](const std::byte* from) { return from + static_cast<std::size_t>(rank) * what.bytes; });
         });
     }
 
     thread_transport split(std::span<const int> members) {
-        std::shared_ptr<group> child = group_->split(rank_, members);
+        std::shared_ptr<group> child = group_->split(rank_, log_.next(detail::operation::split, 0), members);
         const auto self = std::find(members.begin(), members.end(), rank_);
-        return {std::move(child), static_cast<int>(self - members.begin())};
+        return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
     /// Makes every rank that waits, or calls later, on this transport and all its splits throw peer_error with `reason`.
-    void abort(const std::string& reason) { group_->relatives->abort(reason); }
+    void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
 
 private:
+    static constexpr const char* name = "thread_transport";
+
     struct group;
 
     /// All groups split from one another: they fail together.
     struct family {
-        std::mutex mutex;
-        std::vector<std::weak_ptr<group>> groups;
-        bool aborted = false;
-        std::string reason;
+        explicit family(transport_options options) : timeout(options.timeout) {}
 
-        void abort(const std::string& why) {
-            std::vector<std::shared_ptr<group>> alive;
-            std::string first_reason;
+        const std::chrono::milliseconds timeout;
+        std::mutex mutex;  // before a group's
+        std::vector<std::weak_ptr<group>> groups;
+        std::exception_ptr cause;  // of the first failure
+
+        void fail(std::exception_ptr why) {
+            std::unique_lock lock(mutex);
+            fail(std::move(lock), std::move(why));
+        }
+
+        /// A rank has waited in vain in a meeting of `g`. Unless the meeting has come about meanwhile, it never will.
+        template <class Why>
+        void fail_unless_met(group& g, std::uint64_t meeting, Why why) {
+            std::unique_lock lock(mutex);
             {
-                const std::lock_guard lock(mutex);
-                if (!aborted) reason = why;
-                aborted = true;
-                first_reason = reason;
-                for (const auto& g : groups) {
-                    if (auto locked = g.lock()) alive.push_back(std::move(locked));
-                }
+                const std::lock_guard lock_group(g.mutex);
+                if (g.generation != meeting) return;
+                if (!cause) cause = std::make_exception_ptr(why());
+                g.cause = cause;
             }
-            for (const auto& g : alive) g->fail(first_reason);
+            fail(std::move(lock), cause);
+        }
+
+    private:
+        void fail(std::unique_lock<std::mutex> lock, std::exception_ptr why) {
+            if (!cause) cause = std::move(why);
+            const std::exception_ptr first = cause;
+            std::vector<std::shared_ptr<group>> alive;
+            for (const auto& g : groups) {
+                if (auto locked = g.lock()) alive.push_back(std::move(locked));
+            }
+            lock.unlock();
+            for (const auto& g : alive) g->fail(first);
         }
     };
 
@@ -103,9 +137,9 @@ private:
         group(std::shared_ptr<family> f, int ranks) : relatives(std::move(f)), slots(static_cast<std::size_t>(ranks)) {}
 
         struct slot {
-            const char* operation = nullptr;
-            const std::byte* send = nullptr;
+            detail::operation operation = detail::operation::all_gather;
             std::size_t bytes = 0;
+            const std::byte* send = nullptr;
             // Of the execution's event type, which is the same on all ranks: when `send` is ready, and when this rank has
             // copied what it wants from the others.
             const void* ready = nullptr;
@@ -116,26 +150,26 @@ private:
 
         std::shared_ptr<family> relatives;
         std::vector<slot> slots;
+        std::vector<int> world_ranks;  // of the slots
 
         std::mutex mutex;
         std::condition_variable changed;
         std::size_t arrived = 0;
         std::uint64_t generation = 0;
-        bool failed = false;
-        std::string reason;
+        std::vector<bool> met = std::vector<bool>(slots.size());  // who has come to the meeting that is to be
+        std::exception_ptr cause;                                 // of the failure after which there are no meetings
 
         void join_family() {
             const std::lock_guard lock(relatives->mutex);
-            if (relatives->aborted) fail(relatives->reason);
+            if (relatives->cause) fail(relatives->cause);
             std::erase_if(relatives->groups, [](const auto& g) { return g.expired(); });
             relatives->groups.push_back(weak_from_this());
         }
 
-        void fail(const std::string& why) {
+        void fail(std::exception_ptr why) {
             {
                 const std::lock_guard lock(mutex);
-                reason = why;
-                failed = true;
+                cause = std::move(why);
             }
             changed.notify_all();
         }
@@ -150,13 +184,35 @@ private:
         }
 
         /// Returns when all ranks have called it, or throws on all that wait if one of them never will.
-        void meet() {
+        void meet(int rank, const detail::operation_in_call& what) {
+            const auto deadline = detail::deadline_after(relatives->timeout);
             std::unique_lock lock(mutex);
-            if (failed) throw peer_error(reason);
+            if (cause) std::rethrow_exception(cause);
             const std::uint64_t mine = generation;
-            if (last_to_arrive()) return;
-            changed.wait(lock, [&] { return generation != mine || failed; });
-            if (generation == mine) throw peer_error(reason);
+            met[static_cast<std::size_t>(rank)] = true;
+            if (last_to_arrive()) {
+                met.assign(met.size(), false);
+                return;
+            }
+            const auto over = [&] { return generation != mine || cause; };
+            if (deadline == detail::no_deadline) {
+                changed.wait(lock, over);
+            } else if (!changed.wait_until(lock, deadline, over)) {
+                lock.unlock();
+                relatives->fail_unless_met(
+                    *this, mine, [&] { return detail::timed_out(name, what, relatives->timeout, missing()); });
+                lock.lock();
+            }
+            if (generation == mine) std::rethrow_exception(cause);
+        }
+
+        /// The world's numbers of those who have not come.
+        std::vector<int> missing() const {
+            std::vector<int> ranks;
+            for (std::size_t r = 0; r != met.size(); ++r) {
+                if (!met[r]) ranks.push_back(world_ranks[r]);
+            }
+            return ranks;
         }
 
         /// The end of what ranks do together after they have met: leaves when all ranks do. They have read each other's
@@ -183,13 +239,14 @@ private:
         /// The ranks meet, and each enqueues its copies on `exec`. Where that is a stream, what it has to wait for on the
         /// others' streams are their events: the host does not wait for the data.
         template <class E, class Source>
-        void exchange(const E& exec, int rank, const char* operation, const std::byte* send, std::byte* recv,
-                      std::size_t bytes, Source source) {
+        void exchange(const E& exec, int rank, const detail::operation_in_call& what, const std::byte* send,
+                      std::byte* recv, Source source) {
+            const std::size_t bytes = what.bytes;
             using event = typename E::event;
             const event ready = exec.record();
             event done;
-            at(rank) = {.operation = operation, .send = send, .bytes = bytes, .ready = &ready, .done = &done};
-            meet();
+            at(rank) = {.operation = what.operation, .bytes = bytes, .send = send, .ready = &ready, .done = &done};
+            meet(rank, what);
             const together until_all_are_done(*this);
             require_same_operation();
             std::exception_ptr failure;
@@ -215,29 +272,30 @@ private:
         }
 
         /// The transport's group for `members`, the same object on all of them.
-        std::shared_ptr<group> split(int rank, std::span<const int> members) {
+        std::shared_ptr<group> split(int rank, const detail::operation_in_call& what, std::span<const int> members) {
             // The first rank of a list makes the group, before they meet: a failure to do so leaves nobody behind.
             std::shared_ptr<group> own;
             if (!members.empty() && members.front() == rank) {
                 own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
                 own->join_family();
             }
-            at(rank) = {.operation = "split", .members = members, .child = own};
-            meet();
+            at(rank) = {.operation = what.operation, .members = members, .child = own};
+            meet(rank, what);
             const together until_all_are_done(*this);
             require_same_operation();
             require_members();
+            if (own) own->world_ranks = detail::world_ranks(world_ranks, members);
             return at(members.front()).child.lock();
         }
 
         /// Throws how the ranks' operations differ, unless they do not: the same text on every rank.
         void require_same_operation() const {
             const auto same = [&](const slot& s) {
-                return std::strcmp(s.operation, slots[0].operation) == 0 && s.bytes == slots[0].bytes;
+                return s.operation == slots[0].operation && s.bytes == slots[0].bytes;
             };
             if (std::all_of(slots.begin(), slots.end(), same)) return;
             throw_given("the same operation on every rank", [](const slot& s) {
-                return std::string(s.operation) + " of " + std::to_string(s.bytes) + " bytes";
+                return detail::name_of(s.operation) + " of " + std::to_string(s.bytes) + " bytes";
             });
         }
 
@@ -265,7 +323,7 @@ private:
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 given += (r == 0 ? "" : ", ") + describe(slots[r]) + " on rank " + std::to_string(r);
             }
-            throw precondition_error("thread_transport", expected, given);
+            throw precondition_error(name, expected, given);
         }
     };
 
@@ -279,17 +337,19 @@ private:
         }
     }
 
-    thread_transport(std::shared_ptr<group> g, int rank) : group_(std::move(g)), rank_(rank) {}
+    thread_transport(std::shared_ptr<group> g, int rank, detail::call_log log)
+        : group_(std::move(g)), rank_(rank), log_(std::move(log)) {}
 
     std::shared_ptr<group> group_;
     int rank_;
+    detail::call_log log_;
 };
 
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When ranks throw, the others are
 /// released from their collectives with peer_error, and the exception of the lowest rank that failed by itself is thrown.
 template <class Work>
-void run_on_threads(int ranks, Work work) {
-    std::vector<thread_transport> handles = thread_transport::create(ranks);
+void run_on_threads(int ranks, Work work, transport_options options = {}) {
+    std::vector<thread_transport> handles = thread_transport::create(ranks, options);
     std::vector<std::exception_ptr> own_failures(handles.size());
     std::vector<std::exception_ptr> peer_failures(handles.size());
     {
