@@ -209,10 +209,17 @@ std::string position(std::string_view text, std::size_t offset) {
     return std::to_string(line) + ":" + std::to_string(column);
 }
 
-/// Like DeepSpeed, refuses an object that has a key twice: one of the two values would silently be lost.
+/// Like DeepSpeed, refuses an object that has a key twice: one of the two values would silently be lost. And one that is
+/// nested so deeply that printing it in a message would take all of the stack.
 json parse(std::string_view text, const std::string& name) {
     std::vector<std::set<std::string>> open_objects;
-    const auto refuse_repeated_keys = [&](int, json::parse_event_t event, json& value) {
+    constexpr int deepest = 64;
+    const auto refuse = [&](int depth, json::parse_event_t event, json& value) {
+        const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+        if (opens && depth >= deepest) {
+            throw config_error(name + ": expected at most " + std::to_string(deepest) +
+                               " objects and arrays inside each other, given more");
+        }
         if (event == json::parse_event_t::object_start) open_objects.emplace_back();
         if (event == json::parse_event_t::object_end) open_objects.pop_back();
         if (event == json::parse_event_t::key && !open_objects.back().insert(value.get<std::string>()).second) {
@@ -221,7 +228,7 @@ json parse(std::string_view text, const std::string& name) {
         return true;
     };
     try {
-        return json::parse(text, refuse_repeated_keys);
+        return json::parse(text, refuse);
     } catch (const json::parse_error& error) {
         // The library counts bytes from one and stands on the byte it could not accept.
         const std::string_view what = error.what();

@@ -125,21 +125,30 @@ TEST_CASE("messages that change places with their checksums are noticed", "[tran
 
 TEST_CASE("in splits, ranks have the world's numbers, and other splits go on", "[transport][checksummed]") {
     on_threads(6, "a flipped bit in a split", [](thread_transport& base, expectations& expect) {
-        // Rows of two, backwards: {1, 0}, {3, 2}, {5, 4}. In the second, the first member's message changes.
-        checksummed world(meddling(base, [](const arrival& a) {
-            if (a.ranks != 2 || a.operation != of_data || a.rank != 1) return;
-            if (*a.from(0) == std::byte{3}) *a.from(0) ^= std::byte{16};
+        // Rows of three, backwards: {2, 1, 0} and {5, 4, 3}; and of them what is left without the last: {1, 2}, {4, 5}.
+        // In both splits, what rank 4 sends to rank 5 changes.
+        checksummed world(meddling(base, [rank = base.rank()](const arrival& a) {
+            if (a.ranks == 6 || a.operation != of_data || rank != 5) return;
+            for (int r = 0; r != a.ranks; ++r) {
+                if (*a.from(r) == std::byte{4}) *a.from(r) ^= std::byte{16};
+            }
         }));
-        const int first = world.rank() / 2 * 2;
-        checksummed row = world.split(std::vector<int>{first + 1, first});
-        std::vector<std::byte> all(2, static_cast<std::byte>(world.rank()));
-        const std::string text =
-            thrown<integrity_error>([&] { row.all_gather(host(), &all[std::size_t(row.rank())], all.data(), 1); });
-        expect.equal(without_checksums(text),
-                     first == 2 ? "all_gather of 1 bytes: " + changed(3, 2) : "<nothing thrown>");
-        // A split of a split.
-        checksummed reversed = row.split(std::vector<int>{1, 0});
-        connects(reversed, world.rank(), {first, first + 1}, expect);
+        const auto gather = [&](checksummed<meddling<thread_transport>>& part) {
+            std::vector<std::byte> all(static_cast<std::size_t>(part.size()), static_cast<std::byte>(world.rank()));
+            return without_checksums(
+                thrown<integrity_error>([&] { part.all_gather(host(), all.data() + part.rank(), all.data(), 1); }));
+        };
+        const int first = world.rank() / 3 * 3;
+        const std::string expected = first == 3 ? "all_gather of 1 bytes: " + changed(4, 5) : "<nothing thrown>";
+        checksummed row = world.split(std::vector<int>{first + 2, first + 1, first});
+        expect.equal(gather(row), expected);
+        if (row.rank() == 2) {
+            row.split(std::vector<int>{2});
+        } else {
+            checksummed nested = row.split(std::vector<int>{1, 0});
+            expect.equal(gather(nested), expected);
+        }
+        connects(world, world.rank(), {0, 1, 2, 3, 4, 5}, expect);
     });
 }
 

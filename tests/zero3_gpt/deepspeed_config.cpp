@@ -200,6 +200,19 @@ TEST_CASE("malformed JSON is located", "[zero3_gpt][deepspeed_config]") {
     CHECK(error_of(with(R"("bf16": {"enabled": true}, "fp16": {"enabled": true})")) == "no error");
 }
 
+TEST_CASE("a configuration that is nested too deeply is refused", "[zero3_gpt][deepspeed_config]") {
+    const auto nested = [](std::size_t levels) {
+        return error_of(with("\"fp16\": " + std::string(levels, '[') + std::string(levels, ']')));
+    };
+    // The file itself is one level more.
+    CHECK(nested(63) == "no error");
+    const std::string refused = "ds.json: expected at most 64 objects and arrays inside each other, given more";
+    CHECK(nested(64) == refused);
+    CHECK(nested(300'000) == refused);
+    // A value that a message would show.
+    CHECK(error_of(R"({"train_micro_batch_size_per_gpu": )" + std::string(300'000, '[')) == refused);
+}
+
 TEST_CASE("a file that cannot be read says why", "[zero3_gpt][deepspeed_config]") {
     const auto message = [](const std::filesystem::path& file) {
         try {

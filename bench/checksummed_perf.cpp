@@ -1,0 +1,171 @@
+/// \file
+/// What checksums cost: the all-gather and the reduce-scatter with and without them, in turns.
+
+#include "support/data.hpp"
+#include "support/interleaved.hpp"
+#include "support/launch.hpp"
+#include "support/report.hpp"
+#include "support/statistics.hpp"
+
+#include <zeropp/checksummed.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_bench;
+
+/// Those that -q may name here.
+using quantizers =
+    zeropp::named_quantizers<zeropp::lossless<float>, zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
+
+const std::vector<column> columns{{"", "size", "(B)", 12},
+                                  {"", "collective", "", 40},
+                                  {"", "quantizer", "", 10},
+                                  {"without", "time", "(us)", 10},
+                                  {"with checksums", "time", "(us)", 10},
+                                  {"with checksums", "cost", "(%)", 6},
+                                  {"wire bytes, all ranks", "without", "(B)", 12},
+                                  {"wire bytes, all ranks", "added", "(B)", 8},
+                                  {"", "#wrong", "", 6}};
+
+/// The time of the slowest rank from a barrier on.
+timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
+    const std::vector<double> all = ranks.gather(std::span<const double>(seconds));
+    std::vector<double> longest(seconds.size());
+    for (std::size_t i = 0; i != all.size(); ++i) {
+        longest[i % seconds.size()] = std::max(longest[i % seconds.size()], all[i]);
+    }
+    return summary(longest);
+}
+
+any_transport with_checksums(any_transport inner) {
+    return any_transport(std::make_shared<zeropp::checksummed<any_transport>>(std::move(inner)));
+}
+
+using collective = std::function<void(comm_type&)>;
+
+/// The bytes that all ranks send each other in one call.
+template <class Wrap>
+std::uint64_t bytes_of(rank_context& ranks, const collective& call, Wrap wrap) {
+    using counting = zeropp::counting<any_transport, zeropp::two_level>;
+    const auto counted = std::make_shared<counting>(ranks.world(), ranks.nodes());
+    comm_type comm(ranks.nodes(), wrap(any_transport(counted)));
+    call(comm);
+    const zeropp::traffic total = counted->total();
+    const std::vector<std::uint64_t> of_ranks = ranks.gather(total.bytes_inside + total.bytes_across);
+    return std::accumulate(of_ranks.begin(), of_ranks.end(), std::uint64_t{0});
+}
+
+/// Elements of `result` that differ between the two ways, on all ranks.
+std::uint64_t wrong_elements(rank_context& ranks, const std::vector<float>& result, const collective& call,
+                             comm_type& without, comm_type& with) {
+    call(without);
+    const std::vector<float> expected = result;
+    call(with);
+    std::uint64_t wrong = 0;
+    for (std::size_t i = 0; i != result.size(); ++i) wrong += result[i] == expected[i] ? 0u : 1u;
+    const std::vector<std::uint64_t> of_ranks = ranks.gather(wrong);
+    return std::accumulate(of_ranks.begin(), of_ranks.end(), std::uint64_t{0});
+}
+
+class checksum_rows {
+public:
+    checksum_rows(const program_facts& program, const options& o, rank_context& ranks)
+        : options_(o), ranks_(ranks), without_(ranks.nodes(), ranks.world()),
+          with_(ranks.nodes(), with_checksums(ranks.world())), report_(ranks.rank() == 0, columns) {
+        describe_program(report_, program, o);
+        report_.fact("transport", ranks.transport_name());
+        report_.fact("ranks", ranks.size());
+        report_.fact("nodes", ranks.nodes().groups());
+        report_.fact("ranks_per_node", ranks.nodes().group_size());
+        report_.comment("size: bytes of the whole tensor of floats; one quantizer for both hops");
+        report_.comment("time: of the slowest rank from a barrier on, the median over iterations, by turns");
+        report_.comment("#wrong: elements that are other than without checksums");
+        report_.heading();
+    }
+
+    /// One row: `name` on a tensor of `bytes`, whose result is `result`.
+    void measure(std::size_t bytes, const std::string& name, const std::string& quantizer, const collective& call,
+                 const std::vector<float>& result) {
+        const std::uint64_t wrong = options_.checks == 0 ? 0 : wrong_elements(ranks_, result, call, without_, with_);
+        wrong_ += wrong;
+        const std::uint64_t data = bytes_of(ranks_, call, [](any_transport inner) { return inner; });
+        const std::uint64_t all = bytes_of(ranks_, call, with_checksums);
+        const std::function<void()> contestants[] = {[&] { call(without_); }, [&] { call(with_); }};
+        const auto seconds =
+            time_interleaved(contestants, options_.warmup_iterations, options_.iterations, [&] { ranks_.barrier(); });
+        const double without = slowest(ranks_, seconds[0]).median * 1e6;
+        const double with = slowest(ranks_, seconds[1]).median * 1e6;
+        const double cost = 100 * (with / without - 1);
+        report_.row({std::to_string(bytes), name, quantizer, cell(without, 1), cell(with, 1), cell(cost, 1),
+                     std::to_string(data), std::to_string(all - data), std::to_string(wrong)},
+                    {{"size", bytes},
+                     {"collective", name},
+                     {"quantizer", quantizer},
+                     {"time_us", json_number(without)},
+                     {"time_with_checksums_us", json_number(with)},
+                     {"cost_percent", json_number(cost)},
+                     {"wire_bytes", data},
+                     {"wire_bytes_added", all - data},
+                     {"wrong", wrong}});
+    }
+
+    int finish() { return finish_report(report_, options_, wrong_); }
+
+private:
+    const options& options_;
+    rank_context& ranks_;
+    comm_type without_;
+    comm_type with_;
+    report report_;
+    std::uint64_t wrong_ = 0;
+};
+
+template <zeropp::quantizer Q>
+void measure(checksum_rows& rows, rank_context& ranks, std::size_t bytes, const Q& q) {
+    const std::string quantizer = zeropp::short_text(q.name()).str();
+    arrays<float> a(bytes / sizeof(float), ranks.size(), ranks.rank());
+    fill<float>(a.shard, 1, a.part.offset(a.rank));
+    std::vector<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks.nodes(), q, a.full.size()));
+    const auto gather = [&](comm_type& comm) {
+        zeropp::quantized_all_gather(zeropp::host(), comm, q, a.shard, a.full, scratch);
+    };
+    rows.measure(bytes, "quantized_all_gather", quantizer, gather, a.full);
+
+    fill<float>(a.full, 2 + static_cast<std::uint64_t>(a.rank), 0);
+    scratch.resize(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.nodes(), q, q, a.full.size()));
+    const auto reduce = [&](comm_type& comm) {
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host(), comm, q, q, a.full, a.shard,
+                                                      zeropp::reduce_options(), scratch);
+    };
+    rows.measure(bytes, "hierarchical_quantized_reduce_scatter", quantizer, reduce, a.shard);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const program_facts program{.name = "checksummed_perf",
+                                .purpose = "Times zeropp's collectives over a transport with and without checksums.",
+                                .quantizers = {"fp32", "int8:256", "int4:128"}};
+    return launch(argc, argv, program, [&](const options& o, rank_context& ranks) {
+        checksum_rows rows(program, o, ranks);
+        for (const std::size_t bytes : o.sizes()) {
+            for (const std::string& name : o.quantizers) {
+                std::visit([&](const auto& q) { measure(rows, ranks, bytes, q); }, quantizers::parse(name));
+            }
+        }
+        return rows.finish();
+    });
+}

@@ -1,0 +1,188 @@
+// Messages of any bytes, as from a rank gone mad: every standard quantizer decodes, sums and encodes them again without
+// touching a byte outside, which AddressSanitizer sees since every array is an allocation of its exact size; and what
+// comes out is what the documentation says of these bits, read one by one.
+
+#include "fuzz/decoder_input.hpp"
+#include "fuzz/reader.hpp"
+#include "support/hadamard_reference.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/quantizer/named.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace {
+
+using namespace zeropp;
+using namespace zeropp_test;
+using host_codec = codec<host>;
+
+/// An allocation of exactly `size` elements, filled with the bytes of `source` over and over.
+template <class T>
+std::unique_ptr<T[]> exactly(std::size_t size, std::span<const std::uint8_t> source) {
+    std::unique_ptr<T[]> memory(new T[size]);
+    auto* const bytes = reinterpret_cast<std::uint8_t*>(memory.get());
+    for (std::size_t i = 0; i != size * sizeof(T); ++i) bytes[i] = source.empty() ? 0 : source[i % source.size()];
+    return memory;
+}
+
+/// The elements of a message before they are rotated back.
+template <class Q>
+std::vector<float> elements_of(Q q, const std::byte* message, std::size_t count, std::size_t n) {
+    constexpr auto block = static_cast<std::size_t>(Q::block_size);
+    constexpr auto bits = static_cast<std::size_t>(Q::code_bits);
+    using params = typename Q::params;
+    const std::size_t params_at = round_up(ceil_div(count * bits, 8), alignof(params));
+    if constexpr (message_scaled_quantizer<Q>) {
+        float absmax;
+        std::memcpy(&absmax, message + round_up(params_at + ceil_div(count, block) * params_bytes<Q>, 4), 4);
+        q = q.scaled_for(absmax);
+    }
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i != n; ++i) {
+        std::uint32_t code = 0;
+        for (std::size_t b = 0; b != bits; ++b) {
+            const std::size_t at = i * bits + b;
+            code |= (static_cast<std::uint32_t>(message[at / 8]) >> at % 8 & 1u) << b;
+        }
+        params p;
+        if constexpr (params_bytes<Q> != 0) std::memcpy(&p, message + params_at + i / block * sizeof p, sizeof p);
+        if constexpr (positional_quantizer<Q>) {
+            values[i] = q.decode(code, p, static_cast<std::uint32_t>(i % block));
+        } else {
+            values[i] = q.decode(code, p);
+        }
+    }
+    return values;
+}
+
+template <class Q>
+std::vector<float> rotated_back(std::vector<float> values) {
+    if constexpr (rotating_quantizer<Q>) return rotated(std::move(values), Q::hadamard_size, true);
+    return values;
+}
+
+template <class T>
+void require_same(T given, T expected) {
+    const float a = element_traits<T>::to_float(given);
+    const float b = element_traits<T>::to_float(expected);
+    require(a == b || (std::isnan(a) && std::isnan(b)), "the elements that the message's bits say");
+}
+
+template <class T, class Q>
+void decodes(const decoder_input& input, std::span<const std::uint8_t> bytes) {
+    const Q q;
+    const slices where = input.where(static_cast<std::size_t>(Q::block_size));
+    const std::size_t stride = wire_bytes(q, where.count);
+    const auto slots = static_cast<std::size_t>(where.slots);
+    const auto messages = exactly<std::byte>(slots * stride, bytes);
+    const auto tensor = exactly<T>(where.part.count(), {});
+    host_codec::decode(host(), q, messages.get(), where, tensor.get());
+    std::vector<T> expected(where.part.count(), element_traits<T>::from_float(0.0f));
+    for (std::size_t s = 0; s != slots; ++s) {
+        const auto slot = static_cast<int>(s);
+        const auto values = rotated_back<Q>(elements_of(q, messages.get() + s * stride, where.count, where.size(slot)));
+        for (std::size_t i = 0; i != values.size(); ++i) {
+            expected[where.offset(slot) + i] = element_traits<T>::from_float(values[i]);
+        }
+    }
+    for (std::size_t i = 0; i != expected.size(); ++i) require_same(tensor[i], expected[i]);
+}
+
+template <class Q>
+void sums(const decoder_input& input, std::span<const std::uint8_t> bytes) {
+    const Q q;
+    const slices where = input.where(static_cast<std::size_t>(Q::block_size));
+    const std::size_t stride = wire_bytes(q, where.count);
+    const auto slots = static_cast<std::size_t>(where.slots);
+    const auto contributors = static_cast<std::size_t>(input.number_of_contributors());
+    const auto messages = exactly<std::byte>(contributors * slots * stride, bytes);
+    const auto tensor = exactly<float>(where.part.count(), {});
+    std::fill_n(tensor.get(), where.part.count(), 1.5f);
+    const finish last{.divisor = 3.0f, .accumulate = input.accumulates()};
+    host_codec::reduce_decode(host(), q, messages.get(), input.number_of_contributors(), where, tensor.get(), last);
+    std::vector<float> expected(where.part.count(), 1.5f);
+    for (std::size_t s = 0; s != slots; ++s) {
+        const auto slot = static_cast<int>(s);
+        std::vector<float> sum;
+        for (std::size_t c = 0; c != contributors; ++c) {
+            const std::byte* const message = messages.get() + (c * slots + s) * stride;
+            const auto values = elements_of(q, message, where.count, where.size(slot));
+            if (c == 0) sum = values;
+            for (std::size_t i = 0; c != 0 && i != sum.size(); ++i) sum[i] += values[i];
+        }
+        sum = rotated_back<Q>(std::move(sum));
+        for (std::size_t i = 0; i != sum.size(); ++i) {
+            float& to = expected[where.offset(slot) + i];
+            to = (last.accumulate ? to : 0.0f) + sum[i] / last.divisor;
+        }
+    }
+    for (std::size_t i = 0; i != expected.size(); ++i) require_same(tensor[i], expected[i]);
+}
+
+/// The sums, encoded again: the same as of sums that have been decoded first.
+template <class Q>
+void encodes_sums(const decoder_input& input, std::span<const std::uint8_t> bytes) {
+    const Q q;
+    const block_integer<8, 256> to;
+    const slices where = input.where(static_cast<std::size_t>(Q::block_size));
+    const auto slots = static_cast<std::size_t>(where.slots);
+    const auto contributors = static_cast<std::size_t>(input.number_of_contributors());
+    const auto messages = exactly<std::byte>(contributors * slots * wire_bytes(q, where.count), bytes);
+    const std::size_t sum_bytes = slots * wire_bytes(to, where.count);
+    const auto sums = exactly<std::byte>(sum_bytes, bytes);
+    const auto expected = exactly<std::byte>(sum_bytes, {});
+    const auto tensor = exactly<float>(where.part.count(), {});
+    const int from = input.number_of_contributors();
+    host_codec::reduce_encode(host(), q, messages.get(), from, where, to, sums.get());
+    host_codec::reduce_decode(host(), q, messages.get(), from, where, tensor.get(), finish{});
+    host_codec::encode(host(), to, tensor.get(), where, expected.get());
+    require(sum_bytes == 0 || std::memcmp(sums.get(), expected.get(), sum_bytes) == 0,
+            "encoded sums to be what sums are encoded as");
+}
+
+template <class Q>
+void try_quantizer(const decoder_input& input, std::span<const std::uint8_t> bytes) {
+    switch (input.operation()) {
+    case decoding::to_fp32:
+        return decodes<float, Q>(input, bytes);
+    case decoding::to_fp16:
+        return decodes<half, Q>(input, bytes);
+    case decoding::to_bf16:
+        return decodes<bfloat16, Q>(input, bytes);
+    case decoding::sums:
+        return sums<Q>(input, bytes);
+    case decoding::encoded_sums:
+        return encodes_sums<Q>(input, bytes);
+    }
+}
+
+template <class>
+struct each;
+template <class... Quantizers>
+struct each<std::variant<Quantizers...>> {
+    static constexpr std::array tries{&try_quantizer<Quantizers>...};
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    constexpr auto& tries = each<standard_quantizers::variant>::tries;
+    reader input(data, size);
+    const decoder_input parameters = decoder_input::take(input);
+    tries[parameters.quantizer % tries.size()](parameters, input.rest());
+    return 0;
+}

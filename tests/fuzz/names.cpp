@@ -1,0 +1,69 @@
+// Any text as the name of a quantizer: it is one of the names, the defaults possibly spelt out, or an error that lists
+// them.
+
+#include "fuzz/reader.hpp"
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/quantizer/named.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using zeropp::standard_quantizers;
+using zeropp_test::require;
+
+std::vector<std::string_view> fields_of(std::string_view text, std::string_view separator) {
+    std::vector<std::string_view> fields;
+    for (std::size_t end = 0; (end = text.find(separator)) != std::string_view::npos;) {
+        fields.push_back(text.substr(0, end));
+        text.remove_prefix(end + separator.size());
+    }
+    fields.push_back(text);
+    return fields;
+}
+
+/// Whether `name` is `canonical` with nothing but defaults between its fields.
+bool spells_out(std::string_view name, std::string_view canonical) {
+    const auto wanted = fields_of(canonical, ":");
+    const auto given = fields_of(name, ":");
+    std::size_t next = 0;
+    for (const std::string_view field : given) {
+        const bool of_the_name = next != wanted.size() && field == wanted[next];
+        const bool is_default = field == "symmetric" || field == (canonical.starts_with("spike") ? "fp16" : "fp32");
+        if (of_the_name) ++next;
+        if (!of_the_name && !is_default) return false;
+    }
+    return next == wanted.size() && given.size() <= wanted.size() + 2;
+}
+
+bool is_listed(std::string_view name) {
+    static const std::string list = standard_quantizers::list();
+    for (const std::string_view listed : fields_of(list, ", ")) {
+        if (listed == name) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string name(data, data + size);
+    try {
+        const auto q = standard_quantizers::parse(name);
+        const std::string canonical = standard_quantizers::name(q);
+        require(is_listed(canonical), "a name that is listed");
+        require(spells_out(name, canonical), "the name that was given, with defaults or without");
+        require(standard_quantizers::parse(canonical).index() == q.index(), "the same quantizer by its canonical name");
+    } catch (const zeropp::precondition_error& e) {
+        const std::string expected =
+            "quantizer: expected one of " + standard_quantizers::list() + ", given \"" + name + "\"";
+        require(!is_listed(name), "every listed name to be one");
+        require(e.what() == std::string(expected.c_str()), "an error with the list and the name");
+    }
+    return 0;
+}
