@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # A cluster of N nodes with R ranks each on this one machine, with links between the nodes that are really slow.
 #
-#   bench/cluster/cluster.sh run --nodes N --per-node R --rate RATE [--delay TIME] [--json FILE] -- PROGRAM [ARGUMENT...]
+#   bench/cluster/cluster.sh run --nodes N --per-node R --rate RATE [--delay TIME] [--json FILE] [--beside COMMAND]
+#       -- PROGRAM [ARGUMENT...]
 #
 #   --nodes N       1 to 200 nodes, named node0, node1, ...
 #   --per-node R    ranks on each node; ranks 0 to R-1 are on node0, the next R on node1, and so on
 #   --rate RATE     what each node's link carries in each direction at once, e.g. 200mbit or 1gbit
 #   --delay TIME    how long each packet is on its way besides, e.g. 0.1ms (default: none; needs netem in the kernel)
 #   --json FILE     write the table below to FILE as well
+#   --beside CMD    a command line for bash that runs beside PROGRAM and is killed when that ends. It may interfere: it sees
+#                   the switches and their ports (node0, ...), nodes by `ip -n node0`, and the ranks' processes
 #
 # Runs PROGRAM under mpirun on all nodes, without input, and then prints what each node's interface has sent and received
 # while it ran: whole Ethernet frames. MPI sees nodes as real ones: ranks share memory inside a node only. mpirun's own
@@ -27,7 +30,7 @@ give_up() { # status message
 
 wrong() { give_up 2 "$1 (see --help)"; }
 
-nodes='' per_node='' rate='' delay=0us json=''
+nodes='' per_node='' rate='' delay=0us json='' beside=''
 case ${1:-} in
 run) shift ;;
 -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -36,7 +39,7 @@ esac
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     -h | --help) exec "${BASH_SOURCE[0]}" --help ;;
-    --nodes | --per-node | --rate | --delay | --json)
+    --nodes | --per-node | --rate | --delay | --json | --beside)
         if [ $# -lt 2 ] || [ "$2" = -- ]; then wrong "$1 needs a value"; fi
         name=${1#--}
         printf -v "${name//-/_}" %s "$2"
@@ -86,4 +89,4 @@ problem=$("${isolated[@]}" --fork true 2>&1) || give_up 77 "namespaces are not p
 [ -n "$json" ] || json=/dev/null
 { exec 3>"$json"; } 2>/dev/null || give_up 2 "cannot write $json"
 
-exec "${isolated[@]}" bash "$here/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$@"
+exec "${isolated[@]}" bash "$here/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$beside" "$@"

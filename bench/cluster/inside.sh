@@ -2,7 +2,7 @@
 # The part of cluster.sh that runs inside the cluster's own namespaces: makes the network, runs the program, prints what
 # crossed the interfaces, and writes the same as JSON to file descriptor 3.
 #
-#   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US PROGRAM [ARGUMENT...]
+#   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US BESIDE PROGRAM [ARGUMENT...]
 set -euo pipefail
 
 # Called as the process that made the namespaces. Its child is process 1 there, and ends only after all the others.
@@ -19,8 +19,8 @@ fi
 
 mount -t proc proc /proc
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4
-shift 4
+nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4 beside=$5
+shift 5
 
 # bytes_in MICROSECONDS: what a link carries in that time.
 bytes_in() { echo $((bits_per_second * $1 / 8000000)); }
@@ -123,7 +123,14 @@ export OMPI_MCA_btl_tcp_flags=${OMPI_MCA_btl_tcp_flags-send}
 mapfile -t before < <(counters)
 started=${EPOCHREALTIME/[.,]/}
 status=0
+if [ -n "$beside" ]; then
+    bash -c "$beside" 3>&- &
+    beside=$!
+fi
 "${launch[@]}" "$@" || status=$?
+if [ -n "$beside" ]; then
+    { kill -KILL "$beside" && wait "$beside"; } 2>/dev/null || true
+fi
 microseconds=$((${EPOCHREALTIME/[.,]/} - started))
 mapfile -t after < <(counters)
 

@@ -1,0 +1,176 @@
+#include "reliability/known_call.hpp"
+
+#include "collective/ranks.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/quantizer/named.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace zeropp_reliability {
+
+namespace {
+
+using collective_test::at;
+using collective_test::described;
+using collective_test::difference;
+using collective_test::format_of;
+using collective_test::narrowed;
+using collective_test::tensor_of;
+using collective_test::widened;
+namespace reference = collective_test::reference;
+
+using int8 = zeropp::block_integer<8, 256>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using quantizers = zeropp::named_quantizers<zeropp::lossless<float>, zeropp::lossless<zeropp::bfloat16>, int8, int4>;
+
+constexpr zeropp::host exec;
+constexpr zeropp::pipeline<zeropp::host> both_hops{exec, exec};
+
+/// Never a number that a collective leaves behind, so that what was not written shows.
+template <class T>
+void poison(std::vector<T>& values) {
+    std::fill(values.begin(), values.end(), zeropp::element_traits<T>::from_float(-12345.0f));
+}
+
+template <class T>
+std::string difference_of(const std::vector<T>& given, const std::vector<float>& expected) {
+    return difference(widened(given.data(), given.size()), expected);
+}
+
+std::vector<int> node_of_rank(const zeropp::two_level& nodes) {
+    std::vector<int> map;
+    for (int r = 0; r != nodes.size(); ++r) map.push_back(nodes.group_of(r));
+    return map;
+}
+
+template <class T, class Quantizer>
+prepared_call all_gather(const known_call& call, const Quantizer& q, const zeropp::two_level& nodes, int rank) {
+    struct arrays {
+        std::vector<T> shard, full;
+        std::vector<float> expected;
+        std::vector<std::byte> scratch;
+    };
+    const auto ranks = at(nodes.size());
+    const std::vector<float> tensor = tensor_of(call.elements, format_of<T>, call.seed);
+    const zeropp::gather_options options{.chunks = call.chunks};
+    const auto a = std::make_shared<arrays>(
+        arrays{narrowed<T>(reference::slice_of(tensor, ranks, at(rank))), std::vector<T>(call.elements),
+               reference::gathered(tensor, ranks, described(q), format_of<T>),
+               std::vector<std::byte>(
+                   zeropp::quantized_all_gather_workspace_bytes(nodes, q, call.elements, options))});
+    return [a, q, options](comm_type& comm) {
+        poison(a->full);
+        zeropp::quantized_all_gather(both_hops, comm, q, a->shard, a->full, options, a->scratch);
+        return difference_of(a->full, a->expected);
+    };
+}
+
+template <class T, class Inside, class Across>
+prepared_call reduce_scatter(const known_call& call, const Inside& inside, const Across& across,
+                             const zeropp::two_level& nodes, int rank) {
+    struct arrays {
+        std::vector<T> full, shard;
+        std::vector<float> expected;
+        std::vector<std::byte> scratch;
+    };
+    std::vector<std::vector<float>> fulls;
+    for (int r = 0; r != nodes.size(); ++r) {
+        fulls.push_back(tensor_of(call.elements, format_of<T>, call.seed + static_cast<std::uint64_t>(r)));
+    }
+    const zeropp::reduce_options options{
+        .operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum, .chunks = call.chunks};
+    const reference::reduced reduced =
+        reference::reduce_scattered(node_of_rank(nodes), fulls, at(rank), described(inside), described(across),
+                                    call.mean, {}, format_of<T>);
+    const auto a = std::make_shared<arrays>(
+        arrays{narrowed<T>(fulls[at(rank)]), std::vector<T>(reduced.shard.size()), reduced.shard,
+               std::vector<std::byte>(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                   nodes, inside, across, call.elements, options))});
+    return [a, inside, across, options](comm_type& comm) {
+        poison(a->shard);
+        zeropp::hierarchical_quantized_reduce_scatter(both_hops, comm, inside, across, a->full, a->shard, options,
+                                                      a->scratch);
+        return difference_of(a->shard, a->expected);
+    };
+}
+
+template <class T, class Quantizer>
+prepared_call secondary_gather(const known_call& call, const Quantizer& q, const zeropp::two_level& nodes, int rank) {
+    using secondary_type = zeropp::secondary_partition<Quantizer, zeropp::host_space>;
+    struct arrays {
+        std::vector<T> tensor, full;
+        std::vector<float> expected;
+        std::vector<std::byte> storage, scratch;
+    };
+    const int group_size = nodes.group_size();
+    const int index = nodes.index_of(rank);
+    const std::vector<float> tensor = tensor_of(call.elements, format_of<T>, call.seed);
+    const auto a = std::make_shared<arrays>(
+        arrays{narrowed<T>(tensor), std::vector<T>(call.elements),
+               reference::gathered(tensor, at(group_size), described(q), format_of<T>),
+               std::vector<std::byte>(secondary_type::storage_bytes(q, call.elements, group_size)),
+               std::vector<std::byte>(
+                   zeropp::secondary_partition_gather_workspace_bytes(group_size, q, call.elements))});
+    return [a, q, group_size, index, version = call.seed](comm_type& comm) {
+        secondary_type secondary(q, a->tensor.size(), group_size, index, a->storage);
+        secondary.store(exec, a->tensor, version);
+        poison(a->full);
+        zeropp::secondary_partition_gather(exec, comm, secondary, version, a->full, a->scratch);
+        return difference_of(a->full, a->expected);
+    };
+}
+
+template <class T, class Inside>
+prepared_call of_element(const known_call& call, const Inside& inside, const zeropp::two_level& nodes, int rank) {
+    switch (call.what) {
+    case known_call::collective::quantized_all_gather: return all_gather<T>(call, inside, nodes, rank);
+    case known_call::collective::secondary_partition_gather: return secondary_gather<T>(call, inside, nodes, rank);
+    case known_call::collective::hierarchical_quantized_reduce_scatter: break;
+    }
+    if (call.across == call.inside) return reduce_scatter<T>(call, inside, inside, nodes, rank);
+    if constexpr (std::is_same_v<Inside, int8>) {
+        if (std::holds_alternative<int4>(quantizers::parse(call.across))) {
+            return reduce_scatter<T>(call, inside, int4{}, nodes, rank);
+        }
+    }
+    throw zeropp::precondition_error("known_call", "the same quantizer for both hops, or int8:256 and INT4",
+                                     call.inside + " and " + call.across);
+}
+
+}  // namespace
+
+std::string known_call::text() const {
+    static constexpr const char* names[] = {"quantized_all_gather", "hierarchical_quantized_reduce_scatter",
+                                            "secondary_partition_gather"};
+    std::string t = names[static_cast<std::size_t>(what)];
+    t += " of " + std::to_string(elements) + (bfloat16 ? " bf16" : " fp32") + " with " + inside;
+    if (what == collective::hierarchical_quantized_reduce_scatter) t += " and " + across + (mean ? ", mean" : ", sum");
+    if (what != collective::secondary_partition_gather) t += " in " + std::to_string(chunks) + " chunks";
+    return t;
+}
+
+const std::vector<std::string>& known_quantizers() {
+    static const std::vector<std::string> names{"fp32", "bf16", "int8:256", "int4:128:signed:bf16"};
+    return names;
+}
+
+prepared_call prepare(const known_call& call, const zeropp::two_level& nodes, int rank) {
+    return std::visit(
+        [&](const auto& inside) {
+            return call.bfloat16 ? of_element<zeropp::bfloat16>(call, inside, nodes, rank)
+                                 : of_element<float>(call, inside, nodes, rank);
+        },
+        quantizers::parse(call.inside));
+}
+
+}  // namespace zeropp_reliability

@@ -1,0 +1,187 @@
+/// \file
+/// Every fault in every collective: each rank ends with exact results or with the right error, in time.
+
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+#include "support/fault_injecting.hpp"
+#include "support/watchdog.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/threads.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace collective_test;
+using namespace std::chrono_literals;
+using zeropp_test::fault;
+using zeropp_test::fault_injecting;
+
+namespace {
+
+using transport = fault_injecting<zeropp::thread_transport>;
+using comm_type = zeropp::communicator<zeropp::two_level, transport>;
+using clock_type = std::chrono::steady_clock;
+
+constexpr std::size_t elements = 3001;
+constexpr zeropp::block_integer<8, 256> int8;
+constexpr int faulty_rank = 1;
+constexpr std::chrono::milliseconds timeout = 200ms;
+
+const node_map nodes{"2 x 2", {0, 0, 1, 1}};
+
+/// A collective with inputs that every rank knows: calls it, and returns how its result differs from the reference's.
+struct subject {
+    std::string name;
+    std::function<std::string(comm_type&)> call;
+};
+
+std::vector<float> input(int rank) { return tensor_of(elements, reference::fp32, static_cast<std::uint64_t>(rank) + 1); }
+
+const std::vector<subject>& subjects() {
+    static const std::vector<subject> all{
+        {"quantized_all_gather",
+         [](comm_type& comm) {
+             std::vector<float> full(elements);
+             zeropp::quantized_all_gather(zeropp::host{}, comm, int8, reference::slice_of(input(0), 4, at(comm.rank())),
+                                          full);
+             return difference(full, reference::gathered(input(0), 4, described(int8), reference::fp32));
+         }},
+        {"hierarchical_quantized_reduce_scatter",
+         [](comm_type& comm) {
+             std::vector<std::vector<float>> fulls;
+             for (int r = 0; r != comm.size(); ++r) fulls.push_back(input(r));
+             const std::vector<float> expected =
+                 reference::reduce_scattered(nodes.node_of_rank, fulls, at(comm.rank()), described(int8),
+                                             described(int8), false, {}, reference::fp32)
+                     .shard;
+             std::vector<float> shard(expected.size());
+             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int8, int8, fulls[at(comm.rank())],
+                                                           shard);
+             return difference(shard, expected);
+         }},
+        {"secondary_partition_gather",
+         [](comm_type& comm) {
+             using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
+             std::vector<std::byte> storage(secondary_type::storage_bytes(int8, elements, 2));
+             secondary_type secondary(int8, elements, 2, comm.index(), storage);
+             secondary.store(zeropp::host{}, input(0), 1);
+             std::vector<float> full(elements);
+             zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, 1, full);
+             return difference(full, reference::gathered(input(0), 2, described(int8), reference::fp32));
+         }},
+    };
+    return all;
+}
+
+/// What became of each rank, and how long the last of them took.
+struct outcome {
+    std::vector<std::string> became;  // "exact", how the result differs, or the type of what was thrown
+    std::vector<std::string> then;    // likewise of the next use of a transport that has failed
+    std::chrono::milliseconds longest{0};
+};
+
+std::string kind_of_error(const std::function<std::string()>& act) {
+    try {
+        const std::string differs = act();
+        return differs.empty() ? "exact" : differs;
+    } catch (const zeropp::timeout_error&) {
+        return "timeout_error";
+    } catch (const zeropp::peer_error&) {
+        return "peer_error";
+    } catch (const zeropp::precondition_error&) {
+        return "precondition_error";
+    } catch (const zeropp_test::injected_fault&) {
+        return "injected_fault";
+    }
+}
+
+/// Ranks that nobody releases: what each learns of a fault, it learns from its own transport.
+outcome live_through(const subject& what, const zeropp_test::planned_fault& plan) {
+    const zeropp_test::watchdog guard(20s, what.name);
+    std::vector<zeropp::thread_transport> handles = zeropp::thread_transport::create(4, {.timeout = timeout});
+    outcome o{std::vector<std::string>(4), std::vector<std::string>(4)};
+    std::vector<clock_type::duration> took(4);
+    {
+        std::vector<std::jthread> ranks;
+        for (std::size_t r = 0; r != handles.size(); ++r) {
+            ranks.emplace_back([&, r] {
+                comm_type comm(nodes.topology(), transport(handles[r], plan));
+                const clock_type::time_point begun = clock_type::now();
+                o.became[r] = kind_of_error([&] { return what.call(comm); });
+                took[r] = clock_type::now() - begun;
+                if (o.became[r] == "exact") return;
+                o.then[r] = kind_of_error([&] { return what.call(comm); });
+            });
+        }
+    }
+    o.longest = std::chrono::duration_cast<std::chrono::milliseconds>(*std::max_element(took.begin(), took.end()));
+    return o;
+}
+
+using outcomes = std::set<std::string>;
+const outcomes lost{"timeout_error", "peer_error"};
+
+/// Runs the fault in every operation of every collective on the faulty rank.
+void meet(zeropp_test::planned_fault plan, const outcomes& others, const outcomes& own,
+          std::chrono::milliseconds lateness = 0ms) {
+    plan.rank = faulty_rank;
+    for (const subject& s : subjects()) {
+        const int operations = s.name == "secondary_partition_gather" ? 1 : 2;
+        for (plan.operation = 0; plan.operation != operations; ++plan.operation) {
+            const outcome o = live_through(s, plan);
+            // Those of the other node are no part of a gather inside this one.
+            const int concerned = s.name == "secondary_partition_gather" ? 2 : 4;
+            for (int r = 0; r != 4; ++r) {
+                INFO(s.name << ", operation " << plan.operation << ", rank " << r << ": " << o.became[at(r)] << ", then "
+                            << o.then[at(r)]);
+                const outcomes& expected = r == faulty_rank ? own : others;
+                CHECK(((r < concerned ? expected.contains(o.became[at(r)]) : o.became[at(r)] == "exact")));
+                if (lost.contains(o.became[at(r)])) CHECK(lost.contains(o.then[at(r)]));
+            }
+            CHECK(o.longest <= timeout + lateness + 1s);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("faults: none") { meet({.what = fault::none}, {"exact"}, {"exact"}); }
+
+TEST_CASE("faults: an operation is dropped") { meet({.what = fault::drop}, lost, {"injected_fault"}); }
+
+TEST_CASE("faults: an operation is late, but not too late") {
+    meet({.what = fault::delay, .delay = timeout / 4}, {"exact"}, {"exact"});
+}
+
+TEST_CASE("faults: an operation is too late") {
+    meet({.what = fault::delay, .delay = 2 * timeout}, lost, lost, 2 * timeout);
+}
+
+TEST_CASE("faults: an operation is cut to half its bytes") {
+    outcomes expected = lost;
+    expected.insert("precondition_error");
+    meet({.what = fault::truncate}, expected, expected);
+}
+
+TEST_CASE("faults: an operation is carried twice") {
+    // Others may have what they need by then.
+    outcomes expected = lost;
+    expected.insert({"precondition_error", "exact"});
+    meet({.what = fault::duplicate}, expected, expected);
+}

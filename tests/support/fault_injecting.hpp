@@ -1,0 +1,119 @@
+#pragma once
+/// \file
+/// A transport that does something wrong, once, at a place that the test chooses.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+/// What becomes of the operation that goes wrong.
+enum class fault {
+    none,
+    drop,       ///< never carried; the rank that should have throws injected_fault, as one that has died
+    delay,      ///< carried later
+    truncate,   ///< carried with half of the bytes
+    flip_bit,   ///< carried with one bit of what this rank sends changed
+    duplicate,  ///< carried twice
+};
+
+/// Which operation of which rank goes wrong, and how.
+struct planned_fault {
+    fault what = fault::none;
+    /// Of the transport that was wrapped, whatever its splits call it.
+    int rank = 0;
+    /// Operations are counted from 0, those on splits among them; splitting is none.
+    int operation = 0;
+    std::chrono::milliseconds delay{0};
+};
+
+/// What the rank throws that drops an operation.
+class injected_fault : public zeropp::error {
+public:
+    using error::error;
+};
+
+/// Carries everything as `Transport` does, but for the planned fault. Deterministic. Copies and splits share the plan.
+template <class Transport>
+class fault_injecting {
+public:
+    fault_injecting(Transport inner, const planned_fault& plan)
+        : inner_(std::move(inner)), shared_(std::make_shared<state>(plan)) {
+        if (inner_.rank() != plan.rank) shared_->plan.what = fault::none;
+    }
+
+    int rank() const { return inner_.rank(); }
+    int size() const { return inner_.size(); }
+
+    template <zeropp::host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        carry(exec, send, bytes, bytes, [&](const std::byte* from, std::size_t count) {
+            inner_.all_gather(exec, from, recv, count);
+        });
+    }
+
+    template <zeropp::host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        const std::size_t all = static_cast<std::size_t>(size()) * bytes;
+        carry(exec, send, all, bytes, [&](const std::byte* from, std::size_t count) {
+            inner_.all_to_all(exec, from, recv, count);
+        });
+    }
+
+    fault_injecting split(std::span<const int> members) { return {inner_.split(members), shared_}; }
+
+    void begin(const zeropp::collective_call& call, const std::string& problem) {
+        zeropp::begin_collective(inner_, call, problem);
+    }
+
+private:
+    struct state {
+        explicit state(const planned_fault& p) : plan(p) {}
+
+        planned_fault plan;
+        int operations = 0;
+        std::vector<std::byte> flipped;  // what is sent in place of the caller's bytes
+    };
+
+    fault_injecting(Transport inner, std::shared_ptr<state> shared)
+        : inner_(std::move(inner)), shared_(std::move(shared)) {}
+
+    /// Calls operation(send, bytes), which enqueues the inner one, as the plan wants it. `sent` are the bytes at `send`.
+    template <class E, class Operation>
+    void carry(const E& exec, const std::byte* send, std::size_t sent, std::size_t bytes, Operation operation) {
+        const bool now = shared_->operations++ == shared_->plan.operation;
+        switch (now ? shared_->plan.what : fault::none) {
+        case fault::none: break;
+        case fault::drop: throw injected_fault("rank " + std::to_string(rank()) + " drops an operation");
+        case fault::delay:
+            exec.enqueue([delay = shared_->plan.delay] { std::this_thread::sleep_for(delay); });
+            break;
+        case fault::truncate: return operation(send, bytes / 2);
+        case fault::flip_bit:
+            exec.enqueue([s = shared_, send, sent] {
+                s->flipped.assign(send, send + sent);
+                if (sent != 0) s->flipped[sent / 2] ^= std::byte{0x10};
+            });
+            // Allocated at once, since the address is needed before the copy is made.
+            shared_->flipped.resize(sent);
+            return operation(shared_->flipped.data(), bytes);
+        case fault::duplicate: operation(send, bytes); break;
+        }
+        operation(send, bytes);
+    }
+
+    Transport inner_;
+    std::shared_ptr<state> shared_;
+};
+
+}  // namespace zeropp_test
