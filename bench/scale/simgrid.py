@@ -7,6 +7,10 @@ import tempfile
 import typing
 
 
+class SimulationFailed(Exception):
+    pass
+
+
 class Links(typing.NamedTuple):
     """Bytes per second each way and seconds; `inside` is a rank's to its node, `across` a node's to the others."""
     inside_rate: float
@@ -30,7 +34,8 @@ NETWORK = {
     "network/crosstraffic": "no",
 }
 # The library waits on the simulated clock (in_simulation.cpp), so asking MPI costs no time of its own. Ranks keep nothing
-# in global variables. Computation takes no time. Collectives of MPI's own are NCCL's rings.
+# in global variables. Computation takes no time. Collectives of MPI's own are rings through all
+# ranks, as NCCL's: what SMPI calls "ring" is something else, in which every rank sends to every other.
 MPI = {
     "plugin": "link_load",
     "smpi/test": 0,
@@ -64,18 +69,19 @@ def platform(nodes, ranks_per_node, links):
     return "\n".join(lines + ["</zone>", "</platform>"]) + "\n"
 
 
-def simulate(program, nodes, ranks_per_node, links, elements_per_rank, message_overhead=0.0):
-    """What the program writes as JSON, of ranks that spend `message_overhead` seconds on each message that they send.
-    Raises subprocess.CalledProcessError where it fails, as it does where a byte is not as planned."""
+def simulate(program, nodes, ranks_per_node, links, elements_per_rank):
+    """What the program writes as JSON. Raises SimulationFailed where it fails, as it does where a byte is not
+    as planned."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "platform.xml").write_text(platform(nodes, ranks_per_node, links))
         (folder / "hosts").write_text("".join(f"node{n}_{r}\n" for n in range(nodes) for r in range(ranks_per_node)))
-        overhead = {"smpi/ois": f"0:{message_overhead!r}:0:0:0", "smpi/os": f"0:{message_overhead!r}:0:0:0"}
-        settings = [f"--cfg={key}:{value}" for key, value in (NETWORK | MPI | overhead).items()]
-        subprocess.run(
+        settings = [f"--cfg={key}:{value}" for key, value in (NETWORK | MPI).items()]
+        result = subprocess.run(
             ["smpirun", "-np", str(nodes * ranks_per_node), "-platform", folder / "platform.xml", "-hostfile",
              folder / "hosts", program, *settings, "--log=root.thresh:warning", "--ranks-per-node",
              str(ranks_per_node), "--elements-per-rank", str(elements_per_rank), "--json", folder / "step.json"],
-            check=True)
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if result.returncode != 0:
+            raise SimulationFailed(f"{nodes}x{ranks_per_node}: {result.stdout}")
         return json.loads((folder / "step.json").read_text())
