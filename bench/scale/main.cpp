@@ -19,6 +19,7 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -135,9 +136,10 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, bool reporting
 /// Measures what a simulated platform has to be told: the rate of a node and of a rank inside it while all send at once,
 /// and how long an empty message takes. Collective.
 nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
-    constexpr int bytes = 4 << 20;
-    constexpr int messages = 8;
-    constexpr int round_trips = 100;
+    constexpr int bytes = 2 << 20;
+    constexpr int messages = 4;
+    constexpr int round_trips = 20;
+    constexpr int attempts = 5;
     std::vector<char> out(bytes), in(bytes);
     const auto rate = [&](int to, int from) {
         const double seconds = seconds_of([&] {
@@ -167,12 +169,21 @@ nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
     const int node = rank - rank % ranks_per_node;
     const int right = node + (rank + 1) % ranks_per_node;
     const int left = node + (rank + ranks_per_node - 1) % ranks_per_node;
-    rate((rank + ranks_per_node) % size, (rank + size - ranks_per_node) % size);  // connects
-    return {{"across_bytes_per_second",
-             ranks_per_node * rate((rank + ranks_per_node) % size, (rank + size - ranks_per_node) % size)},
-            {"inside_bytes_per_second", rate(right, left)},
-            {"across_latency_seconds", latency(ranks_per_node)},
-            {"inside_latency_seconds", latency(1)}};
+    const int next = (rank + ranks_per_node) % size;
+    const int previous = (rank + size - ranks_per_node) % size;
+    // The best of several: what a link can do, where something else disturbs it now and then.
+    double across = 0, inside = 0;
+    double across_latency = std::numeric_limits<double>::infinity(), inside_latency = across_latency;
+    for (int i = 0; i != attempts; ++i) {
+        across = std::max(across, ranks_per_node * rate(next, previous));
+        inside = std::max(inside, rate(right, left));
+        across_latency = std::min(across_latency, latency(ranks_per_node));
+        inside_latency = std::min(inside_latency, latency(1));
+    }
+    return {{"across_bytes_per_second", across},
+            {"inside_bytes_per_second", inside},
+            {"across_latency_seconds", across_latency},
+            {"inside_latency_seconds", inside_latency}};
 }
 
 int run(const settings& s) {
@@ -212,7 +223,9 @@ int main(int argc, char** argv) {
     app.add_option("--elements-per-rank", s.elements_per_rank, "the tensor, divided by the ranks; even")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--repeats", s.repeats, "calls of each collective")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--repeats", s.repeats, "calls of each collective")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--json", s.json_file, "write everything to this file");
     CLI11_PARSE(app, argc, argv);
 

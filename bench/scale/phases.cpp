@@ -120,15 +120,14 @@ work reduce_scatter(std::shared_ptr<Comm> comm, const Inside& inside, const Acro
     const auto a = std::make_shared<arrays>();
     a->full.assign(elements, element(gradient));
     a->shard.resize(zeropp::partition(elements, comm->size()).size(comm->rank()));
-    a->scratch = scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm->topology(), inside,
-                                                                                          across, elements));
+    a->scratch = scratch_of(
+        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm->topology(), inside, across, elements));
     return {[=] {
                 zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, *comm, inside, across, a->full, a->shard,
                                                               {}, a->scratch);
             },
             [=] {
-                require_near(gradient * static_cast<float>(comm->size()), std::span<const element>(a->shard),
-                             "summed");
+                require_near(gradient * static_cast<float>(comm->size()), std::span<const element>(a->shard), "summed");
             }};
 }
 
@@ -143,9 +142,9 @@ work ring_all_gather(int rank, int size, std::size_t elements) {
     a->shard.assign(a->full.size() / static_cast<std::size_t>(size), weight_of(rank));
     const int count = static_cast<int>(a->shard.size());
     return {[=] {
-                require_mpi(MPI_Allgather(a->shard.data(), count, MPI_FLOAT, a->full.data(), count, MPI_FLOAT,
-                                          MPI_COMM_WORLD),
-                            "MPI_Allgather");
+                require_mpi(
+                    MPI_Allgather(a->shard.data(), count, MPI_FLOAT, a->full.data(), count, MPI_FLOAT, MPI_COMM_WORLD),
+                    "MPI_Allgather");
             },
             [=] { check_gathered(a->full, size); }};
 }
@@ -164,9 +163,7 @@ work ring_reduce_scatter(int size, std::size_t elements) {
                                                MPI_COMM_WORLD),
                             "MPI_Reduce_scatter");
             },
-            [=] {
-                require_near(gradient * static_cast<float>(size), std::span<const float>(a->shard), "summed");
-            }};
+            [=] { require_near(gradient * static_cast<float>(size), std::span<const float>(a->shard), "summed"); }};
 }
 
 }  // namespace
@@ -175,8 +172,7 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const int rank = transport.rank();
     const int size = transport.size();
-    const auto comm =
-        std::make_shared<counted_communicator>(ranks, zeropp::counting(std::move(transport), ranks));
+    const auto comm = std::make_shared<counted_communicator>(ranks, zeropp::counting(std::move(transport), ranks));
     const auto silent = std::make_shared<silent_communicator>(ranks, silent_transport(rank, size));
     const auto take_counted = [comm] {
         const zeropp::traffic sent = comm->world().total();
@@ -201,9 +197,15 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
             [=](auto on) { return reduce_scatter(on, inside, across, elements); });
     };
     const auto add_ring = [&](std::string of, auto prepare) {
-        const std::uint64_t sent = static_cast<std::uint64_t>(size - 1) * (2 * elements / static_cast<std::size_t>(size));
-        phases.push_back({std::move(of), "16 bits", true, {.inside = 0, .across = sent}, prepare,
-                          [] { return zeropp::volume{}; }, {}});
+        const std::uint64_t sent =
+            static_cast<std::uint64_t>(size - 1) * (2 * elements / static_cast<std::size_t>(size));
+        phases.push_back({std::move(of),
+                          "16 bits",
+                          true,
+                          {.inside = 0, .across = sent},
+                          prepare,
+                          [] { return zeropp::volume{}; },
+                          {}});
     };
 
     add_ring("ring all-gather", [=] { return ring_all_gather(rank, size, elements); });
