@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Runs what bench/scale/run.sh reports.
+
+experiments.py [--quick] BUILD RESULTS
+
+BUILD has scale_step, scale_step_simulated and zeropp-plan. Writes scale.json in RESULTS. Exit status: 1 where a simulation
+failed, as it does where a byte is not as planned; 0 else, also where no cluster of namespaces can be made here.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import simgrid
+
+HERE = pathlib.Path(__file__).parent
+
+# A rank's rate to its node, in bytes per second each way, by how many share it, and latencies in seconds. Assumed, not
+# measured: NVLink of V100 (6 links of 25 GB/s) and NVSwitch of A100 (12 links of 25 GB/s); what one message waits.
+INSIDE_RATE = {4: 150e9, 8: 300e9, 16: 150e9}
+INSIDE_LATENCY = 2e-6
+ACROSS_LATENCY = 5e-6
+# What a GPU's codec reads and writes in a second. Assumed; simulated times leave the codec out.
+CODEC_RATE = 600e9
+
+# The model of the sweep: 18 billion parameters in so many tensors, which are gathered and reduced one after another. One
+# is simulated.
+PARAMETERS = 18_000_000_000
+TENSORS = 40
+# Elements of the simulated tensor on each rank: whole blocks of every format, so that its messages are smaller than the
+# real ones by the same factor.
+SIMULATED_ELEMENTS = 2048
+GROWTH_GBIT = 400
+
+
+def links_of(ranks_per_node, gbit):
+    return simgrid.Links(INSIDE_RATE[ranks_per_node], INSIDE_LATENCY, gbit * 1e9 / 8, ACROSS_LATENCY)
+
+
+class Experiments:
+    def __init__(self, build, quick):
+        self.simulated = build / "bench/scale/scale_step_simulated.so"
+        self.real = build / "bench/scale/scale_step"
+        self.plan_program = build / "examples/plan/zeropp-plan"
+        self.quick = quick
+        self.start = time.time()
+
+    def say(self, text):
+        print(f"== after {time.time() - self.start:.0f} s: {text}", flush=True)
+
+    def simulate(self, nodes, ranks_per_node, gbit, elements_per_rank):
+        """The phases of a tensor that has so many elements on each rank, simulated by a smaller one on slower links."""
+        times = elements_per_rank / SIMULATED_ELEMENTS
+        began = time.time()
+        step = simgrid.simulate(self.simulated, nodes, ranks_per_node,
+                                links_of(ranks_per_node, gbit).slowed(times), SIMULATED_ELEMENTS)
+        self.say(f"{nodes}x{ranks_per_node} at {gbit} Gb/s: simulated in {time.time() - began:.0f} s, bytes as planned")
+        return {"nodes": nodes, "ranks_per_node": ranks_per_node, "gbit": gbit,
+                "elements_per_rank": elements_per_rank, "slowed": times,
+                "seconds_to_simulate": round(time.time() - began, 1), "phases": step["phases"],
+                "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
+
+    def plan(self, nodes, ranks_per_node, gbit, elements_per_rank):
+        """What zeropp-plan says of a step of TENSORS such tensors."""
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            subprocess.run(
+                [self.plan_program, "--tensors", f"{TENSORS}x{round(elements_per_rank * nodes * ranks_per_node)}",
+                 "--nodes", str(nodes), "--ranks-per-node", str(ranks_per_node), "--across-gbit", str(gbit),
+                 "--inside-gbit", str(INSIDE_RATE[ranks_per_node] * 8e-9), "--across-us", str(ACROSS_LATENCY * 1e6),
+                 "--inside-us", str(INSIDE_LATENCY * 1e6), "--codec-gb", str(CODEC_RATE * 1e-9), "--json", file.name],
+                check=True, stdout=subprocess.DEVNULL)
+            runs = json.loads(pathlib.Path(file.name).read_text())["runs"]
+        of = ("forward", "backward", "gradients")
+        return {run["name"]: {"hops": sum(run["seconds"][p]["total"] - run["seconds"][p]["codec"] for p in of),
+                              "codec": sum(run["seconds"][p]["codec"] for p in of),
+                              "across_by_node": run["bytes_by_node"]["total"]["across"]}
+                for run in runs}
+
+    def cluster(self, nodes, ranks_per_node, rate, elements_per_rank):
+        """The program on a cluster of namespaces, and simulated on links as measured there; None where there is none."""
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            # NCCL's rings, as in the simulation.
+            rings = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allgather_algorithm": "4",
+                     "coll_tuned_reduce_scatter_algorithm": "3"}
+            result = subprocess.run(
+                [HERE.parent / "cluster/cluster.sh", "run", "--nodes", str(nodes), "--per-node", str(ranks_per_node),
+                 "--rate", rate, "--", self.real, "--ranks-per-node", str(ranks_per_node), "--elements-per-rank",
+                 str(elements_per_rank), "--repeats", "3" if self.quick else "5", "--json", file.name],
+                env=os.environ | {f"OMPI_MCA_{name}": value for name, value in rings.items()},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if result.returncode == 77 or "needs root" in result.stdout:
+                self.say("no cluster of namespaces can be made here: left out")
+                return None
+            if result.returncode != 0:
+                raise simgrid.SimulationFailed(f"on the cluster: {result.stdout}")
+            measured = json.loads(pathlib.Path(file.name).read_text())
+        links = simgrid.Links(*(measured["links"][f"{where}_{what}"] for where in ("inside", "across")
+                                for what in ("bytes_per_second", "latency_seconds")))
+        step = simgrid.simulate(self.simulated, nodes, ranks_per_node, links, elements_per_rank)
+        self.say(f"{nodes}x{ranks_per_node} at {rate}: measured and simulated")
+        return {"nodes": nodes, "ranks_per_node": ranks_per_node, "rate": rate,
+                "elements_per_rank": elements_per_rank, "links": measured["links"], "measured": measured["phases"],
+                "simulated": step["phases"]}
+
+    def scaling(self, nodes, ranks_per_node, gbit, elements_per_rank):
+        """A tensor simulated as large as it is, beside the smaller one that stands for it."""
+        whole = simgrid.simulate(self.simulated, nodes, ranks_per_node, links_of(ranks_per_node, gbit),
+                                 elements_per_rank)
+        return {"whole": whole["phases"], "smaller": self.simulate(nodes, ranks_per_node, gbit, elements_per_rank)}
+
+
+def side_by_side(runs, workers):
+    """Results of the calls, in their order; the last ones, the largest, start first."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(*run) for run in reversed(runs)]
+        return [future.result() for future in reversed(futures)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("results", type=pathlib.Path)
+    args = parser.parse_args()
+    run = Experiments(args.build, args.quick)
+    paper = json.loads((HERE / "paper.json").read_text())
+
+    # First, while nothing else wants the cores.
+    clusters = [(2, 2, "200mbit")] if args.quick else [(n, 2, rate) for n in (2, 4) for rate in ("200mbit", "1gbit")]
+    check = [run.cluster(*where, 2**18 if args.quick else 2**20) for where in clusters]
+    scaling = run.scaling(4, 4, 100, 2**18 if args.quick else 2**20)
+
+    platforms = [(4, 4), (8, 8)] if args.quick else [(4, 4), (8, 8), (16, 8), (24, 16), (48, 8)]
+    rates = [100, 400] if args.quick else [100, 200, 400, 800]
+    nodes_of_growth = [2, 4, 8] if args.quick else [2, 4, 8, 16, 32, 48]
+    by_rank = PARAMETERS / TENSORS / 384  # the largest platform's
+    workers = min(2, os.cpu_count() or 1)
+    sweep = side_by_side([(run.simulate, n, k, gbit, PARAMETERS / TENSORS / (n * k))
+                          for n, k in platforms for gbit in rates], workers)
+    growth = side_by_side([(run.simulate, n, 8, GROWTH_GBIT, by_rank) for n in nodes_of_growth], workers)
+    modelled = [{"nodes": n, "ranks_per_node": 8, "plan": run.plan(n, 8, GROWTH_GBIT, by_rank)}
+                for n in nodes_of_growth + [64, 128, 256, 512, 1024, 2048]]
+
+    contents = {"quick": args.quick, "parameters": PARAMETERS, "tensors": TENSORS, "inside_rate": INSIDE_RATE,
+                "inside_latency": INSIDE_LATENCY, "across_latency": ACROSS_LATENCY, "codec_rate": CODEC_RATE,
+                "growth_gbit": GROWTH_GBIT, "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
+                "growth": growth, "modelled": modelled, "paper": paper,
+                "seconds": round(time.time() - run.start)}
+    (args.results / "scale.json").write_text(json.dumps(contents, indent=1) + "\n")
+    run.say("all simulations done")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except simgrid.SimulationFailed as problem:
+        sys.exit(f"FAILED: {problem}")

@@ -1,0 +1,59 @@
+/// \file
+/// Under SMPI ranks are coroutines of one thread, and time is the simulator's. The library asks a clock, gives way and
+/// sleeps while it waits for messages; the linker's --wrap sends these three calls here, and the library stays as it is.
+
+#include "simulation.hpp"
+
+#include <simgrid/link.h>
+#include <simgrid/plugins/load.h>
+#include <simgrid/s4u.hpp>
+
+#include <chrono>
+#include <ctime>
+#include <string>
+
+namespace zeropp_scale {
+
+namespace {
+
+/// What a rank that asks in vain and gives way takes until it asks again.
+constexpr double seconds_of_a_yield = 1e-6;
+
+const_sg_link_t link_of_node(std::size_t node) {
+    return simgrid::s4u::Link::by_name_or_null("nic" + std::to_string(node) + "_UP");
+}
+
+}  // namespace
+
+std::chrono::steady_clock::time_point now() asm("__wrap__ZNSt6chrono3_V212steady_clock3nowEv");
+std::chrono::steady_clock::time_point now() {
+    const std::chrono::duration<double> seconds(simgrid::s4u::Engine::get_clock());
+    return std::chrono::steady_clock::time_point(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(seconds));
+}
+
+int yield() asm("__wrap_sched_yield");
+int yield() {
+    simgrid::s4u::this_actor::sleep_for(seconds_of_a_yield);
+    return 0;
+}
+
+int sleep(const std::timespec* time, std::timespec* left) asm("__wrap_nanosleep");
+int sleep(const std::timespec* time, std::timespec*) {
+    simgrid::s4u::this_actor::sleep_for(static_cast<double>(time->tv_sec) + 1e-9 * static_cast<double>(time->tv_nsec));
+    return 0;
+}
+
+bool simulated() { return true; }
+
+void count_links() {
+    for (std::size_t node = 0; const const_sg_link_t link = link_of_node(node); ++node) sg_link_load_track(link);
+}
+
+std::vector<double> bytes_sent_by_node() {
+    std::vector<double> bytes;
+    while (const const_sg_link_t link = link_of_node(bytes.size())) bytes.push_back(sg_link_get_cum_load(link));
+    return bytes;
+}
+
+}  // namespace zeropp_scale

@@ -1,0 +1,244 @@
+/// \file
+/// The collectives of one training step, one by one, under a real MPI or under SimGrid's: how long each takes, and whether
+/// it sends exactly what the plan says.
+
+#include "phases.hpp"
+#include "simulation.hpp"
+
+#include <zeropp/mpi.hpp>
+
+#include <CLI/CLI.hpp>
+#include <mpi.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_scale;
+using zeropp::detail::require_mpi;
+
+struct settings {
+    int ranks_per_node = 1;
+    std::size_t elements_per_rank = 2048;
+    int repeats = 1;
+    std::string json_file;
+};
+
+/// The largest over all ranks.
+double largest(double mine) {
+    double all = 0;
+    require_mpi(MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
+    return all;
+}
+
+/// Seconds of call() from when the last rank begins it; the same on every rank.
+template <class Call>
+double seconds_of(Call call) {
+    require_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    const double start = MPI_Wtime();
+    call();
+    return largest(MPI_Wtime() - start);
+}
+
+/// Calls before the first that is timed: a simulated one is like any other.
+int warm_ups() { return simulated() ? 0 : 1; }
+
+/// Seconds of so many calls, one by one.
+std::vector<double> timed(const work& w, int repeats) {
+    for (int i = 0; i != warm_ups(); ++i) w.call();
+    std::vector<double> seconds;
+    for (int i = 0; i != repeats; ++i) seconds.push_back(seconds_of(w.call));
+    w.check();
+    return seconds;
+}
+
+std::string text(const zeropp::volume& v) {
+    return std::to_string(v.inside) + " bytes inside and " + std::to_string(v.across) + " across";
+}
+
+/// Throws unless this rank has sent what was planned.
+void require_planned(const phase& p, const zeropp::volume& sent, std::uint64_t calls) {
+    if (p.native || sent == p.planned * calls) return;
+    throw zeropp::error(p.name + ": expected the planned " + text(p.planned * calls) + ", given " + text(sent));
+}
+
+/// What the links of all nodes have carried since `before`, each; empty without a simulator.
+std::vector<double> carried_since(const std::vector<double>& before) {
+    std::vector<double> bytes = bytes_sent_by_node();
+    for (std::size_t node = 0; node != bytes.size(); ++node) bytes[node] -= before[node];
+    return bytes;
+}
+
+/// What a barrier and a reduction send around each phase, by node. Collective.
+std::vector<double> carried_by_timing(bool reporting) {
+    const std::vector<double> before = reporting ? bytes_sent_by_node() : std::vector<double>();
+    seconds_of([] {});
+    return reporting ? carried_since(before) : std::vector<double>();
+}
+
+/// Throws unless each node's link has carried `planned` and what timing does. The simulator counts what flows at the
+/// rate of the last event, not to the byte; that is what `counting` is for.
+void require_planned_links(const phase& p, double planned, const std::vector<double>& carried,
+                           const std::vector<double>& by_timing) {
+    for (std::size_t node = 0; node != carried.size(); ++node) {
+        if (std::fabs(carried[node] - by_timing[node] - planned) > 0.02 * planned + 2 * by_timing[node]) {
+            throw zeropp::error(p.name + ": expected about the planned " + std::to_string(planned) +
+                                " bytes across the link of node " + std::to_string(node) + ", and " +
+                                std::to_string(by_timing[node]) + " to time them, given " +
+                                std::to_string(carried[node]));
+        }
+    }
+}
+
+/// A line on standard output and a row for the file, both by rank 0. Collective.
+nlohmann::ordered_json measure(const phase& p, const settings& s, bool reporting) {
+    const std::vector<double> by_timing = carried_by_timing(reporting);
+    const work w = p.prepare();
+    p.take_counted();
+    const std::vector<double> before = reporting ? bytes_sent_by_node() : std::vector<double>();
+    const std::vector<double> seconds = timed(w, s.repeats);
+    const std::vector<double> carried = reporting ? carried_since(before) : std::vector<double>();
+    require_planned(p, p.take_counted(), static_cast<std::uint64_t>(s.repeats + warm_ups()));
+
+    const std::uint64_t by_node = p.planned.across * (p.native ? 1 : static_cast<std::uint64_t>(s.ranks_per_node));
+    if (!p.native) require_planned_links(p, static_cast<double>(by_node) * s.repeats, carried, by_timing);
+    nlohmann::ordered_json row{{"phase", p.name},
+                               {"formats", p.formats},
+                               {"native", p.native},
+                               {"seconds", seconds},
+                               {"sent_by_rank", {{"inside", p.planned.inside}, {"across", p.planned.across}}},
+                               {"across_by_node", by_node}};
+    if (!carried.empty()) row["carried_by_link"] = *std::max_element(carried.begin(), carried.end());
+    if (!simulated() && p.prepare_silent) {
+        const work quiet = p.prepare_silent();
+        quiet.call();
+        for (int i = 0; i != s.repeats; ++i) row["codec_seconds"].push_back(seconds_of(quiet.call));
+    }
+    if (reporting) {
+        std::printf("%-22s %-44s %14.6f %16llu\n", p.name.c_str(), p.formats.c_str(),
+                    *std::min_element(seconds.begin(), seconds.end()), static_cast<unsigned long long>(by_node));
+        std::fflush(stdout);
+    }
+    return row;
+}
+
+/// Measures what a simulated platform has to be told: the rate of a node and of a rank inside it while all send at once,
+/// and how long an empty message takes. Collective.
+nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
+    constexpr int bytes = 2 << 20;
+    constexpr int messages = 4;
+    constexpr int round_trips = 20;
+    constexpr int attempts = 5;
+    std::vector<char> out(bytes), in(bytes);
+    const auto rate = [&](int to, int from) {
+        const double seconds = seconds_of([&] {
+            for (int i = 0; i != messages; ++i) {
+                require_mpi(MPI_Sendrecv(out.data(), bytes, MPI_BYTE, to, 0, in.data(), bytes, MPI_BYTE, from, 0,
+                                         MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                            "MPI_Sendrecv");
+            }
+        });
+        return static_cast<double>(bytes) * messages / seconds;
+    };
+    const auto latency = [&](int peer) {
+        const double seconds = seconds_of([&] {
+            for (int i = 0; i != round_trips; ++i) {
+                if (rank == 0) {
+                    require_mpi(MPI_Send(out.data(), 0, MPI_BYTE, peer, 0, MPI_COMM_WORLD), "MPI_Send");
+                    require_mpi(MPI_Recv(in.data(), 0, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                                "MPI_Recv");
+                } else if (rank == peer) {
+                    require_mpi(MPI_Recv(in.data(), 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
+                    require_mpi(MPI_Send(out.data(), 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD), "MPI_Send");
+                }
+            }
+        });
+        return seconds / (2 * round_trips);
+    };
+    const int node = rank - rank % ranks_per_node;
+    const int right = node + (rank + 1) % ranks_per_node;
+    const int left = node + (rank + ranks_per_node - 1) % ranks_per_node;
+    const int next = (rank + ranks_per_node) % size;
+    const int previous = (rank + size - ranks_per_node) % size;
+    // The best of several: what a link can do, where something else disturbs it now and then.
+    double across = 0, inside = 0;
+    double across_latency = std::numeric_limits<double>::infinity(), inside_latency = across_latency;
+    for (int i = 0; i != attempts; ++i) {
+        across = std::max(across, ranks_per_node * rate(next, previous));
+        inside = std::max(inside, rate(right, left));
+        across_latency = std::min(across_latency, latency(ranks_per_node));
+        inside_latency = std::min(inside_latency, latency(1));
+    }
+    return {{"across_bytes_per_second", across},
+            {"inside_bytes_per_second", inside},
+            {"across_latency_seconds", across_latency},
+            {"inside_latency_seconds", inside_latency}};
+}
+
+int run(const settings& s) {
+    int rank = 0, size = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const bool reporting = rank == 0;
+    const auto ranks = zeropp::two_level::of_size(size, s.ranks_per_node);
+    const std::size_t elements = s.elements_per_rank * static_cast<std::size_t>(size);
+    nlohmann::ordered_json json{{"simulated", simulated()},
+                                {"nodes", ranks.groups()},
+                                {"ranks_per_node", ranks.group_size()},
+                                {"elements", elements}};
+    if (!simulated()) json["links"] = measure_links(rank, size, s.ranks_per_node);
+    if (reporting) {
+        count_links();
+        std::printf("%d nodes x %d ranks, a tensor of %zu elements, %s\n%-22s %-44s %14s %16s\n", ranks.groups(),
+                    ranks.group_size(), elements, simulated() ? "simulated" : "measured", "phase", "formats", "seconds",
+                    "bytes by a node");
+    }
+    for (const phase& p : phases_of_step(ranks, elements)) json["phases"].push_back(measure(p, s, reporting));
+    if (reporting && !s.json_file.empty()) {
+        std::ofstream out(s.json_file);
+        out << json.dump(1) << '\n';
+        out.close();
+        if (!out) throw zeropp::error("cannot write " + s.json_file);
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app("Runs the collectives of one training step and holds their bytes against the plan.", "step");
+    settings s;
+    app.add_option("--ranks-per-node", s.ranks_per_node, "ranks on each node")->required()->check(CLI::PositiveNumber);
+    app.add_option("--elements-per-rank", s.elements_per_rank, "the tensor, divided by the ranks; even")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--repeats", s.repeats, "calls of each collective")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--json", s.json_file, "write everything to this file");
+    CLI11_PARSE(app, argc, argv);
+
+    MPI_Init(&argc, &argv);
+    int status = 1;
+    try {
+        status = run(s);
+    } catch (const std::exception& e) {
+        std::cerr << "step: " << e.what() << std::endl;
+        // Other ranks may wait for this one. Under SMPI all are one process, and its MPI_Abort returns.
+        if (simulated()) std::_Exit(status);
+        MPI_Abort(MPI_COMM_WORLD, status);
+    }
+    MPI_Finalize();
+    return status;
+}

@@ -1,0 +1,223 @@
+#include "phases.hpp"
+
+#include <zeropp/mpi.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace zeropp_scale {
+
+namespace {
+
+using element = zeropp::bfloat16;
+using zeropp::detail::require_mpi;
+
+constexpr zeropp::lossless<element> plain;
+constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half> weights;
+constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_inside;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16> gradients_across;
+
+/// A transport that moves nothing: what is left of a collective is its codec.
+class silent_transport {
+public:
+    silent_transport(int rank, int size) : rank_(rank), size_(size) {}
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    template <zeropp::execution E>
+    void all_gather(const E&, const std::byte*, std::byte*, std::size_t) {}
+    template <zeropp::execution E>
+    void all_to_all(const E&, const std::byte*, std::byte*, std::size_t) {}
+    silent_transport split(std::span<const int> members) {
+        const auto self = std::find(members.begin(), members.end(), rank_);
+        return {static_cast<int>(self - members.begin()), static_cast<int>(members.size())};
+    }
+
+private:
+    int rank_;
+    int size_;
+};
+
+using counted_communicator =
+    zeropp::communicator<zeropp::two_level, zeropp::counting<zeropp::mpi_transport, zeropp::two_level>>;
+using silent_communicator = zeropp::communicator<zeropp::two_level, silent_transport>;
+
+std::vector<std::byte> scratch_of(std::size_t bytes) { return std::vector<std::byte>(bytes); }
+
+/// Every rank's weights are all the same, and every gradient is one: what should arrive is known, and every format holds
+/// it to 2 %.
+float weight_of(int rank) { return static_cast<float>(rank + 1); }
+constexpr float gradient = 1;
+
+template <class T>
+void require_near(float expected, std::span<const T> given, const char* what) {
+    for (const T x : given) {
+        if (!(std::fabs(static_cast<float>(x) - expected) <= 0.02f * expected)) {
+            throw zeropp::error(std::string(what) + ": expected about " + std::to_string(expected) + ", given " +
+                                std::to_string(static_cast<float>(x)));
+        }
+    }
+}
+
+template <class T>
+void check_gathered(const std::vector<T>& full, int ranks) {
+    const zeropp::partition part(full.size(), ranks);
+    for (int r = 0; r != ranks; ++r) {
+        require_near(weight_of(r), std::span<const T>(full).subspan(part.offset(r), part.size(r)), "gathered");
+    }
+}
+
+template <class Comm, class Quantizer>
+work all_gather(std::shared_ptr<Comm> comm, const Quantizer& q, std::size_t elements) {
+    struct arrays {
+        std::vector<element> shard, full;
+        std::vector<std::byte> scratch;
+    };
+    const auto a = std::make_shared<arrays>();
+    a->shard.assign(zeropp::partition(elements, comm->size()).size(comm->rank()), element(weight_of(comm->rank())));
+    a->full.resize(elements);
+    a->scratch = scratch_of(zeropp::quantized_all_gather_workspace_bytes(comm->topology(), q, elements));
+    return {[=] { zeropp::quantized_all_gather(zeropp::host{}, *comm, q, a->shard, a->full, a->scratch); },
+            [=] { check_gathered(a->full, comm->size()); }};
+}
+
+template <class Comm>
+work secondary_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
+    using partition_type = zeropp::secondary_partition<zeropp::lossless<element>, zeropp::host_space>;
+    const int group_size = comm->topology().group_size();
+    struct arrays {
+        std::vector<std::byte> storage, scratch;
+        std::vector<element> full;
+        partition_type secondary;
+
+        arrays(std::size_t n, int k, int index)
+            : storage(partition_type::storage_bytes(plain, n, k)),
+              scratch(zeropp::secondary_partition_gather_workspace_bytes(k, plain, n)), full(n),
+              secondary(plain, n, k, index, storage) {}
+    };
+    const auto a = std::make_shared<arrays>(elements, group_size, comm->index());
+    const zeropp::partition part(elements, comm->size());
+    for (int r = 0; r != comm->size(); ++r) {
+        std::fill_n(a->full.begin() + static_cast<std::ptrdiff_t>(part.offset(r)), part.size(r), element(weight_of(r)));
+    }
+    a->secondary.store(zeropp::host{}, a->full, 1);
+    std::fill(a->full.begin(), a->full.end(), element(0.0f));
+    return {[=] { zeropp::secondary_partition_gather(zeropp::host{}, *comm, a->secondary, 1, a->full, a->scratch); },
+            [=] { check_gathered(a->full, comm->size()); }};
+}
+
+template <class Comm, class Inside, class Across>
+work reduce_scatter(std::shared_ptr<Comm> comm, const Inside& inside, const Across& across, std::size_t elements) {
+    struct arrays {
+        std::vector<element> full, shard;
+        std::vector<std::byte> scratch;
+    };
+    const auto a = std::make_shared<arrays>();
+    a->full.assign(elements, element(gradient));
+    a->shard.resize(zeropp::partition(elements, comm->size()).size(comm->rank()));
+    a->scratch = scratch_of(
+        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm->topology(), inside, across, elements));
+    return {[=] {
+                zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, *comm, inside, across, a->full, a->shard,
+                                                              {}, a->scratch);
+            },
+            [=] {
+                require_near(gradient * static_cast<float>(comm->size()), std::span<const element>(a->shard), "summed");
+            }};
+}
+
+// The rings carry as many bytes as the tensor has in bfloat16, as half as many floats: MPI has no sum of bfloat16.
+
+work ring_all_gather(int rank, int size, std::size_t elements) {
+    struct arrays {
+        std::vector<float> shard, full;
+    };
+    const auto a = std::make_shared<arrays>();
+    a->full.resize(elements / 2);
+    a->shard.assign(a->full.size() / static_cast<std::size_t>(size), weight_of(rank));
+    const int count = static_cast<int>(a->shard.size());
+    return {[=] {
+                require_mpi(
+                    MPI_Allgather(a->shard.data(), count, MPI_FLOAT, a->full.data(), count, MPI_FLOAT, MPI_COMM_WORLD),
+                    "MPI_Allgather");
+            },
+            [=] { check_gathered(a->full, size); }};
+}
+
+work ring_reduce_scatter(int size, std::size_t elements) {
+    struct arrays {
+        std::vector<float> full, shard;
+    };
+    const auto a = std::make_shared<arrays>();
+    a->full.assign(elements / 2, gradient);
+    a->shard.resize(a->full.size() / static_cast<std::size_t>(size));
+    // Not MPI_Reduce_scatter_block, of which Open MPI has no ring.
+    const std::vector<int> counts(static_cast<std::size_t>(size), static_cast<int>(a->shard.size()));
+    return {[=] {
+                require_mpi(MPI_Reduce_scatter(a->full.data(), a->shard.data(), counts.data(), MPI_FLOAT, MPI_SUM,
+                                               MPI_COMM_WORLD),
+                            "MPI_Reduce_scatter");
+            },
+            [=] { require_near(gradient * static_cast<float>(size), std::span<const float>(a->shard), "summed"); }};
+}
+
+}  // namespace
+
+std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t elements) {
+    auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    const int rank = transport.rank();
+    const int size = transport.size();
+    const auto comm = std::make_shared<counted_communicator>(ranks, zeropp::counting(std::move(transport), ranks));
+    const auto silent = std::make_shared<silent_communicator>(ranks, silent_transport(rank, size));
+    const auto take_counted = [comm] {
+        const zeropp::traffic sent = comm->world().total();
+        comm->world().reset();
+        return zeropp::volume{sent.bytes_inside, sent.bytes_across};
+    };
+
+    std::vector<phase> phases;
+    const auto add = [&](std::string name, std::string formats, const zeropp::volume& planned, auto prepare) {
+        phases.push_back({std::move(name), std::move(formats), false, planned, [=] { return prepare(comm); },
+                          take_counted, [=] { return prepare(silent); }});
+    };
+    const auto name = [](const auto& q) { return zeropp::short_text(q.name()).str(); };
+    const auto add_gather = [&](std::string of, const auto& q) {
+        add(std::move(of), name(q), zeropp::all_gather_volume(ranks, zeropp::wire_format_of(q), elements),
+            [=](auto on) { return all_gather(on, q, elements); });
+    };
+    const auto add_reduction = [&](std::string of, const auto& inside, const auto& across) {
+        add(std::move(of), name(inside) + " + " + name(across),
+            zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(inside), zeropp::wire_format_of(across),
+                                          elements),
+            [=](auto on) { return reduce_scatter(on, inside, across, elements); });
+    };
+    const auto add_ring = [&](std::string of, auto prepare) {
+        const std::uint64_t sent =
+            static_cast<std::uint64_t>(size - 1) * (2 * elements / static_cast<std::size_t>(size));
+        phases.push_back({std::move(of),
+                          "16 bits",
+                          true,
+                          {.inside = 0, .across = sent},
+                          prepare,
+                          [] { return zeropp::volume{}; },
+                          {}});
+    };
+
+    add_ring("ring all-gather", [=] { return ring_all_gather(rank, size, elements); });
+    add_ring("ring reduce-scatter", [=] { return ring_reduce_scatter(size, elements); });
+    add_gather("all-gather", plain);
+    add_reduction("reduce-scatter", plain, plain);
+    add_gather("qwZ all-gather", weights);
+    add("hpZ secondary gather", name(plain),
+        zeropp::secondary_gather_volume(ranks, ranks.group_size(), zeropp::wire_format_of(plain), elements),
+        [=](auto on) { return secondary_gather(on, elements); });
+    add_reduction("qgZ reduce-scatter", gradients_inside, gradients_across);
+    return phases;
+}
+
+}  // namespace zeropp_scale

@@ -1,0 +1,87 @@
+"""The step's program under SimGrid's SMPI."""
+
+import json
+import pathlib
+import subprocess
+import tempfile
+import typing
+
+
+class SimulationFailed(Exception):
+    pass
+
+
+class Links(typing.NamedTuple):
+    """Bytes per second each way and seconds; `inside` is a rank's to its node, `across` a node's to the others."""
+    inside_rate: float
+    inside_latency: float
+    across_rate: float
+    across_latency: float
+
+    def slowed(self, times):
+        """The same messages over these, each of 1/times of the bytes, take the same time."""
+        return self._replace(inside_rate=self.inside_rate / times, across_rate=self.across_rate / times)
+
+
+# The simulator's fluid model with the rates and latencies as they are told, where SMPI's default has them corrected for
+# the Ethernet and TCP of one cluster: no factors, no windows, and directions that do not disturb each other.
+NETWORK = {
+    "network/model": "CM02",
+    "network/bandwidth-factor": 1,
+    "network/latency-factor": 1,
+    "network/weight-S": 0,
+    "network/TCP-gamma": 0,
+    "network/crosstraffic": "no",
+}
+# The library waits on the simulated clock (in_simulation.cpp), so asking MPI costs no time of its own. Ranks keep nothing
+# in global variables. Computation takes no time. Collectives of MPI's own are rings through all
+# ranks, as NCCL's: what SMPI calls "ring" is something else, in which every rank sends to every other.
+MPI = {
+    "plugin": "link_load",
+    "smpi/test": 0,
+    "smpi/wtime": 0,
+    "smpi/privatization": "no",
+    "smpi/simulate-computation": "no",
+    "smpi/allgather": "NTSLR",
+    "smpi/reduce_scatter": "ompi_ring",
+}
+
+
+def platform(nodes, ranks_per_node, links):
+    """SimGrid's XML: nodes are zones of hosts, one for each rank, each with a link to a switch that is not a limit; a
+    node's own link joins it to a switch of nodes, which is not a limit either."""
+    inside = f'bw="{links.inside_rate!r}Bps" lat="{links.inside_latency / 2!r}s"'
+    across_latency = max(0.0, links.across_latency - links.inside_latency) / 2
+    lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
+             '<platform version="4.1">', '<zone id="cluster" routing="Full">']
+    for node in range(nodes):
+        lines.append(f'<cluster id="node{node}" prefix="node{node}_" suffix="" radical="0-{ranks_per_node - 1}" '
+                     f'speed="1Gf" {inside} sharing_policy="SPLITDUPLEX" router_id="node{node}_switch"/>')
+    for node in range(nodes):
+        lines.append(f'<link id="nic{node}" bandwidth="{links.across_rate!r}Bps" latency="{across_latency!r}s" '
+                     'sharing_policy="SPLITDUPLEX"/>')
+    for a in range(nodes):
+        for b in range(nodes):
+            if a != b:
+                lines.append(f'<zoneRoute src="node{a}" dst="node{b}" gw_src="node{a}_switch" gw_dst="node{b}_switch" '
+                             f'symmetrical="NO"><link_ctn id="nic{a}" direction="UP"/>'
+                             f'<link_ctn id="nic{b}" direction="DOWN"/></zoneRoute>')
+    return "\n".join(lines + ["</zone>", "</platform>"]) + "\n"
+
+
+def simulate(program, nodes, ranks_per_node, links, elements_per_rank):
+    """What the program writes as JSON. Raises SimulationFailed where it fails, as it does where a byte is not
+    as planned."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "platform.xml").write_text(platform(nodes, ranks_per_node, links))
+        (folder / "hosts").write_text("".join(f"node{n}_{r}\n" for n in range(nodes) for r in range(ranks_per_node)))
+        settings = [f"--cfg={key}:{value}" for key, value in (NETWORK | MPI).items()]
+        result = subprocess.run(
+            ["smpirun", "-np", str(nodes * ranks_per_node), "-platform", folder / "platform.xml", "-hostfile",
+             folder / "hosts", program, *settings, "--log=root.thresh:warning", "--ranks-per-node",
+             str(ranks_per_node), "--elements-per-rank", str(elements_per_rank), "--json", folder / "step.json"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if result.returncode != 0:
+            raise SimulationFailed(f"{nodes}x{ranks_per_node}: {result.stdout}")
+        return json.loads((folder / "step.json").read_text())

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""smoke.py PROGRAM: a step on 4 nodes of 4 simulated ranks. The program holds every byte against the plan; here, times are
+held against what the links allow, and a plan that is wrong has to be noticed."""
+
+import sys
+
+import simgrid
+
+LINKS = simgrid.Links(inside_rate=1e9, inside_latency=2e-6, across_rate=1e7, across_latency=5e-6)
+
+
+def main():
+    step = simgrid.simulate(sys.argv[1], 4, 4, LINKS, 2048)
+    for phase in step["phases"]:
+        # A node's link is the limit; what the hop inside, latencies and the waits between questions add is less than that.
+        least = phase["across_by_node"] / LINKS.across_rate
+        seconds = phase["seconds"][0]
+        print(f"{phase['phase']}: {seconds:.6f} s, {least:.6f} s on the link, {phase['across_by_node']} bytes")
+        if not least <= seconds <= 1.5 * least + 1e-3:
+            sys.exit("expected between as long as the link takes and half as long again")
+    if [p["across_by_node"] for p in step["phases"]].count(0) != 1:
+        sys.exit("expected that all but the secondary gather cross nodes")
+
+
+if __name__ == "__main__":
+    main()
