@@ -618,6 +618,9 @@ private:
         }
     }
 
+    template <class S>
+    friend two_level shared_memory_nodes(const basic_mpi_transport<S>& transport);
+
     std::unique_ptr<state> state_;
 };
 
@@ -627,9 +630,11 @@ using mpi_transport = basic_mpi_transport<host_space>;
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
 /// The nodes of `transport`'s ranks as MPI sees them: ranks that share memory are one node. Collective. Throws
-/// precondition_error that says which node has how many ranks unless all have the same number.
+/// precondition_error that says which node has how many ranks unless all have the same number. The ranks meet within the
+/// timeout, as for a split.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
+    transport.state_->meet(detail::operation::split);
     MPI_Comm node = MPI_COMM_NULL;
     detail::require_mpi(
         MPI_Comm_split_type(transport.native(), MPI_COMM_TYPE_SHARED, transport.rank(), MPI_INFO_NULL, &node),
