@@ -62,7 +62,9 @@ llvm-cov export -format=lcov -instr-profile="$counts/all.profdata" "${objects[@]
     grep -E '^(SF|DA):' "$counts/lines.info"
 } | awk -v missed="$missed" '
     function short(path) { sub(/.*\/include\/zeropp\//, "", path); return path }
-    function row(name, hit, lines) { printf "%-16s %6d of %6d lines  %6.2f %%\n", name, hit, lines, 100 * hit / lines }
+    function row(name, hit, lines) {
+        return sprintf("%-16s %6d of %6d lines  %6.2f %%", name, hit, lines, 100 * hit / lines)
+    }
     /^HEADER:/ { headers[++n] = short(substr($0, 8)) }
     /^SF:/ { file = short(substr($0, 4)); folder = file; if (!sub(/\/[^\/]*$/, "", folder)) folder = "entry headers" }
     /^DA:/ {
@@ -79,9 +81,8 @@ llvm-cov export -format=lcov -instr-profile="$counts/all.profdata" "${objects[@]
         if (missed == "yes") { print "\nMissed:"; for (i = 1; i <= m; i++) print "  " misses[i] }
         print ""
         fflush()
-        sorted = "sort"
-        for (f in lines) row(f, hit[f], lines[f]) | sorted
-        close(sorted)
-        row("include/", all_hit, all)
+        for (f in lines) print row(f, hit[f], lines[f]) | "sort"
+        close("sort")
+        print row("include/", all_hit, all)
         if (100 * all_hit < 95 * all) { print "FAILED: less than 95 %"; exit 1 }
     }'

@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
 done
 
 require_packages cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev \
-    libxxhash-dev libboost-context-dev iproute2 python3
+    libxxhash-dev libboost-context-dev iproute2 python3 valgrind
 
 if ! cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/^cmake version //p') || [ -z "$cmake_version" ] ||
     [ "$(printf '3.25\n%s\n' "$cmake_version" | sort -V | head -n 1)" != 3.25 ]; then

@@ -5,6 +5,7 @@
 #include "conformance/codec_laws.hpp"
 #include "support/catch.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -73,4 +74,19 @@ TEST_CASE("sums are taken in the order of the contributors", "[codec][host_messa
     CHECK(sum_of({1e8f, -1e8f, 1.0f}) == 1.0f);
     CHECK(sum_of({1.0f, 1e8f, -1e8f}) == 0.0f);
     CHECK(sum_of({2.5f}) == 2.5f);
+}
+
+TEST_CASE("the numbers that codecs are tested with are of every kind", "[codec]") {
+    const std::vector<float> numbers = mixed_floats(64'000, 1);
+    std::size_t nan = 0, infinite = 0, denormal = 0, as_before = 0;
+    for (std::size_t i = 1; i != numbers.size(); ++i) {
+        nan += std::isnan(numbers[i]) ? 1u : 0u;
+        infinite += std::isinf(numbers[i]) ? 1u : 0u;
+        denormal += std::fpclassify(numbers[i]) == FP_SUBNORMAL ? 1u : 0u;
+        as_before += numbers[i] != 0 && numbers[i] == numbers[i - 1] ? 1u : 0u;
+    }
+    CHECK(nan >= 1);
+    CHECK(infinite >= 2);
+    CHECK(denormal > 1000);
+    CHECK(as_before > 1000);
 }

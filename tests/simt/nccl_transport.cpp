@@ -64,7 +64,16 @@ TEST_CASE("nccl: an error that is noticed later is raised, and the communicator 
         const std::size_t aborted = simt::nccl_calls("ncclCommAbort");
         const std::size_t destroyed = simt::nccl_calls("ncclCommDestroy");
         simt::notice(r.transport.native(), ncclRemoteError);
-        const std::string text = thrown<zeropp::nccl_error>([&] { r.gather(); });
+        ncclResult_t code = ncclSuccess;
+        const std::string text = thrown<zeropp::nccl_error>([&] {
+            try {
+                r.gather();
+            } catch (const zeropp::nccl_error& e) {
+                code = e.code();
+                throw;
+            }
+        });
+        CHECK(code == ncclRemoteError);
         CHECK(text == "an earlier NCCL operation: remote process exited or there was a network error (the network was "
                       "told to fail)");
         CHECK(simt::nccl_calls("ncclCommAbort") == aborted + 1);
