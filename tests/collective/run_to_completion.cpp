@@ -74,14 +74,15 @@ TEST_CASE("allocating overloads: a transport that throws leaves no work behind")
 
 TEST_CASE("run to completion: errors of the work, and of both, and none") {
     const zeropp::host_queue queue;
+    refusing_transport transport;
     const auto fails = [&] { queue.enqueue([] { throw zeropp::error("in the queue"); }); };
-    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, fails), "in the queue");
+    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, transport, fails), "in the queue");
     const auto fails_twice = [&] {
         fails();
         throw zeropp::error("before");
     };
-    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, fails_twice), "before");
+    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, transport, fails_twice), "before");
     bool done = false;
-    zeropp::detail::run_to_completion(queue, [&] { queue.enqueue([&done] { done = true; }); });
+    zeropp::detail::run_to_completion(queue, transport, [&] { queue.enqueue([&done] { done = true; }); });
     REQUIRE(done);
 }

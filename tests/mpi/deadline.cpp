@@ -42,11 +42,13 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds timeout = 200ms;
 constexpr std::size_t piece = std::size_t{1} << 18;
 
-/// Which calls to MPI fail: see the definitions below, which take MPI's place.
+/// Which calls to MPI fail: the definitions below take MPI's place.
 struct planted_fault {
     int calls_until_irecv_fails = -1;
     int calls_until_test_fails = -1;
 } fault;
+
+int communicators_freed = 0;
 
 bool fails_now(int& calls) { return calls >= 0 && calls-- == 0; }
 
@@ -133,6 +135,11 @@ extern "C" int MPI_Irecv(void* to, int count, MPI_Datatype type, int from, int t
 extern "C" int MPI_Test(MPI_Request* request, int* completed, MPI_Status* status) {
     if (fails_now(fault.calls_until_test_fails)) return MPI_ERR_OTHER;
     return PMPI_Test(request, completed, status);
+}
+
+extern "C" int MPI_Comm_free(MPI_Comm* comm) {
+    ++communicators_freed;
+    return PMPI_Comm_free(comm);
 }
 
 TEST_CASE("mpi_transport with a timeout obeys the laws of transports", "[mpi][deadline]") {
@@ -326,7 +333,10 @@ TEST_CASE("mpi_transport: a timeout on a queue comes out of wait, and destructio
             // Not collected: the queue ends all the same.
             world->all_gather(queue, send, received, 1);
         }
+        // Collective, so that it may block.
+        const int freed = communicators_freed;
         world.reset();
+        CHECK(communicators_freed == freed);
     }
 }
 

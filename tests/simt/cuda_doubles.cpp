@@ -560,8 +560,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return simt::on_stream("cudaStreamQuery", stream,
-                           [](device&, const auto& s) { return s->pending.empty() ? cudaSuccess : cudaErrorNotReady; });
+    return simt::on_stream("cudaStreamQuery", stream, [](device&, const auto& s) {
+        return s->completed == s->enqueued ? cudaSuccess : cudaErrorNotReady;
+    });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

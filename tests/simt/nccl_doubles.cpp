@@ -82,6 +82,8 @@ struct ncclComm {
     std::size_t calls = 0;
     std::vector<zeropp_test::simt::device_work::place> places;  // of its calls
     ncclResult_t noticed = ncclSuccess;
+    bool blocking = true;
+    std::function<bool()> goes_on;        // whether a call of its own, if it does not block, is still in progress
     std::optional<ncclResult_t> outcome;  // of a call that is settled later
     int times_in_progress = 0;
 };
@@ -99,6 +101,7 @@ struct network {
     std::map<std::string, ncclResult_t> injected;
     std::map<std::string, ncclResult_t> later;
     std::map<std::string, std::size_t> calls;
+    bool calls_hang = false;
 };
 
 /// Only while no other thread is inside the device.
@@ -223,8 +226,10 @@ void run(ncclComm_t comm, call& c) {
         return -1;
     };
     const auto over = [&] { return work::failed() || comm->ended; };
-    work::wait_until(
-        [&] { return over() || c.sent || c.complete() || comm->noticed != ncclSuccess || missing_for_good() != -1; });
+    work::wait_until([&] {
+        const bool for_ever = comm->noticed != ncclSuccess || missing_for_good() != -1;
+        return over() || c.sent || c.complete() || (for_ever && !the_network().calls_hang);
+    });
     if (over()) return;
     if (!c.sent) {
         const std::string who = "rank " + std::to_string(comm->rank) + " waits for ever in " + c.name();
@@ -336,7 +341,45 @@ std::size_t size_of(ncclDataType_t type) {
     }
 }
 
+/// Waits until done(), or, on a communicator that does not block, leaves that to ncclCommGetAsyncError.
+ncclResult_t wait_or_leave(ncclComm_t comm, std::function<bool()> done) {
+    if (comm->blocking) {
+        work::wait_until(done);
+        return ncclSuccess;
+    }
+    comm->goes_on = [done = std::move(done)] { return !done(); };
+    return ncclInProgress;
+}
+
+ncclResult_t init_rank(const char* name, ncclComm_t* comm, int size, ncclUniqueId id, int rank, bool blocking) {
+    *comm = nullptr;
+    return nccl_entry_point(name, nullptr, [&](network& n) {
+        if (size < 1 || rank < 0 || rank >= size) {
+            return fail(ncclInvalidArgument,
+                        "invalid rank " + std::to_string(rank) + " of " + std::to_string(size) + " ranks");
+        }
+        auto& joining = n.joining[std::to_array(id.internal)];
+        if (!joining) joining = std::make_shared<clique>(size);
+        const std::shared_ptr<clique> ranks = joining;
+        if (ranks->size() != size || ranks->comms[static_cast<std::size_t>(rank)] != nullptr) {
+            return fault(std::string(name) + ": ranks with one id disagree about who they are");
+        }
+        *comm = join(n, ranks, rank);
+        (*comm)->blocking = blocking;
+        if (ranks->formed) n.joining.erase(std::to_array(id.internal));
+        return wait_or_leave(*comm, [ranks] { return ranks->formed; });
+    });
+}
+
 }  // namespace
+
+hanging_calls::hanging_calls() {
+    work::alone([] { the_network().calls_hang = true; });
+}
+
+hanging_calls::~hanging_calls() {
+    work::alone([] { the_network().calls_hang = false; });
+}
 
 std::size_t live_communicators() {
     std::size_t live = 0;
@@ -418,23 +461,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
-    *comm = nullptr;
-    return nccl_entry_point("ncclCommInitRank", nullptr, [&](network& n) {
-        if (size < 1 || rank < 0 || rank >= size) {
-            return fail(ncclInvalidArgument,
-                        "invalid rank " + std::to_string(rank) + " of " + std::to_string(size) + " ranks");
-        }
-        auto& joining = n.joining[std::to_array(id.internal)];
-        if (!joining) joining = std::make_shared<simt::clique>(size);
-        const std::shared_ptr<simt::clique> ranks = joining;
-        if (ranks->size() != size || ranks->comms[static_cast<std::size_t>(rank)] != nullptr) {
-            return simt::fault("ncclCommInitRank: ranks with one id disagree about who they are");
-        }
-        *comm = simt::join(n, ranks, rank);
-        if (ranks->formed) n.joining.erase(std::to_array(id.internal));
-        simt::work::wait_until([&] { return ranks->formed; });
-        return ncclSuccess;
-    });
+    return simt::init_rank("ncclCommInitRank", comm, size, id, rank, true);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    return simt::init_rank("ncclCommInitRankConfig", comm, size, id, rank, config->blocking != 0);
 }
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
@@ -454,6 +485,13 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* size) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* code) {
     return nccl_entry_point("ncclCommGetAsyncError", comm, [&](network&) {
         *code = comm->noticed;
+        if (comm->goes_on && comm->noticed == ncclSuccess) {
+            if (comm->goes_on()) {
+                *code = ncclInProgress;
+                return ncclSuccess;
+            }
+            comm->goes_on = nullptr;
+        }
         if (comm->outcome && comm->times_in_progress-- > 0) {
             *code = ncclInProgress;
         } else if (comm->outcome) {
@@ -478,11 +516,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
             ranks.split.reset();
             simt::work::changed();
         }
-        simt::work::wait_until([&] { return ranks.split != mine; });
-        if (colour == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
-        const auto clique = mine->cliques.at(colour);
-        *child = simt::join(n, clique, simt::place_in_split(*mine, comm->rank));
-        return ncclSuccess;
+        return simt::wait_or_leave(comm, [comm, mine, colour, child, &n] {
+            if (comm->ranks->split == mine) return false;
+            if (colour == NCCL_SPLIT_NOCOLOR) return true;
+            *child = simt::join(n, mine->cliques.at(colour), simt::place_in_split(*mine, comm->rank));
+            (*child)->blocking = comm->blocking;
+            return true;
+        });
     });
 }
 

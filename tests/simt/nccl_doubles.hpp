@@ -32,6 +32,15 @@ void settle_later(const std::string& entry_point, ncclResult_t outcome);
 /// NCCL notices an error on the communicator, whose calls under way will never end.
 void notice(ncclComm_t comm, ncclResult_t code);
 
+/// While there is one, a call that waits for ever is no fault: it waits until its communicator is aborted, as on a GPU.
+class hanging_calls {
+public:
+    hanging_calls();
+    ~hanging_calls();
+    hanging_calls(const hanging_calls&) = delete;
+    hanging_calls& operator=(const hanging_calls&) = delete;
+};
+
 /// How often an entry point was called so far.
 std::size_t nccl_calls(const std::string& entry_point);
 

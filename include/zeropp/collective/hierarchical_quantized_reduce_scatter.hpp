@@ -184,7 +184,7 @@ void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& 
     const std::size_t elements = as_view<space>(full).size();
     workspace<space> scratch(
         hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across, elements, options));
-    detail::run_to_completion(exec, [&] {
+    detail::run_to_completion(exec, comm.world(), [&] {
         hierarchical_quantized_reduce_scatter(exec, comm, inside, across, full, shard, options, scratch.view());
     });
 }

@@ -158,7 +158,8 @@ template <execution Execution, class Communicator, quantizer Quantizer, array_in
 void quantized_all_gather(const Execution& exec, Communicator& comm, const Quantizer& q, Shard&& shard, Full&& full) {
     using space = typename Execution::space;
     workspace<space> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, as_view<space>(full).size()));
-    detail::run_to_completion(exec, [&] { quantized_all_gather(exec, comm, q, shard, full, scratch.view()); });
+    detail::run_to_completion(exec, comm.world(),
+                              [&] { quantized_all_gather(exec, comm, q, shard, full, scratch.view()); });
 }
 
 }  // namespace zeropp

@@ -83,7 +83,7 @@ void quantized_difference_all_gather(const Execution& exec, Communicator& comm, 
                                      Replica&& replica) {
     using space = typename Execution::space;
     workspace<space> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, as_view<space>(replica).size()));
-    detail::run_to_completion(exec,
+    detail::run_to_completion(exec, comm.world(),
                               [&] { quantized_difference_all_gather(exec, comm, q, shard, replica, scratch.view()); });
 }
 

@@ -90,7 +90,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
     workspace<typename Execution::space> scratch(secondary_partition_gather_workspace_bytes(
         comm.topology().group_size(), secondary.stored_as(), secondary.part().count()));
     detail::run_to_completion(
-        exec, [&] { secondary_partition_gather(exec, comm, secondary, version, full, scratch.view()); });
+        exec, comm.group(), [&] { secondary_partition_gather(exec, comm, secondary, version, full, scratch.view()); });
 }
 
 }  // namespace zeropp

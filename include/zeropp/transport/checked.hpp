@@ -51,6 +51,12 @@ public:
 
     checked split(std::span<const int> members) { return checked(inner_.split(members), control_.split(members)); }
 
+    /// See wait_for.
+    template <execution E>
+    void wait(const E& exec) {
+        wait_for(inner_, exec);
+    }
+
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
         std::vector<statement> all(static_cast<std::size_t>(size()), mine);

@@ -72,6 +72,12 @@ public:
         return counting(std::move(inner), nodes_, std::move(world_ranks), totals_);
     }
 
+    /// See wait_for.
+    template <execution E>
+    void wait(const E& exec) {
+        wait_for(inner_, exec);
+    }
+
     void begin(const collective_call& call, const std::string& problem) {
         begin_collective(inner_, call, problem);
         ++totals_->enter(call.primitive).calls;

@@ -73,13 +73,15 @@ inline bool mpi_refuses_device_memory() {
 /// be destroyed before MPI_Finalize.
 ///
 /// With a timeout (all ranks have one, or none has), an operation ends with a word from each peer: that it did the same,
-/// and that MPI is done with all it sent. Ranks that did something else get precondition_error, as far as that comes
-/// before the deadline; a rank that fails tells its peers, which get peer_error. So no rank takes for data what a peer
-/// that has given up left in its memory.
+/// and that MPI is done with all it sent. Ranks that did something else get precondition_error, where that shows before
+/// the deadline. A rank that gives up tells its peers, which get the same timeout_error, or for another cause peer_error:
+/// so no rank takes for data what a peer that has given up left in its memory.
 ///
-/// After a timeout_error, a peer_error, or an error of MPI's other than MPI_ERR_TRUNCATE, this transport and all that are
-/// split from it or from what it was split from throw that first error again, and never free their communicators:
-/// MPI_Comm_free is collective. Destruction does not block; MPI_Finalize may, and MPI_Abort is the way to end then.
+/// After an error in an operation with a timeout, or an error of MPI's other than MPI_ERR_TRUNCATE without one, this
+/// transport and all that are split from it or from what it was split from throw that first error again, and never free
+/// their communicators: MPI_Comm_free is collective. Destruction does not block; MPI_Finalize may, and MPI_Abort is the
+/// way to end then.
+///
 /// Memory after such an error: MPI may still read `send`, which may be changed and must not be given back; receives are
 /// cancelled, but where the first bytes of a piece had come, MPI may still write to `recv`, which must neither be used
 /// nor given back until the process ends.
@@ -159,14 +161,20 @@ public:
     basic_mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
+        const auto other = std::ranges::find_if(members, [&](int m) { return m < 0 || m >= size(); });
+        const bool in_range = other == members.end();
         state_->meet(detail::operation::split);
         MPI_Comm comm = MPI_COMM_NULL;
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
-        detail::require_mpi(MPI_Comm_split(state_->comm, listed ? members.front() : MPI_UNDEFINED,
+        detail::require_mpi(MPI_Comm_split(state_->comm, listed && in_range ? members.front() : MPI_UNDEFINED,
                                            static_cast<int>(self - members.begin()), &comm),
                             "MPI_Comm_split");
         if (!listed) {
             throw precondition_error(name, "a split list with rank " + std::to_string(rank()), "one without");
+        }
+        if (!in_range) {
+            throw precondition_error(name, "a split list of ranks below " + std::to_string(size()),
+                                     "one with " + std::to_string(*other));
         }
         basic_mpi_transport child(std::make_unique<state>(comm, true, *state_, members));
         if (static_cast<std::size_t>(child.size()) != members.size()) {
@@ -363,11 +371,11 @@ private:
                 if (!detail::poll_until(done, deadline)) {
                     time_out(unfinished(round), {i % 2 == 0 ? sender(i / 2) : receiver(i / 2)});
                 }
-                round[i] = MPI_REQUEST_NULL;
                 // The one error after which the ranks are in step: all requests complete as they would without it.
-                int error_class = code;
-                if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
+                int error_class = MPI_SUCCESS;
+                MPI_Error_class(code, &error_class);
                 if (error_class != MPI_ERR_TRUNCATE) detail::require_mpi(code, "MPI_Test");
+                round[i] = MPI_REQUEST_NULL;
                 int count = 0;
                 if (code == MPI_SUCCESS && i % 2 == 0) code = MPI_Get_count(&status, MPI_BYTE, &count);
                 if (all.failure == MPI_SUCCESS) all.failure = code;
@@ -420,7 +428,10 @@ private:
             const auto done = [&] {
                 bool all = true;
                 for (std::size_t i = 0; i != peers(); ++i) {
-                    if (!told[i]) told[i] = taken(i, oldest, pieces) && (send_word(i), true);
+                    if (!told[i] && taken(i, oldest, pieces)) {
+                        send_word(i);
+                        told[i] = true;
+                    }
                     all = all && told[i];
                 }
                 if (!all) heed();
@@ -618,6 +629,9 @@ private:
         }
     }
 
+    template <class S>
+    friend two_level shared_memory_nodes(const basic_mpi_transport<S>& transport);
+
     std::unique_ptr<state> state_;
 };
 
@@ -627,9 +641,11 @@ using mpi_transport = basic_mpi_transport<host_space>;
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
 /// The nodes of `transport`'s ranks as MPI sees them: ranks that share memory are one node. Collective. Throws
-/// precondition_error that says which node has how many ranks unless all have the same number.
+/// precondition_error that says which node has how many ranks unless all have the same number. The ranks meet within the
+/// timeout, as for a split.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
+    transport.state_->meet(detail::operation::split);
     MPI_Comm node = MPI_COMM_NULL;
     detail::require_mpi(
         MPI_Comm_split_type(transport.native(), MPI_COMM_TYPE_SHARED, transport.rank(), MPI_INFO_NULL, &node),

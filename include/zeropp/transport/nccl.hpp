@@ -4,13 +4,17 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/poll.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,13 +36,23 @@ private:
     ncclResult_t code_;
 };
 
-/// Moves bytes between GPUs with NCCL, on the caller's stream. Never blocks on the stream's work: collectives can be
-/// captured into a CUDA graph.
+/// Moves bytes between GPUs with NCCL, on the caller's stream. Operations never block on the stream's work: collectives
+/// can be captured into a CUDA graph.
 ///
-/// Errors that NCCL notices later (a dead peer, a broken link) are raised as nccl_error by the next operation or by
-/// `check()`. After an error the transport aborts its communicator if it owns it, so that nothing is leaked and the
-/// stream's work ends, and every later call throws the first error again.
+/// Errors that NCCL notices later (a dead peer, a broken link) are raised as nccl_error by the next operation, by
+/// `check()` or by `wait()`. After an error, this transport and all that are split from it or from what it was split from
+/// abort their communicators, as far as they own them, so that nothing is leaked and the streams' work ends, and throw
+/// the first error again. Memory is the caller's again when the stream's work has ended.
+///
+/// NCCL waits for its peers on the GPU, where no deadline counts. With a timeout, `wait(exec)` in place of `exec.wait()`
+/// gives up when the stream's work is not complete within it, and aborts; the collectives' overloads that block use it,
+/// through wait_for. What the host waits for (connecting, splitting, an operation that NCCL has not yet accepted) ends at
+/// the deadline, too; before NCCL 2.14, connecting does not. NCCL does not say which ranks were missing.
+///
+/// Transports that are split from one another are used by one thread at a time.
 class nccl_transport {
+    struct state;
+
 public:
     /// An id for `create`: made on one rank, given to all by any means (MPI_Bcast, a file, a socket).
     static ncclUniqueId unique_id() {
@@ -48,26 +62,35 @@ public:
     }
 
     /// Makes a communicator of `ranks` ranks on the current device. Collective over the ranks that share `id`.
-    static nccl_transport create(const ncclUniqueId& id, int ranks, int rank) {
-        ncclComm_t comm = nullptr;
-        require(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
-        return nccl_transport(comm, true);
+    static nccl_transport create(const ncclUniqueId& id, int ranks, int rank, transport_options options = {}) {
+        detail::require_timeout(name, options);
+        return nccl_transport(connect(id, ranks, rank, options.timeout), true, std::make_shared<family>(options), {});
     }
 
-    /// Uses `comm`, which must outlive the transport and stays the caller's to destroy or abort.
-    static nccl_transport borrow(ncclComm_t comm) { return nccl_transport(comm, false); }
+    /// Uses `comm`, which must outlive the transport and stays the caller's to destroy or abort: after a timeout_error,
+    /// to abort.
+    static nccl_transport borrow(ncclComm_t comm, transport_options options = {}) {
+        detail::require_timeout(name, options);
+        return nccl_transport(comm, false, std::make_shared<family>(options), {});
+    }
 
     int rank() const { return state_->rank; }
     int size() const { return state_->size; }
     ncclComm_t native() const { return state_->comm; }
 
+    /// So that errors name the collective. See begin_collective.
+    void begin(const collective_call& call, const std::string& problem) {
+        state_->log.begin(call.primitive);
+        detail::require_no_problem(call, problem);
+    }
+
     void all_gather(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        state_->check();
+        state_->next(detail::operation::all_gather, bytes);
         state_->settle(ncclAllGather(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAllGather");
     }
 
     void all_to_all(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        state_->check();
+        state_->next(detail::operation::all_to_all, bytes);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
         state_->settle(ncclAlltoAll(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAlltoAll");
 #else
@@ -78,33 +101,67 @@ public:
     /// Blocks the caller.
     nccl_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
-        if (self == members.end())
-            throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
-        const int place = static_cast<int>(self - members.begin());
-        state_->check();
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
+        const bool listed = self != members.end();
+        const int place = listed ? static_cast<int>(self - members.begin()) : -1;
+        state_->next(detail::operation::split, 0);
+        // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         ncclComm_t child = nullptr;
-        state_->settle(ncclCommSplit(state_->comm, members.front(), place, &child, nullptr), "ncclCommSplit");
-        return nccl_transport(child, true);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
+        const int colour = listed ? members.front() : NCCL_SPLIT_NOCOLOR;
+        state_->settle(ncclCommSplit(state_->comm, colour, place, &child, nullptr), "ncclCommSplit");
 #else
-        return create(state_->share_id(members.front(), place), static_cast<int>(members.size()), place);
+        const ncclUniqueId id = state_->share_id(listed ? members.front() : rank(), place);
+        if (listed) child = connect(id, static_cast<int>(members.size()), place, state_->relatives->timeout);
 #endif
+        if (!listed) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
+        return nccl_transport(child, true, state_->relatives, state_->log.split());
     }
 
     /// Throws nccl_error if NCCL has noticed an error since. Does not block.
     void check() { state_->check(); }
 
+    /// Blocks the caller until all work on `stream` is complete, within the timeout, if there is one.
+    void wait(const cuda_stream& stream) { state_->wait(stream.native()); }
+
 private:
+    static constexpr const char* name = "nccl_transport";
+
+    /// All transports split from one another: they fail together, since a stream may hold work of all of them.
+    struct family {
+        explicit family(transport_options options) : timeout(options.timeout) {}
+
+        const std::chrono::milliseconds timeout;
+        detail::first_failure failure;
+        std::vector<state*> members;
+        detail::operation_in_call last;  // that was asked for
+
+        bool timed() const { return timeout != std::chrono::milliseconds::zero(); }
+
+        /// Ends all communicators' work, and throws the first failure.
+        [[noreturn]] void fail(std::exception_ptr cause) {
+            failure.set(cause);
+            for (state* s : members) s->abort();
+            failure.rethrow();
+            std::terminate();
+        }
+
+        [[noreturn]] void time_out(const std::string& waited_for) {
+            fail(std::make_exception_ptr(timeout_error(
+                std::string(name) + ": timeout of " + std::to_string(timeout.count()) + " ms in " + last.text() +
+                ": waited for " + waited_for + "; NCCL does not say which ranks were not heard from")));
+        }
+    };
+
     struct state {
         ncclComm_t comm;
         bool owned;
+        std::shared_ptr<family> relatives;
+        detail::call_log log;
         int rank = 0;
         int size = 0;
-        ncclResult_t failed_code = ncclSuccess;
-        std::string failed_call;
-        std::string failed_detail;
 
-        state(ncclComm_t c, bool own) : comm(c), owned(own) {
+        state(ncclComm_t c, bool own, std::shared_ptr<family> f, detail::call_log l)
+            : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
             // Not `settle`: what fails here has no destructor yet to abort the communicator.
             const char* call = "ncclCommUserRank";
             ncclResult_t code = ncclCommUserRank(comm, &rank);
@@ -112,46 +169,80 @@ private:
                 call = "ncclCommCount";
                 code = ncclCommCount(comm, &size);
             }
-            if (code == ncclSuccess) return;
+            if (code == ncclSuccess) {
+                relatives->members.push_back(this);
+                return;
+            }
             const std::string detail = last_error(comm);
             if (owned) ncclCommAbort(comm);
             throw nccl_error(call, code, detail);
         }
 
         ~state() {
-            if (owned && comm != nullptr) ncclCommDestroy(comm);
+            std::erase(relatives->members, this);
+            if (!owned || comm == nullptr) return;
+            // Not what would wait for work that never ends.
+            if (noticed() == ncclSuccess) {
+                ncclCommDestroy(comm);
+            } else {
+                ncclCommAbort(comm);
+            }
         }
 
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
+        /// Whatever the stream waits for: it will not come.
+        void abort() {
+            if (owned && comm != nullptr) ncclCommAbort(std::exchange(comm, nullptr));
+        }
+
+        /// Begins an operation.
+        void next(detail::operation what, std::size_t bytes) {
+            check();
+            relatives->last = log.next(what, bytes);
+        }
+
         /// Waits until a call has been accepted, where the communicator is a nonblocking one, and throws if it failed.
         void settle(ncclResult_t code, const char* call) {
-            while (code == ncclInProgress) {
-                ncclResult_t progress = ncclInProgress;
-                const ncclResult_t asked = ncclCommGetAsyncError(comm, &progress);
-                code = asked != ncclSuccess ? asked : progress;
-            }
+            if (!settled(comm, code, relatives->timeout)) relatives->time_out(call);
             if (code != ncclSuccess) fail(call, code);
         }
 
+        /// What NCCL has noticed since.
+        ncclResult_t noticed() const {
+            ncclResult_t code = ncclSuccess;
+            const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+            if (asked != ncclSuccess) return asked;
+            return code == ncclInProgress ? ncclSuccess : code;
+        }
+
         void check() {
-            if (failed_code != ncclSuccess) throw nccl_error(failed_call, failed_code, failed_detail);
-            ncclResult_t noticed = ncclSuccess;
-            const ncclResult_t asked = ncclCommGetAsyncError(comm, &noticed);
-            if (asked != ncclSuccess) noticed = asked;
-            if (noticed != ncclSuccess && noticed != ncclInProgress) fail("an earlier NCCL operation", noticed);
+            relatives->failure.rethrow();
+            const ncclResult_t code = noticed();
+            if (code != ncclSuccess) fail("an earlier NCCL operation", code);
         }
 
         [[noreturn]] void fail(const char* call, ncclResult_t code) {
-            failed_code = code;
-            failed_call = call;
-            failed_detail = last_error(comm);
-            if (owned) {
-                ncclCommAbort(comm);
-                comm = nullptr;
+            relatives->fail(std::make_exception_ptr(nccl_error(call, code, last_error(comm))));
+        }
+
+        void wait(cudaStream_t stream) {
+            check();
+            if (!relatives->timed()) {
+                return detail::require_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
             }
-            throw nccl_error(failed_call, failed_code, failed_detail);
+            cudaError_t code = cudaSuccess;
+            const auto done = [&] {
+                code = cudaStreamQuery(stream);
+                if (code != cudaErrorNotReady) return true;
+                for (state* s : relatives->members) s->check();
+                return false;
+            };
+            if (!detail::poll_until(done, detail::deadline_after(relatives->timeout))) {
+                relatives->time_out("the stream");
+            }
+            detail::require_cuda(code, "cudaStreamQuery");
         }
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
@@ -205,7 +296,7 @@ private:
             detail::require_cuda(
                 cudaMemcpyAsync(ids.data(), all, ids.size() * bytes, cudaMemcpyDeviceToHost, stream.get()),
                 "cudaMemcpyAsync");
-            detail::require_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+            wait(stream.get());
             return ids[static_cast<std::size_t>(first)];
         }
 #endif
@@ -224,7 +315,41 @@ private:
         if (code != ncclSuccess) throw nccl_error(call, code, last_error(comm));
     }
 
-    nccl_transport(ncclComm_t comm, bool owned) : state_(std::make_unique<state>(comm, owned)) {}
+    /// Asks until `code` is no longer that the call is in progress; returns false at the deadline.
+    static bool settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milliseconds timeout) {
+        const auto done = [&] {
+            if (code != ncclInProgress) return true;
+            const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+            if (asked != ncclSuccess) code = asked;
+            return code != ncclInProgress;
+        };
+        return detail::poll_until(done, detail::deadline_after(timeout));
+    }
+
+    /// A new communicator, which does not block where there is a timeout.
+    static ncclComm_t connect(const ncclUniqueId& id, int ranks, int rank, std::chrono::milliseconds timeout) {
+        ncclComm_t comm = nullptr;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0)
+        if (timeout != std::chrono::milliseconds::zero()) {
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.blocking = 0;
+            ncclResult_t code = ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
+            const bool in_time = settled(comm, code, timeout);
+            if (in_time && code == ncclSuccess) return comm;
+            const std::string detail = last_error(comm);
+            if (comm != nullptr) ncclCommAbort(comm);
+            if (in_time) throw nccl_error("ncclCommInitRankConfig", code, detail);
+            throw timeout_error(std::string(name) + ": timeout of " + std::to_string(timeout.count()) +
+                                " ms in ncclCommInitRankConfig: not heard from all of " + std::to_string(ranks) +
+                                " ranks");
+        }
+#endif
+        require(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
+        return comm;
+    }
+
+    nccl_transport(ncclComm_t comm, bool owned, std::shared_ptr<family> relatives, detail::call_log log)
+        : state_(std::make_unique<state>(comm, owned, std::move(relatives), std::move(log))) {}
 
     std::unique_ptr<state> state_;
 };

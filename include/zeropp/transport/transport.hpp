@@ -23,7 +23,8 @@ namespace zeropp {
 ///                                         recv do not overlap
 ///   `split(members)` a transport of `members` (ranks of this one, in their new order, this rank among them). The lists
 ///                    of any two ranks are equal or disjoint. Blocks the caller
-/// A transport around another one also passes `begin` on (see begin_collective), or those inside it cannot watch.
+/// A transport around another one also passes `begin` and `wait` on (see begin_collective and wait_for), or those inside
+/// it cannot watch.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
     requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
@@ -62,6 +63,17 @@ void begin_collective(T& transport, const collective_call& call, const std::stri
         transport.begin(call, problem);
     } else {
         detail::require_no_problem(call, problem);
+    }
+}
+
+/// Blocks until `exec` has completed all its work, operations of `transport` among it; throws what that work threw. A
+/// transport whose operations may not come to an end by themselves has a member `wait` that sees to it.
+template <class T, execution E>
+void wait_for(T& transport, const E& exec) {
+    if constexpr (requires { transport.wait(exec); }) {
+        transport.wait(exec);
+    } else {
+        exec.wait();
     }
 }
 

@@ -1,0 +1,186 @@
+/// nccl_transport with a timeout: calls that would wait for ever on the device, or in NCCL, end in an error.
+
+#include "simt/nccl_ranks.hpp"
+#include "support/watchdog.hpp"
+
+#include <zeropp/collective/run_to_completion.hpp>
+#include <zeropp/transport/nccl.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace simt = zeropp_test::simt;
+using zeropp::nccl_error;
+using zeropp::nccl_transport;
+using zeropp::precondition_error;
+using zeropp::timeout_error;
+using zeropp_test::expectations;
+using zeropp_test::thrown;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::chrono::milliseconds timeout = 50ms;
+
+/// A stream whose work runs by itself, as a GPU's does; the doubles run it when somebody waits.
+class running_stream {
+public:
+    explicit running_stream(const simt::owned_stream& stream)
+        : thread_([native = stream.native()] { cudaStreamSynchronize(native); }) {}
+
+private:
+    std::jthread thread_;
+};
+
+/// What a rank sends and receives: one number for each rank.
+struct rank_with_stream {
+    nccl_transport transport;
+    simt::owned_stream stream;
+    simt::device_array<int> send;
+    simt::device_array<int> received;
+
+    rank_with_stream(zeropp::thread_transport& world, std::chrono::milliseconds t)
+        : transport(nccl_transport::create(simt::shared_id<nccl_transport>(world), world.size(), world.rank(),
+                                           {.timeout = t})),
+          send(std::vector<int>{7 + world.rank()}), received(static_cast<std::size_t>(world.size())) {}
+
+    void gather(nccl_transport& t) {
+        t.all_gather(stream.exec(), simt::bytes_of(send), simt::bytes_of(received), sizeof(int));
+    }
+    /// Waits while the device works.
+    void wait(nccl_transport& t) {
+        const running_stream running(stream);
+        zeropp::wait_for(t, stream.exec());
+    }
+};
+
+/// Runs work(rank, world, expect) on three ranks and checks that nothing is left over.
+template <class Work>
+void on_three_ranks(const std::string& what, Work work, std::chrono::milliseconds t = timeout) {
+    const zeropp_test::watchdog guard(120s, what);
+    const simt::hanging_calls hanging;
+    const simt::live_objects before = simt::live();
+    expectations expect;
+    simt::on_ranks({"three ranks", {1, 3}}, what, [&](zeropp::thread_transport& world) {
+        rank_with_stream rank(world, t);
+        work(rank, world, expect);
+    });
+    CHECK(expect.unmet() == "");
+    CHECK(simt::device_fault() == "");
+    CHECK(simt::live() == before);
+    CHECK(simt::live_communicators() == 0);
+    simt::recover();
+}
+
+const std::string unknown = "; NCCL does not say which ranks were not heard from";
+
+}  // namespace
+
+TEST_CASE("nccl: timeouts below zero are refused", "[simt][nccl][deadline]") {
+    const std::string error = "nccl_transport: expected a timeout of 0 ms, which is none, or more, given -1 ms";
+    CHECK(thrown<precondition_error>([] { nccl_transport::create(nccl_transport::unique_id(), 1, 0, {-1ms}); }) ==
+          error);
+    CHECK(thrown<precondition_error>([] { nccl_transport::borrow(nullptr, {-1ms}); }) == error);
+}
+
+TEST_CASE("nccl: with a timeout, what all ranks do in time is as without one", "[simt][nccl][deadline]") {
+    on_three_ranks(
+        "in time",
+        [](rank_with_stream& r, zeropp::thread_transport&, expectations& expect) {
+            r.gather(r.transport);
+            r.wait(r.transport);
+            expect(r.received.read() == std::vector<int>{7, 8, 9}, "what every rank sends");
+            nccl_transport backwards = r.transport.split(std::vector<int>{2, 1, 0});
+            r.gather(backwards);
+            r.wait(backwards);
+            expect(r.received.read() == std::vector<int>{9, 8, 7}, "what every rank sends, backwards");
+        },
+        60s);
+}
+
+TEST_CASE("nccl: a call that a rank does not make ends in an error on all others", "[simt][nccl][deadline]") {
+    on_three_ranks("a missing call", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        nccl_transport part = r.transport.split(std::vector<int>{0, 1, 2});
+        zeropp::begin_collective(r.transport, {"first", 1, "fp32", "int8", {}}, "");
+        zeropp::begin_collective(r.transport, {"second", 1, "fp32", "int8", {}}, "");
+        if (world.rank() != 2) {
+            r.gather(part);
+            const std::string error = thrown<zeropp::error>([&] { r.wait(part); });
+            // Who aborts first breaks the others' connections.
+            const bool own = error == "nccl_transport: timeout of 50 ms in call 2, all_gather of 4 bytes in second: "
+                                      "waited for the stream" +
+                                          unknown;
+            const bool peers = error.starts_with("an earlier NCCL operation: remote process exited");
+            expect(own || peers, "a timeout or its effect, given " + error);
+            // The stream's work has ended, and nothing works any more on any split.
+            r.stream.exec().wait();
+            expect.equal(thrown<zeropp::error>([&] { r.gather(part); }), error);
+            expect.equal(thrown<zeropp::error>([&] { r.gather(r.transport); }), error);
+            expect.equal(thrown<zeropp::error>([&] { r.transport.check(); }), error);
+            expect.equal(thrown<zeropp::error>([&] { r.transport.wait(r.stream.exec()); }), error);
+        }
+        std::byte here{};
+        std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+        // The late rank finds its connections closed.
+        if (world.rank() == 2) {
+            expect(thrown<nccl_error>([&] { r.gather(part); }).starts_with("an earlier NCCL operation: remote process"),
+                   "an error of NCCL's");
+        }
+    });
+}
+
+TEST_CASE("nccl: the overloads that block give up at the deadline", "[simt][nccl][deadline]") {
+    on_three_ranks("run to completion", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        if (world.rank() == 0) {
+            std::optional<running_stream> running;
+            const std::string error = thrown<timeout_error>([&] {
+                zeropp::detail::run_to_completion(r.stream.exec(), r.transport, [&] {
+                    r.gather(r.transport);
+                    running.emplace(r.stream);
+                });
+            });
+            expect(error.starts_with("nccl_transport: timeout of 50 ms in call 1, all_gather of 4 bytes"), error);
+        }
+        std::byte here{};
+        std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+    });
+}
+
+TEST_CASE("nccl: a split or a connection that a rank does not come to ends at the deadline", "[simt][nccl][deadline]") {
+    on_three_ranks("a missing split", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        if (world.rank() == 1) {
+            expect.equal(thrown<timeout_error>([&] {
+                             r.transport.split(std::vector<int>{0, 1, 2});
+                         }),
+                         "nccl_transport: timeout of 50 ms in call 1, split: waited for ncclCommSplit" + unknown);
+        }
+        std::byte here{};
+        std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+    });
+    CHECK(thrown<timeout_error>([] { nccl_transport::create(nccl_transport::unique_id(), 3, 0, {timeout}); }) ==
+          "nccl_transport: timeout of 50 ms in ncclCommInitRankConfig: not heard from all of 3 ranks");
+    CHECK(simt::live_communicators() == 0);
+}
+
+TEST_CASE("nccl: one rank's split list without itself is no hang for the others", "[simt][nccl][errors]") {
+    on_three_ranks(
+        "a wrong list",
+        [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+            const std::vector<int> list = world.rank() == 2 ? std::vector<int>{0} : std::vector<int>{0, 1};
+            const std::string error = thrown<precondition_error>([&] {
+                nccl_transport pair = r.transport.split(list);
+                r.gather(pair);
+                r.wait(pair);
+            });
+            expect.equal(error, world.rank() == 2 ? "split: expected a list with rank 2, given one without"
+                                                  : "<nothing thrown>");
+        },
+        60s);
+}
