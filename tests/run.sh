@@ -3,12 +3,14 @@
 #
 #   tests/run.sh [--quick] [--build-dir DIR]
 #
-#   --quick           only the first of the three stages
+#   --quick           only the first of the four stages
 #   --build-dir DIR   where to build (default: build/tests)
 #
 # Stage 1  g++, optimised: all tests, examples and consumer projects
 # Stage 2  clang, AddressSanitizer and UndefinedBehaviorSanitizer: all unit tests
 # Stage 3  clang, ThreadSanitizer: the tests that have threads
+# Stage 4  clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a minute. For longer:
+#          cmake --preset fuzz -D ZEROPP_FUZZ_SECONDS=3600, build, ctest --preset fuzz -j
 #
 # Warnings are errors in all of them. Exit status: 0 all passed, 1 a stage failed, 2 something to run them is missing.
 set -euo pipefail
@@ -45,7 +47,7 @@ fi
 stages=("g++ optimised|ci|-DCMAKE_CXX_COMPILER=g++")
 notes=()
 if [ $quick = yes ]; then
-    notes+=("--quick: the two sanitizer stages were left out")
+    notes+=("--quick: the stages of sanitizers and fuzzing were left out")
 else
     clang=$(choose_clang)
     # On a machine that has never seen apt-get update, nothing is known of clang yet.
@@ -54,7 +56,7 @@ else
         clang=$(choose_clang)
     fi
     if [ -z "$clang" ]; then
-        notes+=("no clang from 16 on is available here: the two sanitizer stages were left out")
+        notes+=("no clang from 16 on is available here: the stages of sanitizers and fuzzing were left out")
     else
         [ "$clang" = 19 ] || notes+=("clang-19 is not available here: clang-$clang took its place")
         # llvm for its symbolizer, without which a sanitizer's report has addresses in place of lines.
@@ -62,13 +64,23 @@ else
         PATH=$PATH:/usr/lib/llvm-$clang/bin
         stages+=("clang-$clang asan+ubsan|asan-ubsan|-DCMAKE_CXX_COMPILER=clang++-$clang -DZEROPP_WERROR=ON")
         stages+=("clang-$clang tsan|tsan|-DCMAKE_CXX_COMPILER=clang++-$clang -DZEROPP_WERROR=ON")
+        # Not every build of clang comes with libFuzzer.
+        if echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+            "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
+            stages+=("clang-$clang fuzzing|fuzz|-DCMAKE_CXX_COMPILER=clang++-$clang -DZEROPP_WERROR=ON")
+        else
+            notes+=("clang-$clang has no libFuzzer here: the fuzzing stage was left out")
+        fi
     fi
 fi
 
 heading() { printf '\n==== %s ====\n' "$*"; }
 
 # The sum over all Catch2 programs of a stage, from ctest's own log. An MPI program is counted once, by its first rank.
+# Fuzz targets say how many inputs they have tried.
 count_assertions() {
+    awk '/^Done [0-9]+ runs in/ { inputs += $2 } END { if (inputs) printf "%d inputs, ", inputs }' \
+        "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
     sed -n 's/^\(\[0\/[0-9]*\] \)\{0,1\}All tests passed (\([0-9]*\) assertions\{0,1\} in \([0-9]*\) test cases\{0,1\}).*/\2 \3/p' \
         "$1/Testing/Temporary/LastTest.log" 2>/dev/null |
         awk '{ assertions += $1; cases += $2 } END { printf "%d test cases, %d assertions", cases, assertions }'
