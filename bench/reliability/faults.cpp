@@ -60,7 +60,9 @@ known_call call_number(const settings& s, int number, int rank) {
     if (faulty && s.wrong_call == mistake::other_collective) ++place;
     known_call c{.elements = s.elements, .seed = static_cast<std::uint64_t>(place % 3 + 1) * 100};
     switch (place % 3) {
-    case 0: c.inside = "fp32"; break;
+    case 0:
+        c.inside = "fp32";
+        break;
     case 1:
         c.what = collective::hierarchical_quantized_reduce_scatter;
         c.across = "int4:128:signed:bf16";
@@ -166,7 +168,7 @@ json live(const settings& s, int rank, prepared_calls& prepared, Make make) {
 }
 
 int on_threads(const settings& s) {
-    std::vector<zeropp::thread_transport> handles = zeropp::thread_transport::create(4);
+    std::vector<zeropp::thread_transport> handles = zeropp::thread_transport::create(4, {.timeout = s.deadline});
     std::vector<prepared_calls> prepared(handles.size());
     std::vector<std::jthread> ranks;
     for (std::size_t r = 0; r != handles.size(); ++r) {
@@ -208,7 +210,9 @@ int main(int argc, char** argv) {
                                                   {"twice", mistake::twice}};
     int delay_ms = 0, deadline_ms = 3000;
     CLI::App app("Calls collectives with known results while things go wrong");
-    app.add_option("--folder", s.folder, "where each rank writes its journal")->required()->check(CLI::ExistingDirectory);
+    app.add_option("--folder", s.folder, "where each rank writes its journal")
+        ->required()
+        ->check(CLI::ExistingDirectory);
     app.add_option("--transport", s.transport, "")->check(CLI::IsMember({"mpi", "threads"}))->capture_default_str();
     app.add_flag("--checked", s.checked, "ranks compare calls before they make them");
     app.add_flag("--checksummed", s.checksummed, "messages travel with checksums");

@@ -57,6 +57,7 @@ def rows(deadline):
     cut = ["--calls", "24"]
     # Late enough for all others to have given up.
     late = str(int(1000 * (deadline + 1.5)))
+    early = str(int(1000 * deadline / 3))
     both = ("mpi", "threads")
     network = [
         Row("none", "none", EXACT, transports=both),
@@ -92,7 +93,7 @@ def rows(deadline):
             late={1: float(late) / 1000} if name == "delay_long" else {})
         for name, text, expected, arguments, apart in [
             ("drop", "dropped", LOST, ["--fault", "drop"], {1: frozenset({"injected_fault"})}),
-            ("delay_short", "late by 1 s", EXACT, ["--fault", "delay", "--delay", "1000"], {}),
+            ("delay_short", f"late by {early} ms", EXACT, ["--fault", "delay", "--delay", early], {}),
             ("delay_long", f"late by {late} ms", LOST, ["--fault", "delay", "--delay", late], {}),
             ("truncate", "cut to half its bytes", WRONG_CALL | LOST, ["--fault", "truncate"], {}),
             ("duplicate", "carried twice", WRONG_CALL | LOST, ["--fault", "duplicate"], {}),

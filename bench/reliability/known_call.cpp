@@ -66,8 +66,7 @@ prepared_call all_gather(const known_call& call, const Quantizer& q, const zerop
     const auto a = std::make_shared<arrays>(
         arrays{narrowed<T>(reference::slice_of(tensor, ranks, at(rank))), std::vector<T>(call.elements),
                reference::gathered(tensor, ranks, described(q), format_of<T>),
-               std::vector<std::byte>(
-                   zeropp::quantized_all_gather_workspace_bytes(nodes, q, call.elements, options))});
+               std::vector<std::byte>(zeropp::quantized_all_gather_workspace_bytes(nodes, q, call.elements, options))});
     return [a, q, options](comm_type& comm) {
         poison(a->full);
         zeropp::quantized_all_gather(both_hops, comm, q, a->shard, a->full, options, a->scratch);
@@ -87,11 +86,10 @@ prepared_call reduce_scatter(const known_call& call, const Inside& inside, const
     for (int r = 0; r != nodes.size(); ++r) {
         fulls.push_back(tensor_of(call.elements, format_of<T>, call.seed + static_cast<std::uint64_t>(r)));
     }
-    const zeropp::reduce_options options{
-        .operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum, .chunks = call.chunks};
-    const reference::reduced reduced =
-        reference::reduce_scattered(node_of_rank(nodes), fulls, at(rank), described(inside), described(across),
-                                    call.mean, {}, format_of<T>);
+    const zeropp::reduce_options options{.operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum,
+                                         .chunks = call.chunks};
+    const reference::reduced reduced = reference::reduce_scattered(
+        node_of_rank(nodes), fulls, at(rank), described(inside), described(across), call.mean, {}, format_of<T>);
     const auto a = std::make_shared<arrays>(
         arrays{narrowed<T>(fulls[at(rank)]), std::vector<T>(reduced.shard.size()), reduced.shard,
                std::vector<std::byte>(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
@@ -115,12 +113,11 @@ prepared_call secondary_gather(const known_call& call, const Quantizer& q, const
     const int group_size = nodes.group_size();
     const int index = nodes.index_of(rank);
     const std::vector<float> tensor = tensor_of(call.elements, format_of<T>, call.seed);
-    const auto a = std::make_shared<arrays>(
-        arrays{narrowed<T>(tensor), std::vector<T>(call.elements),
-               reference::gathered(tensor, at(group_size), described(q), format_of<T>),
-               std::vector<std::byte>(secondary_type::storage_bytes(q, call.elements, group_size)),
-               std::vector<std::byte>(
-                   zeropp::secondary_partition_gather_workspace_bytes(group_size, q, call.elements))});
+    const auto a = std::make_shared<arrays>(arrays{
+        narrowed<T>(tensor), std::vector<T>(call.elements),
+        reference::gathered(tensor, at(group_size), described(q), format_of<T>),
+        std::vector<std::byte>(secondary_type::storage_bytes(q, call.elements, group_size)),
+        std::vector<std::byte>(zeropp::secondary_partition_gather_workspace_bytes(group_size, q, call.elements))});
     return [a, q, group_size, index, version = call.seed](comm_type& comm) {
         secondary_type secondary(q, a->tensor.size(), group_size, index, a->storage);
         secondary.store(exec, a->tensor, version);
@@ -133,9 +130,12 @@ prepared_call secondary_gather(const known_call& call, const Quantizer& q, const
 template <class T, class Inside>
 prepared_call of_element(const known_call& call, const Inside& inside, const zeropp::two_level& nodes, int rank) {
     switch (call.what) {
-    case known_call::collective::quantized_all_gather: return all_gather<T>(call, inside, nodes, rank);
-    case known_call::collective::secondary_partition_gather: return secondary_gather<T>(call, inside, nodes, rank);
-    case known_call::collective::hierarchical_quantized_reduce_scatter: break;
+    case known_call::collective::quantized_all_gather:
+        return all_gather<T>(call, inside, nodes, rank);
+    case known_call::collective::secondary_partition_gather:
+        return secondary_gather<T>(call, inside, nodes, rank);
+    case known_call::collective::hierarchical_quantized_reduce_scatter:
+        break;
     }
     if (call.across == call.inside) return reduce_scatter<T>(call, inside, inside, nodes, rank);
     if constexpr (std::is_same_v<Inside, int8>) {

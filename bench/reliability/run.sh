@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
 done
 
 source "$here/build.sh"
-build_program reliability_faults
+build_program "$root" "$build" reliability_faults
 if [ ${#rows[@]} -gt 0 ]; then
     exec python3 "$here/faults.py" --program "$build/bench/reliability_faults" "${rows[@]}"
 fi

@@ -111,8 +111,8 @@ std::vector<zeropp::two_level> topologies(int ranks) {
         in_turn.push_back(r % 2);
         alone.push_back(r);
     }
-    return {zeropp::two_level(2, ranks / 2), zeropp::two_level(1, ranks), zeropp::two_level(std::span<const int>(in_turn)),
-            zeropp::two_level(std::span<const int>(alone))};
+    return {zeropp::two_level(2, ranks / 2), zeropp::two_level(1, ranks),
+            zeropp::two_level(std::span<const int>(in_turn)), zeropp::two_level(std::span<const int>(alone))};
 }
 
 /// Communicators of all topologies over a transport of their own each.
@@ -121,8 +121,8 @@ std::vector<std::unique_ptr<comm_type>> new_worlds(const settings& s) {
     int ranks = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (const zeropp::two_level& nodes : topologies(ranks)) {
-        auto transport = std::make_shared<zeropp::mpi_transport>(zeropp::mpi_transport::duplicate(
-            MPI_COMM_WORLD, {.timeout = std::chrono::milliseconds(s.deadline_ms)}));
+        auto transport = std::make_shared<zeropp::mpi_transport>(
+            zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, {.timeout = std::chrono::milliseconds(s.deadline_ms)}));
         worlds.push_back(std::make_unique<comm_type>(nodes, any_transport(std::move(transport))));
     }
     return worlds;
@@ -148,10 +148,14 @@ json soak(const settings& s, journal& log) {
     double sampled = 0;
     const auto facts = [&] {
         const held now = held::now();
-        return json{{"seconds", seconds()},   {"calls", calls},
-                    {"wrong", wrong},         {"elements", elements},
-                    {"slowest", slowest},     {"descriptors", now.descriptors},
-                    {"requests", open_requests}, {"resident_kib", now.resident_kib}};
+        return json{{"seconds", seconds()},
+                    {"calls", calls},
+                    {"wrong", wrong},
+                    {"elements", elements},
+                    {"slowest", slowest},
+                    {"descriptors", now.descriptors},
+                    {"requests", open_requests},
+                    {"resident_kib", now.resident_kib}};
     };
     std::vector<std::unique_ptr<comm_type>> worlds = new_worlds(s);
     log.write("ready", {{"pid", getpid()}});
@@ -186,7 +190,9 @@ json soak(const settings& s, journal& log) {
 int main(int argc, char** argv) {
     settings s;
     CLI::App app("Collectives with known results, for minutes");
-    app.add_option("--folder", s.folder, "where each rank writes its journal")->required()->check(CLI::ExistingDirectory);
+    app.add_option("--folder", s.folder, "where each rank writes its journal")
+        ->required()
+        ->check(CLI::ExistingDirectory);
     app.add_option("--minutes", s.minutes, "how long")->capture_default_str();
     app.add_option("--seed", s.seed, "of the calls")->capture_default_str();
     app.add_option("--deadline", s.deadline_ms, "of each operation, in ms")->capture_default_str();

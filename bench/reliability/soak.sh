@@ -32,6 +32,6 @@ while [ $# -gt 0 ]; do
 done
 
 source "$here/build.sh"
-build_program reliability_soak
+build_program "$root" "$build" reliability_soak
 mkdir -p "$results"
 exec python3 "$here/soak.py" --program "$build/bench/reliability_soak" --minutes "$minutes" --seed "$seed" --results "$results"

@@ -34,6 +34,10 @@ status=0
 [ $status -ne 77 ] || exit 77
 expect 0 [ $status -eq 0 ]
 expect 5 "$cluster" "${small[@]}" -- sh -c 'exit 5'
+# What runs beside sees the nodes, and ends with the program.
+rm -f "$scratch/beside"
+expect 5 "$cluster" "${small[@]}" --beside "ip -n node1 link show eth0 >'$scratch/beside'; sleep 600" -- \
+    sh -c "until [ -s '$scratch/beside' ]; do sleep 0.05; done; exit 5"
 
 # Both ranks hold the pipe open while they live: reading it to its end waits for the last of them.
 # shellcheck disable=SC2016  # $1 is for the inner shell

@@ -57,17 +57,15 @@ public:
 
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, send, bytes, bytes, [&](const std::byte* from, std::size_t count) {
-            inner_.all_gather(exec, from, recv, count);
-        });
+        carry(exec, send, bytes, bytes,
+              [&](const std::byte* from, std::size_t count) { inner_.all_gather(exec, from, recv, count); });
     }
 
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         const std::size_t all = static_cast<std::size_t>(size()) * bytes;
-        carry(exec, send, all, bytes, [&](const std::byte* from, std::size_t count) {
-            inner_.all_to_all(exec, from, recv, count);
-        });
+        carry(exec, send, all, bytes,
+              [&](const std::byte* from, std::size_t count) { inner_.all_to_all(exec, from, recv, count); });
     }
 
     fault_injecting split(std::span<const int> members) { return {inner_.split(members), shared_}; }
@@ -93,12 +91,15 @@ private:
     void carry(const E& exec, const std::byte* send, std::size_t sent, std::size_t bytes, Operation operation) {
         const bool now = shared_->operations++ == shared_->plan.operation;
         switch (now ? shared_->plan.what : fault::none) {
-        case fault::none: break;
-        case fault::drop: throw injected_fault("rank " + std::to_string(rank()) + " drops an operation");
+        case fault::none:
+            break;
+        case fault::drop:
+            throw injected_fault("rank " + std::to_string(rank()) + " drops an operation");
         case fault::delay:
             exec.enqueue([delay = shared_->plan.delay] { std::this_thread::sleep_for(delay); });
             break;
-        case fault::truncate: return operation(send, bytes / 2);
+        case fault::truncate:
+            return operation(send, bytes / 2);
         case fault::flip_bit:
             exec.enqueue([s = shared_, send, sent] {
                 s->flipped.assign(send, send + sent);
@@ -107,7 +108,9 @@ private:
             // Allocated at once, since the address is needed before the copy is made.
             shared_->flipped.resize(sent);
             return operation(shared_->flipped.data(), bytes);
-        case fault::duplicate: operation(send, bytes); break;
+        case fault::duplicate:
+            operation(send, bytes);
+            break;
         }
         operation(send, bytes);
     }
