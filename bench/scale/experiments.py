@@ -115,11 +115,12 @@ class Experiments:
         return {"whole": whole["phases"], "smaller": self.simulate(nodes, ranks_per_node, gbit, elements_per_rank)}
 
 
-def side_by_side(runs, workers):
-    """Results of the calls, in their order; the last ones, the largest, start first."""
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(*run) for run in reversed(runs)]
-        return [future.result() for future in reversed(futures)]
+def side_by_side(*lists):
+    """The results of lists of calls, two at a time and each once, the largest first."""
+    calls = sorted({call for calls in lists for call in calls}, key=lambda call: -call[1] * call[2])
+    with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        futures = {call: pool.submit(*call) for call in calls}
+        return [[futures[call].result() for call in calls] for calls in lists]
 
 
 def main():
@@ -136,14 +137,16 @@ def main():
     check = [run.cluster(*where, 2**18 if args.quick else 2**20) for where in clusters]
     scaling = run.scaling(4, 4, 100, 2**18 if args.quick else 2**20)
 
-    platforms = [(4, 4), (8, 8)] if args.quick else [(4, 4), (8, 8), (16, 8), (24, 16), (48, 8)]
+    platforms = [(4, 4), (8, 8)] if args.quick else [(4, 4), (8, 8), (16, 8), (48, 8)]
     rates = [100, 400] if args.quick else [100, 200, 400, 800]
+    points = [(*platform, gbit) for platform in platforms for gbit in rates]
+    if not args.quick:
+        points += [(paper["nodes"], paper["ranks_per_node"], gbit)
+                   for gbit in sorted({row["links"] * paper["gbit_of_one_link"] for row in paper["rows"]})]
     nodes_of_growth = [2, 4, 8] if args.quick else [2, 4, 8, 16, 32, 48]
     by_rank = PARAMETERS / TENSORS / 384  # the largest platform's
-    workers = min(2, os.cpu_count() or 1)
-    sweep = side_by_side([(run.simulate, n, k, gbit, PARAMETERS / TENSORS / (n * k))
-                          for n, k in platforms for gbit in rates], workers)
-    growth = side_by_side([(run.simulate, n, 8, GROWTH_GBIT, by_rank) for n in nodes_of_growth], workers)
+    sweep, growth = side_by_side([(run.simulate, n, k, gbit, PARAMETERS / TENSORS / (n * k)) for n, k, gbit in points],
+                                 [(run.simulate, n, 8, GROWTH_GBIT, by_rank) for n in nodes_of_growth])
     modelled = [{"nodes": n, "ranks_per_node": 8, "plan": run.plan(n, 8, GROWTH_GBIT, by_rank)}
                 for n in nodes_of_growth + [64, 128, 256, 512, 1024, 2048]]
 

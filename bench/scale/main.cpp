@@ -20,6 +20,7 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -134,22 +135,19 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, bool reporting
 }
 
 /// Measures what a simulated platform has to be told: the rate of a node and of a rank inside it while all send at once,
-/// and how long an empty message takes. Collective.
+/// and how long an empty message takes. Inside a node, where ranks move bytes themselves and only while they are awake, with
+/// the library's way of waiting. Collective.
 nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
     constexpr int bytes = 2 << 20;
     constexpr int messages = 4;
     constexpr int round_trips = 20;
     constexpr int attempts = 5;
     std::vector<char> out(bytes), in(bytes);
-    const auto rate = [&](int to, int from) {
+    const auto rate = [&](auto exchange, int peers) {
         const double seconds = seconds_of([&] {
-            for (int i = 0; i != messages; ++i) {
-                require_mpi(MPI_Sendrecv(out.data(), bytes, MPI_BYTE, to, 0, in.data(), bytes, MPI_BYTE, from, 0,
-                                         MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                            "MPI_Sendrecv");
-            }
+            for (int i = 0; i != messages; ++i) exchange();
         });
-        return static_cast<double>(bytes) * messages / seconds;
+        return static_cast<double>(bytes) * peers * messages / seconds;
     };
     const auto latency = [&](int peer) {
         const double seconds = seconds_of([&] {
@@ -166,17 +164,25 @@ nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
         });
         return seconds / (2 * round_trips);
     };
-    const int node = rank - rank % ranks_per_node;
-    const int right = node + (rank + 1) % ranks_per_node;
-    const int left = node + (rank + ranks_per_node - 1) % ranks_per_node;
     const int next = (rank + ranks_per_node) % size;
     const int previous = (rank + size - ranks_per_node) % size;
+    const auto across_nodes = [&] {
+        require_mpi(MPI_Sendrecv(out.data(), bytes, MPI_BYTE, next, 0, in.data(), bytes, MPI_BYTE, previous, 0,
+                                 MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                    "MPI_Sendrecv");
+    };
+    auto world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    std::vector<int> members(static_cast<std::size_t>(ranks_per_node));
+    std::iota(members.begin(), members.end(), rank - rank % ranks_per_node);
+    auto node = world.split(members);
+    std::vector<std::byte> own(bytes), of_node(members.size() * bytes);
+    const auto inside_nodes = [&] { node.all_gather(zeropp::host{}, own.data(), of_node.data(), bytes); };
     // The best of several: what a link can do, where something else disturbs it now and then.
     double across = 0, inside = 0;
     double across_latency = std::numeric_limits<double>::infinity(), inside_latency = across_latency;
     for (int i = 0; i != attempts; ++i) {
-        across = std::max(across, ranks_per_node * rate(next, previous));
-        inside = std::max(inside, rate(right, left));
+        across = std::max(across, rate(across_nodes, ranks_per_node));
+        inside = std::max(inside, rate(inside_nodes, ranks_per_node - 1));
         across_latency = std::min(across_latency, latency(ranks_per_node));
         inside_latency = std::min(inside_latency, latency(1));
     }

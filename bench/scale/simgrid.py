@@ -34,13 +34,15 @@ NETWORK = {
     "network/crosstraffic": "no",
 }
 # The library waits on the simulated clock (in_simulation.cpp), so asking MPI costs no time of its own. Ranks keep nothing
-# in global variables. Computation takes no time. Collectives of MPI's own are rings through all
+# in global variables. No message is sent before it is received: those that the small ones stand for are too large.
+# Computation takes no time. Collectives of MPI's own are rings through all
 # ranks, as NCCL's: what SMPI calls "ring" is something else, in which every rank sends to every other.
 MPI = {
     "plugin": "link_load",
     "smpi/test": 0,
     "smpi/wtime": 0,
     "smpi/privatization": "no",
+    "smpi/send-is-detached-thresh": 0,
     "smpi/simulate-computation": "no",
     "smpi/allgather": "NTSLR",
     "smpi/reduce_scatter": "ompi_ring",
