@@ -71,6 +71,15 @@ struct each<std::variant<Quantizers...>> {
     }
 };
 
+/// Defaults in their places, and out of them.
+void write_spelt_out_names(const fs::path& folder) {
+    const std::vector<std::string> names{"int8:256:symmetric:fp32", "spike4:128:fp16", "int4:symmetric:128",
+                                         "int4:128:symmetric:symmetric:fp16", "fp32:int8:256"};
+    for (std::size_t i = 0; i != names.size(); ++i) {
+        write(folder / "names" / ("spelt_out" + std::to_string(i)), {names[i].begin(), names[i].end()});
+    }
+}
+
 void write_topologies(const fs::path& folder) {
     const std::vector<std::vector<std::uint8_t>> maps{
         {0},
@@ -100,6 +109,7 @@ int main(int argc, char** argv) {
     }
     try {
         each<standard_quantizers::variant>::write_seeds(argv[1]);
+        write_spelt_out_names(argv[1]);
         write_topologies(argv[1]);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "fuzz_seeds: %s\n", e.what());
