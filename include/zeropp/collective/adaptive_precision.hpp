@@ -3,6 +3,7 @@
 /// Bits chosen for each tensor by what quantization would cost it.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/run_to_completion.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
@@ -93,20 +94,22 @@ public:
         std::byte* const message =
             reinterpret_cast<std::byte*>(decoded) + round_up(in.size() * sizeof(float), workspace_alignment);
         const slices whole = slices::single(in.size(), 0, in.size());
-        for (std::size_t c = 0; c != candidates_.size(); ++c) {
-            std::visit(
-                [&](const auto& q) {
-                    codec<Execution>::encode(exec, q, in.data(), whole, message);
-                    codec<Execution>::decode(exec, q, message, whole, decoded);
-                    codec<Execution>::squared_error(exec, in.data(), decoded, in.size(), (*own)[c].data());
-                },
-                candidates_[c]);
-        }
-        comm.world().all_gather(exec, reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(all),
-                                sizeof(energies));
+        // Until the work is complete, also where some of it could not be enqueued, it uses this and the workspace.
         std::vector<energies> of_rank(static_cast<std::size_t>(ranks));
-        exec.copy_to_host(of_rank.data(), all, of_rank.size() * sizeof(energies));
-        exec.wait();
+        detail::run_to_completion(exec, [&] {
+            for (std::size_t c = 0; c != candidates_.size(); ++c) {
+                std::visit(
+                    [&](const auto& q) {
+                        codec<Execution>::encode(exec, q, in.data(), whole, message);
+                        codec<Execution>::decode(exec, q, message, whole, decoded);
+                        codec<Execution>::squared_error(exec, in.data(), decoded, in.size(), (*own)[c].data());
+                    },
+                    candidates_[c]);
+            }
+            comm.world().all_gather(exec, reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(all),
+                                    sizeof(energies));
+            exec.copy_to_host(of_rank.data(), all, of_rank.size() * sizeof(energies));
+        });
         return best(of_rank);
     }
 
