@@ -2,6 +2,7 @@
 
 #include "simt/nccl_ranks.hpp"
 
+#include <zeropp/core/element.hpp>
 #include <zeropp/transport/threads.hpp>
 
 #include <cstddef>
