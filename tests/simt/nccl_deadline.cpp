@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::chrono::milliseconds timeout = 50ms;
+constexpr std::chrono::milliseconds timeout = 200ms;
 
 /// A stream whose work runs by itself, as a GPU's does; the doubles run it when somebody waits.
 class running_stream {
@@ -111,7 +111,7 @@ TEST_CASE("nccl: a call that a rank does not make ends in an error on all others
             r.gather(part);
             const std::string error = thrown<zeropp::error>([&] { r.wait(part); });
             // Who aborts first breaks the others' connections.
-            const bool own = error == "nccl_transport: timeout of 50 ms in call 2, all_gather of 4 bytes in second: "
+            const bool own = error == "nccl_transport: timeout of 200 ms in call 2, all_gather of 4 bytes in second: "
                                       "waited for the stream" +
                                           unknown;
             const bool peers = error.starts_with("an earlier NCCL operation: remote process exited");
@@ -144,7 +144,7 @@ TEST_CASE("nccl: the overloads that block give up at the deadline", "[simt][nccl
                     running.emplace(r.stream);
                 });
             });
-            expect(error.starts_with("nccl_transport: timeout of 50 ms in call 1, all_gather of 4 bytes"), error);
+            expect(error.starts_with("nccl_transport: timeout of 200 ms in call 1, all_gather of 4 bytes"), error);
         }
         std::byte here{};
         std::vector<std::byte> all(3);
@@ -158,14 +158,14 @@ TEST_CASE("nccl: a split or a connection that a rank does not come to ends at th
             expect.equal(thrown<timeout_error>([&] {
                              r.transport.split(std::vector<int>{0, 1, 2});
                          }),
-                         "nccl_transport: timeout of 50 ms in call 1, split: waited for ncclCommSplit" + unknown);
+                         "nccl_transport: timeout of 200 ms in call 1, split: waited for ncclCommSplit" + unknown);
         }
         std::byte here{};
         std::vector<std::byte> all(3);
         world.all_gather(zeropp::host(), &here, all.data(), 1);
     });
     CHECK(thrown<timeout_error>([] { nccl_transport::create(nccl_transport::unique_id(), 3, 0, {timeout}); }) ==
-          "nccl_transport: timeout of 50 ms in ncclCommInitRankConfig: not heard from all of 3 ranks");
+          "nccl_transport: timeout of 200 ms in ncclCommInitRankConfig: not heard from all of 3 ranks");
     CHECK(simt::live_communicators() == 0);
 }
 

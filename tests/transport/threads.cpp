@@ -350,7 +350,7 @@ using zeropp::timeout_error;
 template <class Work>
 std::vector<std::string> errors_of(int ranks, Work work) {
     const watchdog guard(120s, "ranks with a timeout");
-    std::vector<thread_transport> handles = thread_transport::create(ranks, {.timeout = 50ms});
+    std::vector<thread_transport> handles = thread_transport::create(ranks, {.timeout = 150ms});
     std::vector<std::string> errors(handles.size());
     {
         std::vector<std::jthread> threads;
@@ -385,7 +385,7 @@ TEST_CASE("ranks that wait in vain all throw who has not come, and so do the lat
             std::vector<std::byte> memory;
             gather_on(host(), world, memory);
             zeropp::begin_collective(world, {"collective", 1, "fp32", "int8", {}}, "");
-            if (world.rank() == 1 || world.rank() == 2) std::this_thread::sleep_for(150ms);
+            if (world.rank() == 1 || world.rank() == 2) std::this_thread::sleep_for(300ms);
             const std::string first = thrown<timeout_error>([&] { operation(world); });
             // Nothing works from then on, and nothing waits.
             for (int i = 0; i != 3; ++i) {
@@ -395,7 +395,7 @@ TEST_CASE("ranks that wait in vain all throw who has not come, and so do the lat
             throw timeout_error(first);
         });
     };
-    const std::string expected = "thread_transport: timeout of 50 ms in call 2, ";
+    const std::string expected = "thread_transport: timeout of 150 ms in call 2, ";
     const std::string from = " in collective: not heard from ranks 1, 2";
     const auto same = [](const std::string& text) { return std::vector<std::string>(4, text); };
     std::vector<std::vector<std::byte>> memory(4);
@@ -417,12 +417,12 @@ TEST_CASE("a timeout in a split fails all that was split from the same transport
         std::vector<std::byte> memory;
         // Of 3 and 1, rank 3 does not come; 0 and 2 wait for a world that never comes together.
         if (rank == 1) gather_on(host(), again, memory);
-        if (rank == 3) std::this_thread::sleep_for(200ms);
+        if (rank == 3) std::this_thread::sleep_for(300ms);
         if (rank % 2 == 0) std::this_thread::sleep_for(20ms);
         gather_on(host(), world, memory);
     });
     const std::string expected =
-        "thread_transport: timeout of 50 ms in call 1, all_gather of 1 bytes: not heard from rank 3";
+        "thread_transport: timeout of 150 ms in call 1, all_gather of 1 bytes: not heard from rank 3";
     CHECK(errors == std::vector<std::string>(4, expected));
 }
 
