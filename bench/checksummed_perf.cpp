@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -38,6 +39,8 @@ const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"with checksums", "cost", "(%)", 6},
                                   {"wire bytes, all ranks", "without", "(B)", 12},
                                   {"wire bytes, all ranks", "added", "(B)", 8},
+                                  {"processor, all ranks", "without", "(us)", 10},
+                                  {"processor, all ranks", "with", "(us)", 10},
                                   {"", "#wrong", "", 6}};
 
 /// The time of the slowest rank from a barrier on.
@@ -48,6 +51,25 @@ timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
         longest[i % seconds.size()] = std::max(longest[i % seconds.size()], all[i]);
     }
     return summary(longest);
+}
+
+/// Runs call() and adds to `spent` the processor time, in seconds, that this process has spent meanwhile.
+std::function<void()> watched(std::function<void()> call, std::vector<double>& spent) {
+    return [call = std::move(call), &spent] {
+        const std::clock_t start = std::clock();
+        call();
+        spent.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    };
+}
+
+/// The processor time of one iteration in seconds: of all ranks together, the median over the last `iterations`.
+double processor_time(rank_context& ranks, const std::vector<double>& spent, int iterations) {
+    std::vector<double> timed(spent.end() - iterations, spent.end());
+    if (!ranks.speaks_for_process()) std::fill(timed.begin(), timed.end(), 0.0);
+    const std::vector<double> of_ranks = ranks.gather(std::span<const double>(timed));
+    std::vector<double> sums(timed.size());
+    for (std::size_t i = 0; i != of_ranks.size(); ++i) sums[i % sums.size()] += of_ranks[i];
+    return summary(sums).median;
 }
 
 any_transport with_checksums(any_transport inner) {
@@ -92,6 +114,7 @@ public:
         report_.fact("ranks_per_node", ranks.nodes().group_size());
         report_.comment("size: bytes of the whole tensor of floats; one quantizer for both hops");
         report_.comment("time: of the slowest rank from a barrier on, the median over iterations, by turns");
+        report_.comment("processor: the time that all ranks' processes spent in one iteration, the median");
         report_.comment("#wrong: elements that are other than without checksums");
         report_.heading();
     }
@@ -103,14 +126,19 @@ public:
         wrong_ += wrong;
         const std::uint64_t data = bytes_of(ranks_, call, [](any_transport inner) { return inner; });
         const std::uint64_t all = bytes_of(ranks_, call, with_checksums);
-        const std::function<void()> contestants[] = {[&] { call(without_); }, [&] { call(with_); }};
+        std::vector<double> spent[2];
+        const std::function<void()> contestants[] = {watched([&] { call(without_); }, spent[0]),
+                                                     watched([&] { call(with_); }, spent[1])};
         const auto seconds =
             time_interleaved(contestants, options_.warmup_iterations, options_.iterations, [&] { ranks_.barrier(); });
         const double without = slowest(ranks_, seconds[0]).median * 1e6;
         const double with = slowest(ranks_, seconds[1]).median * 1e6;
         const double cost = 100 * (with / without - 1);
+        const double processor_without = processor_time(ranks_, spent[0], options_.iterations) * 1e6;
+        const double processor_with = processor_time(ranks_, spent[1], options_.iterations) * 1e6;
         report_.row({std::to_string(bytes), name, quantizer, cell(without, 1), cell(with, 1), cell(cost, 1),
-                     std::to_string(data), std::to_string(all - data), std::to_string(wrong)},
+                     std::to_string(data), std::to_string(all - data), cell(processor_without, 1),
+                     cell(processor_with, 1), std::to_string(wrong)},
                     {{"size", bytes},
                      {"collective", name},
                      {"quantizer", quantizer},
@@ -119,6 +147,8 @@ public:
                      {"cost_percent", json_number(cost)},
                      {"wire_bytes", data},
                      {"wire_bytes_added", all - data},
+                     {"processor_us", json_number(processor_without)},
+                     {"processor_with_checksums_us", json_number(processor_with)},
                      {"wrong", wrong}});
     }
 

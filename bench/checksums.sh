@@ -39,6 +39,7 @@ mkdir -p "$results"
     echo "Made by \`bench/checksums.sh\` on $(nproc) cores ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1))."
     echo "Nothing is slower than memory here, which makes checksums as dear as they can be: each byte is read once more"
     echo "where it is sent, and once where it arrives. Over a link of 1 Gbit/s the same bytes take many times as long."
+    echo "Where other work shares the machine (load $(cut -d ' ' -f 1 /proc/loadavg) at the start), processor time says more than time."
     for launcher in "" "${mpi[*]}"; do
         printf '\n```\n'
         # shellcheck disable=SC2086  # words without spaces

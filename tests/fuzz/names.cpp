@@ -27,18 +27,24 @@ std::vector<std::string_view> fields_of(std::string_view text, std::string_view 
     return fields;
 }
 
-/// Whether `name` is `canonical` with nothing but defaults between its fields.
+/// Whether `name` is `canonical` with nothing but defaults between its fields, each once: the scheme of integers in the
+/// third place, and the scale from there on.
 bool spells_out(std::string_view name, std::string_view canonical) {
     const auto wanted = fields_of(canonical, ":");
     const auto given = fields_of(name, ":");
+    const std::string_view scale = canonical.starts_with("spike") ? "fp16" : "fp32";
     std::size_t next = 0;
-    for (const std::string_view field : given) {
-        const bool of_the_name = next != wanted.size() && field == wanted[next];
-        const bool is_default = field == "symmetric" || field == (canonical.starts_with("spike") ? "fp16" : "fp32");
-        if (of_the_name) ++next;
-        if (!of_the_name && !is_default) return false;
+    std::size_t scales = 0;
+    for (std::size_t i = 0; i != given.size(); ++i) {
+        if (next != wanted.size() && given[i] == wanted[next]) {
+            ++next;
+        } else if (i >= 2 && given[i] == scale) {
+            ++scales;
+        } else if (i != 2 || given[i] != "symmetric" || !canonical.starts_with("int")) {
+            return false;
+        }
     }
-    return next == wanted.size() && given.size() <= wanted.size() + 2;
+    return next == wanted.size() && scales <= 1;
 }
 
 bool is_listed(std::string_view name) {

@@ -71,6 +71,9 @@ void divides(std::size_t elements, const two_level& nodes, int wanted_chunks, st
     const chunking cut(part.slice_size(), wanted_chunks, block);
     require(cut.chunks <= static_cast<std::size_t>(std::max(wanted_chunks, 1)), "no more chunks than wanted");
     require((cut.chunks == 0) == (part.slice_size() == 0), "chunks where there is something");
+    std::size_t in_chunks = 0;
+    for (std::size_t c = 0; c != cut.chunks; ++c) in_chunks += cut.count(c);
+    require(in_chunks == part.slice_size(), "chunks that are the slice together");
     std::vector<int> carried(elements);
     for (std::size_t c = 0; c != cut.chunks; ++c) {
         require(cut.count(c) != 0 && cut.count(c) <= cut.chunk && cut.chunk % block == 0, "chunks of whole blocks");
