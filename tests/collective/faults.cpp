@@ -16,10 +16,10 @@
 #include <zeropp/transport/threads.hpp>
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -41,7 +41,8 @@ using clock_type = std::chrono::steady_clock;
 constexpr std::size_t elements = 3001;
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr int faulty_rank = 1;
-constexpr std::chrono::milliseconds timeout = 200ms;
+// Of ranks that must give up, and of ranks that must not, however busy the machine.
+constexpr std::chrono::milliseconds impatient = 300ms, patient = 10s;
 
 const node_map nodes{"2 x 2", {0, 0, 1, 1}};
 
@@ -119,22 +120,28 @@ std::string kind_of_error(const std::function<std::string()>& act) {
 }
 
 /// Ranks that nobody releases: what each learns of a fault, it learns from its own transport.
-outcome live_through(const subject& what, const zeropp_test::planned_fault& plan) {
-    const zeropp_test::watchdog guard(20s, what.name);
+outcome live_through(const subject& what, const zeropp_test::planned_fault& plan, std::chrono::milliseconds timeout) {
+    const zeropp_test::watchdog guard(30s, what.name);
     std::vector<zeropp::thread_transport> handles = zeropp::thread_transport::create(4, {.timeout = timeout});
     outcome o{std::vector<std::string>(4), std::vector<std::string>(4)};
     std::vector<clock_type::duration> took(4);
+    std::barrier all_here(4);
     {
         std::vector<std::jthread> ranks;
         for (std::size_t r = 0; r != handles.size(); ++r) {
             ranks.emplace_back([&, r] {
-                comm_type comm(nodes.topology(), transport(handles[r], plan));
-                const clock_type::time_point begun = clock_type::now();
-                o.became[r] = kind_of_error([&] { return what.call(comm); });
+                std::optional<comm_type> comm;
+                clock_type::time_point begun;
+                all_here.arrive_and_wait();
+                o.became[r] = kind_of_error([&] {
+                    comm.emplace(nodes.topology(), transport(handles[r], plan));
+                    begun = clock_type::now();
+                    return what.call(*comm);
+                });
                 took[r] = clock_type::now() - begun;
                 // Where a transport could go on, a second call would be the first again.
                 if (o.became[r] != "timeout_error" && o.became[r] != "peer_error") return;
-                o.then[r] = kind_of_error([&] { return what.call(comm); });
+                o.then[r] = kind_of_error([&] { return what.call(*comm); });
             });
         }
     }
@@ -146,21 +153,21 @@ using outcomes = std::set<std::string>;
 const outcomes lost{"timeout_error", "peer_error"};
 
 /// Runs the fault in every operation of every collective on the faulty rank.
-void meet(zeropp_test::planned_fault plan, const outcomes& others, const outcomes& own,
-          std::chrono::milliseconds lateness = 0ms) {
+void meet(zeropp_test::planned_fault plan, std::chrono::milliseconds timeout, const outcomes& others,
+          const outcomes& own) {
     plan.rank = faulty_rank;
     for (const subject& s : subjects()) {
         plan.operation = 0;
         for (const std::set<int>& concerned : s.concerned) {
-            const outcome o = live_through(s, plan);
+            const outcome o = live_through(s, plan, timeout);
             for (int r = 0; r != 4; ++r) {
                 INFO(s.name << ", operation " << plan.operation << ", rank " << r << ": " << o.became[at(r)]
                             << ", then " << o.then[at(r)]);
                 const outcomes& expected = r == faulty_rank ? own : others;
-                CHECK((concerned.contains(r) ? expected : outcomes{"exact"}).contains(o.became[at(r)]));
+                CHECK((expected.contains(o.became[at(r)]) || (!concerned.contains(r) && o.became[at(r)] == "exact")));
                 if (lost.contains(o.became[at(r)])) CHECK(lost.contains(o.then[at(r)]));
             }
-            CHECK(o.longest <= timeout + lateness + 1s);
+            CHECK(o.longest <= timeout + plan.delay + 1s);
             ++plan.operation;
         }
     }
@@ -168,27 +175,27 @@ void meet(zeropp_test::planned_fault plan, const outcomes& others, const outcome
 
 }  // namespace
 
-TEST_CASE("faults: none") { meet({.what = fault::none}, {"exact"}, {"exact"}); }
+TEST_CASE("faults: none") { meet({.what = fault::none}, patient, {"exact"}, {"exact"}); }
 
-TEST_CASE("faults: an operation is dropped") { meet({.what = fault::drop}, lost, {"injected_fault"}); }
+TEST_CASE("faults: an operation is dropped") { meet({.what = fault::drop}, impatient, lost, {"injected_fault"}); }
 
 TEST_CASE("faults: an operation is late, but not too late") {
-    meet({.what = fault::delay, .delay = timeout / 4}, {"exact"}, {"exact"});
+    meet({.what = fault::delay, .delay = 50ms}, patient, {"exact"}, {"exact"});
 }
 
 TEST_CASE("faults: an operation is too late") {
-    meet({.what = fault::delay, .delay = 2 * timeout}, lost, lost, 2 * timeout);
+    meet({.what = fault::delay, .delay = 2 * impatient}, impatient, lost, lost);
 }
 
 TEST_CASE("faults: an operation is cut to half its bytes") {
     outcomes expected = lost;
     expected.insert("precondition_error");
-    meet({.what = fault::truncate}, expected, expected);
+    meet({.what = fault::truncate}, impatient, expected, expected);
 }
 
 TEST_CASE("faults: an operation is carried twice") {
     // Others may have what they need by then.
     outcomes expected = lost;
     expected.insert({"precondition_error", "exact"});
-    meet({.what = fault::duplicate}, expected, expected);
+    meet({.what = fault::duplicate}, impatient, expected, expected);
 }
