@@ -63,8 +63,7 @@ class Experiments:
         self.say(f"{nodes}x{ranks_per_node} at {gbit} Gb/s: simulated in {time.time() - began:.0f} s, bytes as planned")
         return {"nodes": nodes, "ranks_per_node": ranks_per_node, "gbit": gbit,
                 "elements_per_rank": elements_per_rank, "slowed": times,
-                "seconds_to_simulate": round(time.time() - began, 1), "phases": step["phases"],
-                "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
+                "phases": step["phases"], "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
 
     def plan(self, nodes, ranks_per_node, gbit, elements_per_rank):
         """What zeropp-plan says of a step of TENSORS such tensors."""

@@ -17,9 +17,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from report import table  # noqa: E402
 
 TOLERANCE = 0.2
-# Where processor cores, not links, are the limit, the comparison is shown and not required: a simulated link does not get
-# tired. The rates in bits per second up to which the links are the limit on two cores.
-REQUIRED_UP_TO = "200mbit"
+# The rate at which links are the limit, also where two cores run all ranks. At others the comparison is shown, and not
+# required: nothing simulates the cores.
+REQUIRED_RATE = "200mbit"
 
 # The phases of a step, and how often.
 STEPS = {
@@ -62,7 +62,7 @@ def check_rows(check):
             codec = min(measured.get("codec_seconds", [0]))
             ratio = (simulated["seconds"][0] + codec) / seconds
             # What crosses no link says nothing of links.
-            required = cluster["rate"] == REQUIRED_UP_TO and measured["across_by_node"] > 0
+            required = cluster["rate"] == REQUIRED_RATE and measured["across_by_node"] > 0
             yield cluster, measured["phase"], seconds, codec, simulated["seconds"][0], ratio, required
 
 
@@ -95,7 +95,7 @@ def scaling_table(scaling):
 
 def sweep_table(contents):
     heads = ["platform", "link, Gb/s"] + [f"{step}, s" for step in STEPS] + [
-        "zeropp / zero3", "zeropp by the plan, s", "GB across, zero3", "zeropp", "plan's zeropp", "simulated in, s"]
+        "zeropp / zero3", "zeropp by the plan, s", "GB across, zero3", "zeropp", "plan's zeropp"]
     rows = []
     for run in contents["sweep"]:
         of = {step: seconds_of(run, step, contents["tensors"]) for step in STEPS}
@@ -103,7 +103,7 @@ def sweep_table(contents):
             f"{of['zero3'] / of['zeropp']:.2f}x", f"{run['plan']['zeropp']['hops']:.3f}",
             f"{bytes_of(run, 'zero3', contents['tensors']) / 1e9:.3f}",
             f"{bytes_of(run, 'zeropp', contents['tensors']) / 1e9:.3f}",
-            f"{run['plan']['zeropp']['across_by_node'] / 1e9:.3f}", run["seconds_to_simulate"]])
+            f"{run['plan']['zeropp']['across_by_node'] / 1e9:.3f}"])
     return table(heads, rows)
 
 
@@ -219,7 +219,7 @@ def main():
 Made by `bench/scale/run.sh{" --quick" if contents["quick"] else ""}` in {contents["seconds"]} s. **Every time below is simulated**, but for those called
 measured (on this machine), the paper's, and those of the model, which are `zeropp-plan`'s.
 
-{contents.get("note", "")}The library's collectives and `mpi_transport`, unmodified, run under SimGrid's SMPI with data in their messages, on up to
+The library's collectives and `mpi_transport`, unmodified, run under SimGrid's SMPI with data in their messages, on up to
 {largest} ranks. In each run every rank's bytes, as `counting` counts them, were equal to the plan's (`plan/volume.hpp`), or it would have
 failed; and the simulator's own count of each node's link agreed, to the 2 % that a count of flows is good for. No message leaves before its receiver is ready for it.
 
@@ -239,6 +239,9 @@ failed; and the simulator's own count of each node's link agreed, to the 2 % tha
 ## Against the cluster of namespaces
 
 `bench/cluster`, the same program with Open MPI and its rings, and simulated on links with the rates and latencies measured there.
+The best of several, of both. At {REQUIRED_RATE} every phase that crosses nodes must be within {TOLERANCE:.0%}. At 1gbit the two cores that run all ranks
+are the limit, and hops inside a node are copies by those cores: what the processor does beside the codec (TCP, copies, turns
+between ranks) is not in the simulation, which is then too fast.
 
 {links_table(check) if check else "No cluster could be made where this was run."}
 {check_table(check) if check else ""}
