@@ -239,7 +239,7 @@ failed; and the simulator's own count of each node's link agreed, to the 2 % tha
 ## Against the cluster of namespaces
 
 `bench/cluster`, the same program with Open MPI and its rings, and simulated on links with the rates and latencies measured there.
-The best of several, of both. At {REQUIRED_RATE} every phase that crosses nodes must be within {TOLERANCE:.0%}. At 1gbit the two cores that run all ranks
+The best of several, of both, on {contents["cores"]} cores that had a load of {contents["load"]} of other work. At {REQUIRED_RATE} every phase that crosses nodes must be within {TOLERANCE:.0%}. Beyond that the cores that run all ranks
 are the limit, and hops inside a node are copies by those cores: what the processor does beside the codec (TCP, copies, turns
 between ranks) is not in the simulation, which is then too fast.
 
