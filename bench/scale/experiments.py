@@ -152,7 +152,8 @@ def main():
 
     contents = {"quick": args.quick, "parameters": PARAMETERS, "tensors": TENSORS, "inside_rate": INSIDE_RATE,
                 "inside_latency": INSIDE_LATENCY, "across_latency": ACROSS_LATENCY, "codec_rate": CODEC_RATE,
-                "growth_gbit": GROWTH_GBIT, "load": round(load, 1), "cores": os.cpu_count(), "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
+                "growth_gbit": GROWTH_GBIT, "load": round(load, 1), "cores": os.cpu_count(),
+                "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
                 "growth": growth, "modelled": modelled, "paper": paper,
                 "seconds": round(time.time() - run.start)}
     (args.results / "scale.json").write_text(json.dumps(contents, indent=1) + "\n")
