@@ -63,8 +63,7 @@ class Experiments:
         self.say(f"{nodes}x{ranks_per_node} at {gbit} Gb/s: simulated in {time.time() - began:.0f} s, bytes as planned")
         return {"nodes": nodes, "ranks_per_node": ranks_per_node, "gbit": gbit,
                 "elements_per_rank": elements_per_rank, "slowed": times,
-                "seconds_to_simulate": round(time.time() - began, 1), "phases": step["phases"],
-                "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
+                "phases": step["phases"], "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
 
     def plan(self, nodes, ranks_per_node, gbit, elements_per_rank):
         """What zeropp-plan says of a step of TENSORS such tensors."""
@@ -130,6 +129,7 @@ def main():
     parser.add_argument("results", type=pathlib.Path)
     args = parser.parse_args()
     run = Experiments(args.build, args.quick)
+    load = os.getloadavg()[0]
     paper = json.loads((HERE / "paper.json").read_text())
 
     # First, while nothing else wants the cores.
@@ -152,7 +152,8 @@ def main():
 
     contents = {"quick": args.quick, "parameters": PARAMETERS, "tensors": TENSORS, "inside_rate": INSIDE_RATE,
                 "inside_latency": INSIDE_LATENCY, "across_latency": ACROSS_LATENCY, "codec_rate": CODEC_RATE,
-                "growth_gbit": GROWTH_GBIT, "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
+                "growth_gbit": GROWTH_GBIT, "load": round(load, 1), "cores": os.cpu_count(),
+                "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
                 "growth": growth, "modelled": modelled, "paper": paper,
                 "seconds": round(time.time() - run.start)}
     (args.results / "scale.json").write_text(json.dumps(contents, indent=1) + "\n")

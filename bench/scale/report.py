@@ -17,9 +17,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from report import table  # noqa: E402
 
 TOLERANCE = 0.2
-# Where processor cores, not links, are the limit, the comparison is shown and not required: a simulated link does not get
-# tired. The rates in bits per second up to which the links are the limit on two cores.
-REQUIRED_UP_TO = "200mbit"
+# The rate at which links are the limit, also where two cores run all ranks. At others the comparison is shown, and not
+# required: nothing simulates the cores.
+REQUIRED_RATE = "200mbit"
 
 # The phases of a step, and how often.
 STEPS = {
@@ -62,7 +62,7 @@ def check_rows(check):
             codec = min(measured.get("codec_seconds", [0]))
             ratio = (simulated["seconds"][0] + codec) / seconds
             # What crosses no link says nothing of links.
-            required = cluster["rate"] == REQUIRED_UP_TO and measured["across_by_node"] > 0
+            required = cluster["rate"] == REQUIRED_RATE and measured["across_by_node"] > 0
             yield cluster, measured["phase"], seconds, codec, simulated["seconds"][0], ratio, required
 
 
@@ -72,13 +72,14 @@ def check_table(check):
         outside = abs(ratio - 1) > TOLERANCE
         rows.append([f"{shape(cluster)} {cluster['rate']}", phase, f"{measured * 1e3:.1f}", f"{codec * 1e3:.1f}",
                      f"{simulated * 1e3:.1f}", f"{ratio:.2f}",
-                     "outside" + (", FAILED" if required else "") if outside else "within 20 %"])
+                     "outside" + (", FAILED" if required else "") if outside else "within"])
     return table(["cluster", "phase", "measured, ms", "codec of it", "simulated without codec, ms",
-                  "(simulated + codec) / measured", ""], rows)
+                  "(simulated + codec) / measured", f"{TOLERANCE:.0%}"], rows)
 
 
 def links_table(check):
-    return table(["cluster", "a node to others, MB/s each way", "a rank inside, MB/s", "latency across, us", "inside, us"], [
+    return table(["cluster", "a node to others, MB/s each way", "a rank inside, MB/s", "latency across, us",
+                  "inside, us"], [
         [f"{shape(c)} {c['rate']}", f"{c['links']['across_bytes_per_second'] / 1e6:.1f}",
          f"{c['links']['inside_bytes_per_second'] / 1e6:.1f}", f"{c['links']['across_latency_seconds'] * 1e6:.0f}",
          f"{c['links']['inside_latency_seconds'] * 1e6:.0f}"] for c in check])
@@ -95,7 +96,7 @@ def scaling_table(scaling):
 
 def sweep_table(contents):
     heads = ["platform", "link, Gb/s"] + [f"{step}, s" for step in STEPS] + [
-        "zeropp / zero3", "zeropp by the plan, s", "GB across, zero3", "zeropp", "plan's zeropp", "simulated in, s"]
+        "speed-up of zeropp", "zeropp by the plan, s", "GB across, zero3", "zeropp", "plan's zeropp"]
     rows = []
     for run in contents["sweep"]:
         of = {step: seconds_of(run, step, contents["tensors"]) for step in STEPS}
@@ -103,7 +104,7 @@ def sweep_table(contents):
             f"{of['zero3'] / of['zeropp']:.2f}x", f"{run['plan']['zeropp']['hops']:.3f}",
             f"{bytes_of(run, 'zero3', contents['tensors']) / 1e9:.3f}",
             f"{bytes_of(run, 'zeropp', contents['tensors']) / 1e9:.3f}",
-            f"{run['plan']['zeropp']['across_by_node'] / 1e9:.3f}", run["seconds_to_simulate"]])
+            f"{run['plan']['zeropp']['across_by_node'] / 1e9:.3f}"])
     return table(heads, rows)
 
 
@@ -151,8 +152,8 @@ def baseline_rows(rows):
 
 
 def baseline_table(rows):
-    return table(["parameters", "links", "zero3: s for each 1K tokens", "s whatever the tokens", "as a rate of the link, Gb/s",
-                  "our comm., s", "zeropp: s for each 1K tokens", "s whatever the tokens", "our comm. and codec, s",
+    return table(["parameters", "links", "zero3: s for each 1K tokens", "s whatever the tokens",
+                  "as a rate of the link, Gb/s", "our comm., s", "zeropp: s for each 1K tokens", "s whatever the tokens", "our comm. and codec, s",
                   "1K: speed-up if the baseline's rest shrank as our communication", "paper's"], [
         [f"{r['parameters'] / 1e9:.0f}B", r["links"], f"{r['by_tokens']:.2f}", f"{r['rest']:.2f}",
          f"{r['bytes'] * 8e-9 / r['rest']:.0f}", f"{r['before']:.2f}", f"{r['by_tokens_after']:.2f}",
@@ -219,7 +220,7 @@ def main():
 Made by `bench/scale/run.sh{" --quick" if contents["quick"] else ""}` in {contents["seconds"]} s. **Every time below is simulated**, but for those called
 measured (on this machine), the paper's, and those of the model, which are `zeropp-plan`'s.
 
-{contents.get("note", "")}The library's collectives and `mpi_transport`, unmodified, run under SimGrid's SMPI with data in their messages, on up to
+The library's collectives and `mpi_transport`, unmodified, run under SimGrid's SMPI with data in their messages, on up to
 {largest} ranks. In each run every rank's bytes, as `counting` counts them, were equal to the plan's (`plan/volume.hpp`), or it would have
 failed; and the simulator's own count of each node's link agreed, to the 2 % that a count of flows is good for. No message leaves before its receiver is ready for it.
 
@@ -239,6 +240,9 @@ failed; and the simulator's own count of each node's link agreed, to the 2 % tha
 ## Against the cluster of namespaces
 
 `bench/cluster`, the same program with Open MPI and its rings, and simulated on links with the rates and latencies measured there.
+The best of several, of both, on {contents["cores"]} cores that had a load of {contents["load"]} of other work. At {REQUIRED_RATE} every phase that crosses nodes must be within {TOLERANCE:.0%}. Beyond that the cores that run all ranks
+are the limit, and hops inside a node are copies by those cores: what the processor does beside the codec (TCP, copies, turns
+between ranks) is not in the simulation, which is then too fast.
 
 {links_table(check) if check else "No cluster could be made where this was run."}
 {check_table(check) if check else ""}
@@ -273,13 +277,15 @@ The paper's two batch sizes, as a time that grows with tokens and one that does 
 
 {contents["parameters"] / 384 / 1e6:.1f} million parameters on each rank, 8 ranks to a node, {contents["growth_gbit"]} Gb/s. The model pays a latency for every peer, one after
 another; in the simulation those of a hop pass side by side, so the model is the slower where there are many. GB: across nodes, by
-one node, in a step.
+one node, in a step; of P ranks on G nodes, a ring sends (P - 1) / P of a tensor on from each node, and two hops, which the plan's
+zero3 takes, (G - 1) / G.
 
 {growth_table(contents)}"""
     (results / "scale.md").write_text(text)
     failed = [row for row in check_rows(check) if row[-1] and abs(row[-2] - 1) > TOLERANCE]
     for cluster, phase, *_, ratio, _ in failed:
-        print(f"FAILED: {shape(cluster)} {cluster['rate']}, {phase}: simulated / measured is {ratio:.2f}, not within 20 %")
+        print(f"FAILED: {shape(cluster)} {cluster['rate']}, {phase}: simulated / measured is {ratio:.2f}, "
+              f"not within {TOLERANCE:.0%}")
     sys.exit(1 if failed else 0)
 
 

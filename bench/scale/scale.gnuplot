@@ -19,15 +19,12 @@ set title "fixed model size for each rank: time"
 set xlabel "ranks, 8 to a node"
 set ylabel "communication of a step, s"
 set xtics auto
-unset logscale y
-set yrange [0:*]
+set key left top
 growth = folder . "/growth.dat"
 plot growth using 1:2 with points pointtype 7, growth using 1:3 with points pointtype 5, \
      growth using 1:4 with lines linewidth 1.5, growth using 1:5 with lines linewidth 1.5
 set title "fixed model size for each rank: bytes"
 set ylabel "bytes across nodes in a step, of one node, GB"
-set logscale y
-set yrange [*:*]
 plot growth using 1:6 with points pointtype 7, growth using 1:7 with points pointtype 5, \
      growth using 1:8 with lines linewidth 1.5, growth using 1:9 with lines linewidth 1.5
 unset multiplot

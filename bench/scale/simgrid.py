@@ -81,8 +81,9 @@ def simulate(program, nodes, ranks_per_node, links, elements_per_rank):
         settings = [f"--cfg={key}:{value}" for key, value in (NETWORK | MPI).items()]
         result = subprocess.run(
             ["smpirun", "-np", str(nodes * ranks_per_node), "-platform", folder / "platform.xml", "-hostfile",
-             folder / "hosts", program, *settings, "--log=root.thresh:warning", "--ranks-per-node",
-             str(ranks_per_node), "--elements-per-rank", str(elements_per_rank), "--json", folder / "step.json"],
+             folder / "hosts", pathlib.Path(program).resolve(), *settings, "--log=root.thresh:warning",
+             "--ranks-per-node", str(ranks_per_node), "--elements-per-rank", str(elements_per_rank), "--json",
+             folder / "step.json"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if result.returncode != 0:
             raise SimulationFailed(f"{nodes}x{ranks_per_node}: {result.stdout}")
