@@ -183,3 +183,24 @@ TEMPLATE_TEST_CASE("an allocation that fails on one rank ends all of them, where
         CHECK(granted > 8);
     }
 }
+
+TEST_CASE("a thread that cannot be started releases those that were") {
+    if (!zeropp_test::counts_allocations()) {
+        WARN("skipped: allocations cannot be made to fail here");
+        return;
+    }
+    int failures = 0;
+    for (long granted = 0;; ++granted) {
+        try {
+            const zeropp_test::failing_allocation failure(granted);
+            zeropp::run_on_threads(4, [](zeropp::thread_transport& transport) {
+                std::byte all[4] = {};
+                transport.all_gather(zeropp::host{}, all + transport.rank(), all, 1);
+            });
+            if (!failure.happened()) break;
+        } catch (const std::bad_alloc&) {
+            ++failures;
+        }
+    }
+    CHECK(failures > 4);
+}

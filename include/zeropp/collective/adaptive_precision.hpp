@@ -96,7 +96,7 @@ public:
         const slices whole = slices::single(in.size(), 0, in.size());
         // Until the work is complete, also where some of it could not be enqueued, it uses this and the workspace.
         std::vector<energies> of_rank(static_cast<std::size_t>(ranks));
-        detail::run_to_completion(exec, [&] {
+        detail::run_to_completion(exec, comm.world(), [&] {
             for (std::size_t c = 0; c != candidates_.size(); ++c) {
                 std::visit(
                     [&](const auto& q) {

@@ -347,6 +347,7 @@ private:
 
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When ranks throw, the others are
 /// released from their collectives with peer_error, and the exception of the lowest rank that failed by itself is thrown.
+/// Where a thread cannot be started, those that were are released likewise, and what the start threw is thrown.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);
@@ -354,7 +355,7 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
     std::vector<std::exception_ptr> peer_failures(handles.size());
     {
         std::vector<std::jthread> threads;
-        for (std::size_t r = 0; r != handles.size(); ++r) {
+        const auto start = [&](std::size_t r) {
             threads.emplace_back([&, r] {
                 const std::string rank = "rank " + std::to_string(r);
                 try {
@@ -370,6 +371,12 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
                     handles[r].abort(rank + " failed");
                 }
             });
+        };
+        try {
+            for (std::size_t r = 0; r != handles.size(); ++r) start(r);
+        } catch (...) {
+            handles.front().abort("not every rank could be started");
+            throw;
         }
     }
     for (const auto& failures : {own_failures, peer_failures}) {
