@@ -72,18 +72,19 @@ double processor_time(rank_context& ranks, const std::vector<double>& spent, int
     return summary(sums).median;
 }
 
-any_transport with_checksums(any_transport inner) {
-    return any_transport(std::make_shared<zeropp::checksummed<any_transport>>(std::move(inner)));
+any_host_transport with_checksums(any_host_transport inner) {
+    return any_host_transport(std::make_shared<zeropp::checksummed<any_host_transport>>(std::move(inner)));
 }
 
+using comm_type = comm_on<host_place>;
 using collective = std::function<void(comm_type&)>;
 
 /// The bytes that all ranks send each other in one call.
 template <class Wrap>
-std::uint64_t bytes_of(rank_context& ranks, const collective& call, Wrap wrap) {
-    using counting = zeropp::counting<any_transport, zeropp::two_level>;
+std::uint64_t bytes_of(ranks_on<host_place>& ranks, const collective& call, Wrap wrap) {
+    using counting = zeropp::counting<any_host_transport, zeropp::two_level>;
     const auto counted = std::make_shared<counting>(ranks.world(), ranks.nodes());
-    comm_type comm(ranks.nodes(), wrap(any_transport(counted)));
+    comm_type comm(ranks.nodes(), wrap(any_host_transport(counted)));
     call(comm);
     const zeropp::traffic total = counted->total();
     const std::vector<std::uint64_t> of_ranks = ranks.gather(total.bytes_inside + total.bytes_across);
@@ -104,7 +105,7 @@ std::uint64_t wrong_elements(rank_context& ranks, const std::vector<float>& resu
 
 class checksum_rows {
 public:
-    checksum_rows(const program_facts& program, const options& o, rank_context& ranks)
+    checksum_rows(const program_facts& program, const options& o, ranks_on<host_place>& ranks)
         : options_(o), ranks_(ranks), without_(ranks.nodes(), ranks.world()),
           with_(ranks.nodes(), with_checksums(ranks.world())), report_(ranks.rank() == 0, columns) {
         describe_program(report_, program, o);
@@ -124,7 +125,7 @@ public:
                  const std::vector<float>& result) {
         const std::uint64_t wrong = options_.checks == 0 ? 0 : wrong_elements(ranks_, result, call, without_, with_);
         wrong_ += wrong;
-        const std::uint64_t data = bytes_of(ranks_, call, [](any_transport inner) { return inner; });
+        const std::uint64_t data = bytes_of(ranks_, call, [](any_host_transport inner) { return inner; });
         const std::uint64_t all = bytes_of(ranks_, call, with_checksums);
         std::vector<double> spent[2];
         const std::function<void()> contestants[] = {watched([&] { call(without_); }, spent[0]),
@@ -156,7 +157,7 @@ public:
 
 private:
     const options& options_;
-    rank_context& ranks_;
+    ranks_on<host_place>& ranks_;
     comm_type without_;
     comm_type with_;
     report report_;
@@ -164,23 +165,25 @@ private:
 };
 
 template <zeropp::quantizer Q>
-void measure(checksum_rows& rows, rank_context& ranks, std::size_t bytes, const Q& q) {
+void measure(checksum_rows& rows, ranks_on<host_place>& ranks, std::size_t bytes, const Q& q) {
     const std::string quantizer = zeropp::short_text(q.name()).str();
-    arrays<float> a(bytes / sizeof(float), ranks.size(), ranks.rank());
-    fill<float>(a.shard, 1, a.part.offset(a.rank));
-    std::vector<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks.nodes(), q, a.full.size()));
+    const zeropp::partition part(bytes / sizeof(float), ranks.size());
+    const int rank = ranks.rank();
+    std::vector<float> full(bytes / sizeof(float)), shard(part.size(rank));
+    fill<float>(shard, 1, part.offset(rank));
+    std::vector<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks.nodes(), q, full.size()));
     const auto gather = [&](comm_type& comm) {
-        zeropp::quantized_all_gather(zeropp::host(), comm, q, a.shard, a.full, scratch);
+        zeropp::quantized_all_gather(zeropp::host(), comm, q, shard, full, scratch);
     };
-    rows.measure(bytes, "quantized_all_gather", quantizer, gather, a.full);
+    rows.measure(bytes, "quantized_all_gather", quantizer, gather, full);
 
-    fill<float>(a.full, 2 + static_cast<std::uint64_t>(a.rank), 0);
-    scratch.resize(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.nodes(), q, q, a.full.size()));
+    fill<float>(full, 2 + static_cast<std::uint64_t>(rank), 0);
+    scratch.resize(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.nodes(), q, q, full.size()));
     const auto reduce = [&](comm_type& comm) {
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host(), comm, q, q, a.full, a.shard,
-                                                      zeropp::reduce_options(), scratch);
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host(), comm, q, q, full, shard, zeropp::reduce_options(),
+                                                      scratch);
     };
-    rows.measure(bytes, "hierarchical_quantized_reduce_scatter", quantizer, reduce, a.shard);
+    rows.measure(bytes, "hierarchical_quantized_reduce_scatter", quantizer, reduce, shard);
 }
 
 }  // namespace
@@ -189,7 +192,7 @@ int main(int argc, char** argv) {
     const program_facts program{.name = "checksummed_perf",
                                 .purpose = "Times zeropp's collectives over a transport with and without checksums.",
                                 .quantizers = {"fp32", "int8:256", "int4:128"}};
-    return launch(argc, argv, program, [&](const options& o, rank_context& ranks) {
+    const auto measure_all = [&](const options& o, ranks_on<host_place>& ranks) {
         checksum_rows rows(program, o, ranks);
         for (const std::size_t bytes : o.sizes()) {
             for (const std::string& name : o.quantizers) {
@@ -197,5 +200,6 @@ int main(int argc, char** argv) {
             }
         }
         return rows.finish();
-    });
+    };
+    return launch(argc, argv, program, {measure_all});
 }

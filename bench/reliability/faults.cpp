@@ -81,7 +81,7 @@ known_call call_number(const settings& s, int number, int rank) {
 using prepared_calls = std::map<std::string, prepared_call>;
 
 /// What became of a rank.
-json life(const settings& s, any_transport world, prepared_calls& prepared, journal& log) {
+json life(const settings& s, any_host_transport world, prepared_calls& prepared, journal& log) {
     const int rank = world.rank();
     const zeropp::two_level nodes(2, world.size() / 2);
     for (int n = 0; n != s.calls; ++n) {
@@ -144,18 +144,18 @@ json life(const settings& s, any_transport world, prepared_calls& prepared, jour
 
 /// The transport that the settings ask for, around `inner`.
 template <class Transport>
-any_transport dressed(const settings& s, Transport inner) {
+any_host_transport dressed(const settings& s, Transport inner) {
     std::vector<int> everyone;
     for (int r = 0; r != inner.size(); ++r) everyone.push_back(r);
     using faulty = fault_injecting<Transport>;
     if (s.checksummed) {
         using checksummed = zeropp::checksummed<faulty>;
-        return any_transport(std::make_shared<checksummed>(faulty(std::move(inner), s.planned)));
+        return any_host_transport(std::make_shared<checksummed>(faulty(std::move(inner), s.planned)));
     }
-    if (!s.checked) return any_transport(std::make_shared<faulty>(std::move(inner), s.planned));
+    if (!s.checked) return any_host_transport(std::make_shared<faulty>(std::move(inner), s.planned));
     Transport control = inner.split(everyone);
     using checked = zeropp::checked<faulty, Transport>;
-    return any_transport(std::make_shared<checked>(faulty(std::move(inner), s.planned), std::move(control)));
+    return any_host_transport(std::make_shared<checked>(faulty(std::move(inner), s.planned), std::move(control)));
 }
 
 /// Lives, and writes how that went.

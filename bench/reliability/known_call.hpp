@@ -2,9 +2,10 @@
 /// \file
 /// Calls of collectives whose results every rank knows beforehand.
 
-#include "support/ranks.hpp"
+#include "support/any_transport.hpp"
 
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/communicator.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +15,8 @@
 
 namespace zeropp_reliability {
 
-using zeropp_bench::any_transport;
-using zeropp_bench::comm_type;
+using zeropp_bench::any_host_transport;
+using comm_type = zeropp::communicator<zeropp::two_level, any_host_transport>;
 
 /// One call of a collective. Inputs are a function of `seed`, so that every rank knows what the others contribute.
 struct known_call {

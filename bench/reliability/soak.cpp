@@ -123,7 +123,7 @@ std::vector<std::unique_ptr<comm_type>> new_worlds(const settings& s) {
     for (const zeropp::two_level& nodes : topologies(ranks)) {
         auto transport = std::make_shared<zeropp::mpi_transport>(
             zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, {.timeout = std::chrono::milliseconds(s.deadline_ms)}));
-        worlds.push_back(std::make_unique<comm_type>(nodes, any_transport(std::move(transport))));
+        worlds.push_back(std::make_unique<comm_type>(nodes, any_host_transport(std::move(transport))));
     }
     return worlds;
 }
