@@ -107,23 +107,7 @@ public:
     static basic_mpi_transport duplicate(MPI_Comm comm, transport_options options = {}) {
         require_support();
         detail::require_timeout(name, options);
-        // MPI writes to it when all ranks have come, be that after the deadline.
-        auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-        MPI_Request request = MPI_REQUEST_NULL;
-        detail::require_mpi(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
-        int code = MPI_SUCCESS;
-        const auto done = [&] {
-            int completed = 0;
-            code = MPI_Test(&request, &completed, MPI_STATUS_IGNORE);
-            return completed != 0 || code != MPI_SUCCESS;
-        };
-        if (!detail::poll_until(done, detail::deadline_after(options.timeout))) {
-            static_cast<void>(copy.release());
-            throw timeout_error(std::string(name) + ": timeout of " + std::to_string(options.timeout.count()) +
-                                " ms in MPI_Comm_idup: not heard from all ranks");
-        }
-        detail::require_mpi(code, "MPI_Comm_idup");
-        return basic_mpi_transport(*copy, true, options);
+        return basic_mpi_transport(copy_of(comm, options), true, options);
     }
 
     int rank() const { return state_->rank; }
@@ -598,6 +582,32 @@ private:
         : basic_mpi_transport(std::make_unique<state>(comm, owned, options)) {}
 
     explicit basic_mpi_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
+
+    static MPI_Comm copy_of(MPI_Comm comm, const transport_options& options) {
+        // Not every MPI has MPI_Comm_idup: SimGrid's has not.
+        if (options.timeout == std::chrono::milliseconds::zero()) {
+            MPI_Comm copy = MPI_COMM_NULL;
+            detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+            return copy;
+        }
+        // MPI writes to it when all ranks have come, be that after the deadline.
+        auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+        MPI_Request request = MPI_REQUEST_NULL;
+        detail::require_mpi(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
+        int code = MPI_SUCCESS;
+        const auto done = [&] {
+            int completed = 0;
+            code = MPI_Test(&request, &completed, MPI_STATUS_IGNORE);
+            return completed != 0 || code != MPI_SUCCESS;
+        };
+        if (!detail::poll_until(done, detail::deadline_after(options.timeout))) {
+            static_cast<void>(copy.release());
+            throw timeout_error(std::string(name) + ": timeout of " + std::to_string(options.timeout.count()) +
+                                " ms in MPI_Comm_idup: not heard from all ranks");
+        }
+        detail::require_mpi(code, "MPI_Comm_idup");
+        return *copy;
+    }
 
     static void require_support() {
         if (on_device && detail::mpi_refuses_device_memory()) {
