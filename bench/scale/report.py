@@ -17,9 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from report import table  # noqa: E402
 
 TOLERANCE = 0.2
-# The rate at which links are the limit, also where two cores run all ranks. At others the comparison is shown, and not
-# required: nothing simulates the cores.
-REQUIRED_RATE = "200mbit"
 
 # The phases of a step, and how often.
 STEPS = {
@@ -61,8 +58,8 @@ def check_rows(check):
             seconds = min(measured["seconds"])
             codec = min(measured.get("codec_seconds", [0]))
             ratio = (simulated["seconds"][0] + codec) / seconds
-            # What crosses no link says nothing of links.
-            required = cluster["rate"] == REQUIRED_RATE and measured["across_by_node"] > 0
+            # What crosses no link is copied by cores, which nothing simulates.
+            required = measured["across_by_node"] > 0
             yield cluster, measured["phase"], seconds, codec, simulated["seconds"][0], ratio, required
 
 
@@ -240,9 +237,10 @@ failed; and the simulator's own count of each node's link agreed, to the 2 % tha
 ## Against the cluster of namespaces
 
 `bench/cluster`, the same program with Open MPI and its rings, and simulated on links with the rates and latencies measured there.
-The best of several, of both, on {contents["cores"]} cores that had a load of {contents["load"]} of other work. At {REQUIRED_RATE} every phase that crosses nodes must be within {TOLERANCE:.0%}. Beyond that the cores that run all ranks
-are the limit, and hops inside a node are copies by those cores: what the processor does beside the codec (TCP, copies, turns
-between ranks) is not in the simulation, which is then too fast.
+The best of several, of both, on {contents["cores"]} cores, at a load average of {contents["load"]} when it began. Every phase that crosses nodes must be within
+{TOLERANCE:.0%}, which takes a machine without other work: the cores that run all ranks are near their limit at 1 Gbit/s, and what the
+processor does beside the codec (TCP, copies, turns between ranks) is not in the simulation. A hop inside a node is nothing
+but copies by those cores, so the secondary gather is shown and not required.
 
 {links_table(check) if check else "No cluster could be made where this was run."}
 {check_table(check) if check else ""}
