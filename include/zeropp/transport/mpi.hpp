@@ -141,7 +141,7 @@ public:
     }
 
     /// Where there is a timeout, the ranks meet within it, before MPI_Comm_split, which MPI cannot be asked to end: a rank
-    /// that dies between the two leaves the others waiting.
+    /// that dies between the two leaves the others waiting. No operation may be in flight on a queue then.
     basic_mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
