@@ -175,7 +175,7 @@ TEST_CASE("mpi_error names the call and holds MPI's code and text", "[mpi]") {
     std::array<char, MPI_MAX_ERROR_STRING> expected{};
     int length = 0;
     REQUIRE(MPI_Error_string(code, expected.data(), &length) == MPI_SUCCESS);
-    CHECK(text == "MPI_Comm_idup: " + std::string(expected.data(), static_cast<std::size_t>(length)));
+    CHECK(text == "MPI_Comm_dup: " + std::string(expected.data(), static_cast<std::size_t>(length)));
 }
 
 TEST_CASE("mpi_transport turns messages of different sizes into errors", "[mpi]") {
