@@ -4,6 +4,7 @@
 #include "support/data.hpp"
 #include "support/interleaved.hpp"
 #include "support/launch.hpp"
+#include "support/rank_times.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -42,25 +42,6 @@ const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"processor, all ranks", "without", "(us)", 10},
                                   {"processor, all ranks", "with", "(us)", 10},
                                   {"", "#wrong", "", 6}};
-
-/// The time of the slowest rank from a barrier on.
-timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
-    const std::vector<double> all = ranks.gather(std::span<const double>(seconds));
-    std::vector<double> longest(seconds.size());
-    for (std::size_t i = 0; i != all.size(); ++i) {
-        longest[i % seconds.size()] = std::max(longest[i % seconds.size()], all[i]);
-    }
-    return summary(longest);
-}
-
-/// Runs call() and adds to `spent` the processor time, in seconds, that this process has spent meanwhile.
-std::function<void()> watched(std::function<void()> call, std::vector<double>& spent) {
-    return [call = std::move(call), &spent] {
-        const std::clock_t start = std::clock();
-        call();
-        spent.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
-    };
-}
 
 /// The processor time of one iteration in seconds: of all ranks together, the median over the last `iterations`.
 double processor_time(rank_context& ranks, const std::vector<double>& spent, int iterations) {

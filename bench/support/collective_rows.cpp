@@ -1,13 +1,11 @@
 #include "support/collective_rows.hpp"
 
 #include "support/interleaved.hpp"
-#include "support/statistics.hpp"
+#include "support/rank_times.hpp"
 
 #include <zeropp/core/error.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -49,31 +47,11 @@ std::size_t from_all_ranks(const hop& h, std::size_t to_each, const zeropp::two_
     return static_cast<std::size_t>(nodes.size()) * static_cast<std::size_t>(h.ranks(nodes) - 1) * to_each;
 }
 
-/// Runs call() and adds to `spent` the processor time, in seconds, that this process has spent meanwhile.
-std::function<void()> watched(std::function<void()> call, std::vector<double>& spent) {
-    return [call = std::move(call), &spent] {
-        const std::clock_t start = std::clock();
-        call();
-        spent.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
-    };
-}
-
 /// The processor time of one iteration in seconds: of all ranks together, the mean over the last `iterations`.
 double processor_time(rank_context& ranks, const std::vector<double>& spent, int iterations) {
     const double all = std::accumulate(spent.end() - iterations, spent.end(), 0.0);
     const std::vector<double> of_ranks = ranks.gather(ranks.speaks_for_process() ? all : 0.0);
     return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / iterations;
-}
-
-/// The longest of every iteration over the ranks: where a collective ends.
-timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
-    const std::vector<double> all = ranks.gather(std::span<const double>(seconds));
-    std::vector<double> longest(seconds.size());
-    for (std::size_t i = 0; i != all.size(); ++i) {
-        double& at = longest[i % seconds.size()];
-        at = std::max(at, all[i]);
-    }
-    return summary(longest);
 }
 
 }  // namespace
