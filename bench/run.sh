@@ -13,45 +13,22 @@
 # are left out with a note. Exit status: 0, 1 where a run failed or elements were wrong, 2 where something is missing.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
-build=$root/build/bench
-results=$here/results
-quick=no
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
+flag quick
+folder build_dir "$root/build/bench"
+folder results "$root/bench/results"
+parse_options "$@"
 command="bench/run.sh${*:+ $*}"
-while [ $# -gt 0 ]; do
-    case $1 in
-    --quick) quick=yes ;;
-    --build-dir | --results)
-        [ $# -ge 2 ] || { echo "$1 needs a directory" >&2; exit 2; }
-        mkdir -p "$2"
-        if [ "$1" = --results ]; then results=$(cd "$2" && pwd); else build=$(cd "$2" && pwd); fi
-        shift
-        ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift
-done
 
-source "$root/cmake/require_packages.sh"
-require_packages cmake ninja-build g++ openmpi-bin libopenmpi-dev libopenblas-dev nlohmann-json3-dev libcli11-dev \
-    gnuplot-nox python3 iproute2 util-linux
+require_packages gnuplot-nox iproute2 util-linux
+build_programs "$build_dir" zeropp_bench zero3_gpt_mpi
 
-echo "== building"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPP_BUILD_TESTS=OFF -DZEROPP_ENABLE_MPI=ON \
-    -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON >/dev/null
-cmake --build "$build" --target zeropp_bench zero3_gpt_mpi
-
-mkdir -p "$results"
 rm -f "$results"/{codec,local,threads_*,cluster_*}.*.json \
     "$results"/{codec,all_gather,reduce_scatter,secondary,zero3_gpt}.{dat,png}
-programs=$build/bench
-gpt=$build/examples/zero3_gpt/zero3_gpt_mpi
+programs=$build_dir/bench
+gpt=$build_dir/examples/zero3_gpt/zero3_gpt_mpi
 configs=()
 for name in zero3 qwz hpz qgz zeropp; do configs+=("$root/examples/zero3_gpt/configs/$name.json"); done
-# Ranks fill the cores; more BLAS threads would only get in each other's way.
-export OPENBLAS_NUM_THREADS=1
 
 # What is measured. Sizes are of the whole tensor; fewer iterations where one takes seconds.
 # shellcheck disable=SC2034,SC2054  # small and large are used by name; commas are the programs' own
@@ -108,7 +85,7 @@ on_cluster() { # NxR RATE NAME COMMAND...
         echo "left out: a network needs root"
         return 77
     fi
-    "$here/cluster/cluster.sh" run --nodes "${nodes%x*}" --per-node "${nodes#*x}" --rate "$rate" \
+    OPENBLAS_NUM_THREADS=1 "$root/bench/cluster/cluster.sh" run --nodes "${nodes%x*}" --per-node "${nodes#*x}" --rate "$rate" \
         --json "$results/cluster_${nodes}_$rate.$name.interface.json" -- "$@"
 }
 
@@ -153,9 +130,7 @@ for nodes in "${clusters[@]}"; do
 done
 
 # The same ranks without slow links: what is left of a step when communication costs next to nothing.
-launch=(mpirun -np 4 --oversubscribe --bind-to none --mca btl_vader_single_copy_mechanism none)
-if [ "$(id -u)" -eq 0 ]; then launch+=(--allow-run-as-root); fi
-step "zero3_gpt on this machine" env OMPI_MCA_plm_rsh_agent=sh "${launch[@]}" "$gpt" "${configs[0]}" \
+step "zero3_gpt on this machine" launch_ranks 4 "$gpt" "${configs[0]}" \
     --ranks-per-node 2 --steps "$steps" --json "$results/local.zero3_gpt.json"
 for rate in "${training_rates[@]}"; do
     step "zero3_gpt on a cluster of 2x2 at $rate" on_cluster 2x2 "$rate" zero3_gpt "$gpt" "${configs[@]}" \
@@ -164,7 +139,7 @@ done
 
 echo
 echo "== tables and plots"
-python3 "$here/report.py" "$results"
+python3 "$root/bench/report.py" "$results"
 printf '%s\n' ${notes[@]+"${notes[@]}"}
 echo "results: $results/README.md (after $SECONDS s)"
 exit $failed

@@ -3,17 +3,22 @@
 # All programs of the tests labelled unit and mpi, for scripts that want nothing else built.
 add_custom_target(zeropp_test_programs)
 
-# zeropp_add_test(NAME source... [TIMEOUT seconds] [LIBRARIES target...])
+# zeropp_add_test(NAME source... [TIMEOUT seconds] [LIBRARIES target...] [PRECOMPILED_HEADERS header...])
 #
-# One Catch2 program, one ctest called NAME.
+# One Catch2 program, one ctest called NAME. Headers that it does not name are precompiled with those of all tests.
 function(zeropp_add_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 test "" TIMEOUT LIBRARIES)
+    cmake_parse_arguments(PARSE_ARGV 1 test "" TIMEOUT "LIBRARIES;PRECOMPILED_HEADERS")
     if(NOT test_TIMEOUT)
         set(test_TIMEOUT 300)
     endif()
     add_executable(test_${name} ${test_UNPARSED_ARGUMENTS})
     target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(test_${name} PRIVATE zeropp::zeropp ${test_LIBRARIES} zeropp_catch zeropp_build_flags)
+    if(test_PRECOMPILED_HEADERS)
+        target_precompile_headers(test_${name} PRIVATE ${test_PRECOMPILED_HEADERS})
+    else()
+        target_precompile_headers(test_${name} REUSE_FROM zeropp_catch)
+    endif()
     add_dependencies(zeropp_test_programs test_${name})
     add_test(NAME ${name} COMMAND test_${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${test_TIMEOUT} LABELS unit)
@@ -31,6 +36,7 @@ function(zeropp_add_mpi_test name)
     add_executable(test_${name} ${test_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
     target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_libraries(test_${name} PRIVATE zeropp::mpi zeropp_catch zeropp_build_flags)
+    target_precompile_headers(test_${name} REUSE_FROM zeropp_catch)
     add_dependencies(zeropp_test_programs test_${name})
     foreach(ranks IN LISTS test_RANKS)
         zeropp_add_mpi_run(${name}.np${ranks} ${ranks} $<TARGET_FILE:test_${name}>)

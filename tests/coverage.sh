@@ -14,25 +14,10 @@
 #
 # Exit status: 0 at least 95 % of the lines, 1 fewer or a test failed, 2 something to run this is missing.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-source "$root/cmake/require_packages.sh"
-
-build_dir=$root/build/coverage
-missed=no
-while [ $# -gt 0 ]; do
-    case $1 in
-    --build-dir)
-        [ $# -ge 2 ] || { echo "--build-dir needs a directory" >&2; exit 2; }
-        mkdir -p "$2"
-        build_dir=$(cd "$2" && pwd)
-        shift
-        ;;
-    --missed) missed=yes ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift
-done
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
+folder build_dir "$root/build/coverage"
+flag missed
+parse_options "$@"
 
 require_packages cmake ninja-build catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev \
     libboost-context-dev

@@ -16,34 +16,15 @@
 # beside the CUDA toolkit. Ends within 8 minutes. Exit status: 0 all passed, 1 something failed, or was skipped for want
 # of a GPU or of NCCL, 2 it could not begin.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-
-include=
-build=$root/build/gpu
-results=$root/build/gpu-results
-arch=native
-mode=all
-while [ $# -gt 0 ]; do
-    case $1 in
-    --include | --build-dir | --results | --arch)
-        [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; }
-        case $1 in
-        --include) include=$(cd "$2" && pwd) ;;
-        --build-dir) mkdir -p "$2" && build=$(cd "$2" && pwd) ;;
-        --results) results=$2 ;;
-        --arch) arch=$2 ;;
-        esac
-        shift
-        ;;
-    --prebuilt) mode=prebuilt ;;
-    --build-only) mode=build ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift
-done
-mkdir -p "$results"
-results=$(cd "$results" && pwd)
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
+value include ''
+folder build_dir "$root/build/gpu"
+folder results "$root/build/gpu-results"
+value arch native
+flag prebuilt
+flag build_only
+parse_options "$@"
+[ -z "$include" ] || include=$(cd "$include" && pwd)
 
 deadline=$((SECONDS + 470))
 summary=()
@@ -94,7 +75,7 @@ if [ -n "${NCCL_ROOT:-}" ]; then
 fi
 
 # And cuBLAS, for programs that were built elsewhere.
-if [ $mode = prebuilt ] && command -v python3 >/dev/null; then
+if [ $prebuilt = yes ] && command -v python3 >/dev/null; then
     where='import glob, importlib.util as u
 for root in u.find_spec("nvidia").submodule_search_locations:
     for library in glob.glob(root + "/*/lib/libcublas.so.*"): print(library.rpartition("/")[0])'
@@ -103,9 +84,9 @@ for root in u.find_spec("nvidia").submodule_search_locations:
     done
 fi
 
-if [ $mode != prebuilt ]; then
-    heading "building in $build"
-    configure=(-S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DZEROPP_WERROR=ON
+if [ $prebuilt = no ]; then
+    heading "building in $build_dir"
+    configure=(-S "$root" -B "$build_dir" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DZEROPP_WERROR=ON
         -DZEROPP_BUILD_GPU=ON -DZEROPP_ENABLE_CUDA=ON -DZEROPP_ENABLE_MPI=OFF -DZEROPP_INSTALL=OFF
         # --prebuilt may run where there is no OpenBLAS.
         -DBLA_STATIC=ON)
@@ -114,23 +95,23 @@ if [ $mode != prebuilt ]; then
     [ -z "$include" ] || configure+=("-DZEROPP_CATCH2_INCLUDE=$include" "-DCMAKE_INCLUDE_PATH=$include")
     step configure 60 cmake "${configure[@]}" || exit 1
     build_limit=240
-    [ $mode != build ] || deadline=$((SECONDS + 3600)) build_limit=3600
-    step build $build_limit cmake --build "$build" --target zeropp_gpu -j "$(nproc)" || exit 1
+    [ $build_only = no ] || deadline=$((SECONDS + 3600)) build_limit=3600
+    step build $build_limit cmake --build "$build_dir" --target zeropp_gpu -j "$(nproc)" || exit 1
 fi
-if [ $mode = build ]; then
+if [ $build_only = yes ]; then
     exit 0
 fi
 
 heading "tests"
 # The programs themselves and not ctest, so that a machine without CMake runs the same.
-for test in "$build"/gpu/test_* "$build"/gpu/example_*; do
+for test in "$build_dir"/gpu/test_* "$build_dir"/gpu/example_*; do
     step "$(basename "$test")" 120 "$test" || true
 done
-if [ ! -x "$build/gpu/test_gpu_nccl" ]; then
+if [ ! -x "$build_dir/gpu/test_gpu_nccl" ]; then
     summary+=("$(printf '%-34s %s' test_gpu_nccl "FAILED: not built, for want of NCCL")")
     failed=$((failed + 1))
 fi
-if [ ! -x "$build/gpu/test_gpu_zero3_gpt" ]; then
+if [ ! -x "$build_dir/gpu/test_gpu_zero3_gpt" ]; then
     summary+=("$(printf '%-34s %s' test_gpu_zero3_gpt "FAILED: not built, for want of what zero3_gpt needs")")
     failed=$((failed + 1))
 fi
@@ -140,7 +121,7 @@ for tool in memcheck racecheck; do
     if command -v compute-sanitizer >/dev/null; then
         status=0
         step "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$build/gpu/test_gpu_kernels" "[slice]" || status=$?
+            "$build_dir/gpu/test_gpu_kernels" "[slice]" || status=$?
         if [ "$status" -ne 0 ] && grep -qi "device not supported" "$results/$tool.log"; then
             failed=$((failed - 1))
             summary[-1]=$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer refuses this device")
@@ -160,7 +141,7 @@ if command -v nvidia-smi >/dev/null; then
     driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
     notes+=(--note "driver=$driver")
 fi
-step codec_gpu 150 "$build/gpu/codec_gpu" "$results/codec_gpu.json" "${notes[@]}" || true
+step codec_gpu 150 "$build_dir/gpu/codec_gpu" "$results/codec_gpu.json" "${notes[@]}" || true
 
 heading "summary"
 {

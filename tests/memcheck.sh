@@ -11,23 +11,9 @@
 #
 # Exit status: 0 no error and no leak, 1 there are some or a test failed, 2 something to run this is missing.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-source "$root/cmake/require_packages.sh"
-
-build_dir=$root/build/memcheck
-while [ $# -gt 0 ]; do
-    case $1 in
-    --build-dir)
-        [ $# -ge 2 ] || { echo "--build-dir needs a directory" >&2; exit 2; }
-        mkdir -p "$2"
-        build_dir=$(cd "$2" && pwd)
-        shift
-        ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift
-done
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
+folder build_dir "$root/build/memcheck"
+parse_options "$@"
 
 require_packages cmake ninja-build g++ catch2 valgrind
 # g++, because valgrind before 3.22 does not read the debug information that clang writes.

@@ -1,82 +1,46 @@
 #!/usr/bin/env bash
-# Builds and runs all tests on a bare Debian or Ubuntu machine, installing what is missing with apt-get:
+# Builds and runs the tests on a bare Debian or Ubuntu machine, installing what is missing:
 #
-#   tests/run.sh [--quick] [--build-dir DIR]
+#   tests/run.sh [--all | --everywhere] [--fuzz-seconds N] [--build-dir DIR]
 #
-#   --quick           only the first of the four stages
-#   --build-dir DIR   where to build (default: build/tests)
+#   (nothing)           what a change has to pass first, in some six minutes on two cores, unoptimised: unit tests, laws,
+#                       MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
+#   --all               everything that this machine can run, in some forty minutes; continuous integration does
+#   --everywhere        what needs another world: another MPI, the next Debian. By hand, before a release
+#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 60)
+#   --build-dir DIR     where to build (default: build/tests)
 #
-# Stage 1  g++, optimised: all tests, examples and consumer projects
-# Stage 2  clang, AddressSanitizer and UndefinedBehaviorSanitizer: all unit tests
-# Stage 3  clang, ThreadSanitizer: the tests that have threads
-# Stage 4  clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a minute. For longer:
-#          cmake --preset fuzz -D ZEROPP_FUZZ_SECONDS=3600, build, ctest --preset fuzz -j
+# Parts of --all, warnings being errors in all of them:
+#   everything   g++, optimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
+#   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: all unit tests
+#   tsan         clang, ThreadSanitizer: the tests that have threads
+#   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
+# Parts of --everywhere:
+#   MPICH        the tests and examples that have ranks, on MPICH in place of Open MPI
+#   Debian 13    this command and examples/run.sh in a bare Debian 13, made with debootstrap; needs root
 #
-# Warnings are errors in all of them. Exit status: 0 all passed, 1 a stage failed, 2 something to run them is missing.
+# Ends with what took how long, and what was left out. Exit status: 0 all passed, 1 a part failed, 2 something to run
+# them is missing.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-source "$root/cmake/require_packages.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
+flag all
+flag everywhere
+value fuzz_seconds ''
+folder build_dir "$root/build/tests"
+parse_options "$@"
+if [ $all = yes ] && [ $everywhere = yes ]; then options_wrong "--all and --everywhere are two runs"; fi
+[[ $fuzz_seconds =~ ^([1-9][0-9]*)?$ ]] || options_wrong "--fuzz-seconds needs a whole number, not: $fuzz_seconds"
+cd "$root"
 
-quick=no
-build_dir=$root/build/tests
-while [ $# -gt 0 ]; do
-    case $1 in
-    --quick) quick=yes ;;
-    --build-dir)
-        [ $# -ge 2 ] || { echo "--build-dir needs a directory" >&2; exit 2; }
-        mkdir -p "$2"
-        build_dir=$(cd "$2" && pwd)
-        shift
-        ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift
-done
+failed=0
+parts=0
+summary=()
+left_out=()
 
-require_packages cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev \
-    libxxhash-dev libboost-context-dev iproute2 python3 valgrind
+# row NAME STATUS SECONDS TEXT
+row() { summary+=("$(printf '%-12s %-6s  %5d s  %s' "$@")"); }
 
-if ! cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/^cmake version //p') || [ -z "$cmake_version" ] ||
-    [ "$(printf '3.25\n%s\n' "$cmake_version" | sort -V | head -n 1)" != 3.25 ]; then
-    echo "CMake 3.25 or newer is needed; here is: ${cmake_version:-none}" >&2
-    exit 2
-fi
-
-# name, preset and what else to tell CMake
-stages=("g++ optimised|ci|-DCMAKE_CXX_COMPILER=g++")
-notes=()
-if [ $quick = yes ]; then
-    notes+=("--quick: the stages of sanitizers and fuzzing were left out")
-else
-    clang=$(choose_clang)
-    # On a machine that has never seen apt-get update, nothing is known of clang yet.
-    if [ "$clang" != 19 ] && command -v apt-get >/dev/null && require_packages_may_install; then
-        require_packages_update
-        clang=$(choose_clang)
-    fi
-    if [ -z "$clang" ]; then
-        notes+=("no clang from 16 on is available here: the stages of sanitizers and fuzzing were left out")
-    else
-        [ "$clang" = 19 ] || notes+=("clang-19 is not available here: clang-$clang took its place")
-        # llvm for its symbolizer, without which a sanitizer's report has addresses in place of lines.
-        require_packages "clang-$clang" "libclang-rt-$clang-dev" "llvm-$clang"
-        PATH=$PATH:/usr/lib/llvm-$clang/bin
-        stages+=("clang-$clang asan+ubsan|asan-ubsan|-DCMAKE_CXX_COMPILER=clang++-$clang -DZEROPP_WERROR=ON")
-        stages+=("clang-$clang tsan|tsan|-DCMAKE_CXX_COMPILER=clang++-$clang -DZEROPP_WERROR=ON")
-        # Not every build of clang comes with libFuzzer.
-        if echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
-            "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
-            stages+=("clang-$clang fuzzing|fuzz|-DCMAKE_CXX_COMPILER=clang++-$clang -DZEROPP_WERROR=ON")
-        else
-            notes+=("clang-$clang has no libFuzzer here: the fuzzing stage was left out")
-        fi
-    fi
-fi
-
-heading() { printf '\n==== %s ====\n' "$*"; }
-
-# The sum over all Catch2 programs of a stage, from ctest's own log. An MPI program is counted once, by its first rank.
+# The sum over all Catch2 programs of a part, from ctest's own log. An MPI program is counted once, by its first rank.
 # Fuzz targets say how many inputs they have tried.
 count_assertions() {
     awk '/^Done [0-9]+ runs in/ { inputs += $2 } END { if (inputs) printf "%d inputs, ", inputs }' \
@@ -86,40 +50,150 @@ count_assertions() {
         awk '{ assertions += $1; cases += $2 } END { printf "%d test cases, %d assertions", cases, assertions }'
 }
 
-run_stage() { # preset directory cmake-argument...
-    local preset=$1 directory=$2
+# run_part NAME PRESET [CMAKE_ARGUMENT...] [-- CTEST_ARGUMENT...]: configures, builds and tests; goes on where it fails.
+run_part() {
+    local name=$1 preset=$2 start=$SECONDS status=passed built=$SECONDS
     shift 2
-    cmake --preset "$preset" -S "$root" -B "$directory" "$@" &&
-        cmake --build "$directory" -j "$(nproc)" &&
-        ctest --test-dir "$directory" --output-on-failure --no-tests=error -j 2
-}
-
-failed=0
-summary=()
-cd "$root"
-for i in "${!stages[@]}"; do
-    IFS='|' read -r name preset arguments <<<"${stages[$i]}"
-    heading "stage $((i + 1)) of ${#stages[@]}: $name"
-    directory=$build_dir/$preset
-    log=$build_dir/$preset.log
+    local -a configure=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        configure+=("$1")
+        shift
+    done
+    [ $# -eq 0 ] || shift
+    local directory=$build_dir/${name// /-}
+    local log=$directory.log
     mkdir -p "$directory"
     rm -f "$directory/Testing/Temporary/LastTest.log"
-    start=$SECONDS
-    status=passed
-    # shellcheck disable=SC2086  # arguments without spaces, several in one string
-    if ! run_stage "$preset" "$directory" $arguments </dev/null 2>&1 | tee "$log"; then
+    parts=$((parts + 1))
+    printf '\n==== %s ====\n' "$name"
+    if {
+        cmake --preset "$preset" -S "$root" -B "$directory" "${configure[@]}" &&
+            cmake --build "$directory" -j "$(nproc)"
+    } </dev/null 2>&1 | tee "$log"; then
+        built=$SECONDS
+        ctest --test-dir "$directory" --output-on-failure --no-tests=error -j 2 "$@" </dev/null 2>&1 | tee -a "$log" ||
+            status=FAILED
+    else
+        built=$SECONDS
         status=FAILED
-        failed=$((failed + 1))
     fi
-    verdict=$(grep -E '^[0-9]+% tests passed' "$log" || echo "did not get as far as its tests")
-    summary+=("$(printf '%-22s %-6s  %4d s  %s (%s)' "$name" "$status" $((SECONDS - start)) "$verdict" \
-        "$(count_assertions "$directory")")")
-done
+    [ $status = passed ] || failed=$((failed + 1))
+    row "$name" $status $((SECONDS - start)) "compiled in $((built - start)) s, $(grep -E '^[0-9]+% tests passed' "$log" ||
+        echo "did not get as far as its tests") ($(count_assertions "$directory"))"
+    while IFS= read -r test; do left_out+=("$name: $test was skipped"); done < <(
+        sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (Skipped)$/\1/p' "$log")
+}
 
-heading "summary"
-printf '%s\n' "${summary[@]}" ${notes[@]+"${notes[@]}"}
+# run_script NAME COMMAND...: the same for a command that says by itself what it does.
+run_script() {
+    local name=$1 start=$SECONDS status=passed
+    shift
+    parts=$((parts + 1))
+    printf '\n==== %s ====\n' "$name"
+    "$@" </dev/null 2>&1 | tee "$build_dir/${name// /-}.log" || status=FAILED
+    [ $status = passed ] || failed=$((failed + 1))
+    row "$name" $status $((SECONDS - start)) ""
+}
+
+# The kernels' tests need headers of CUDA; where there is no toolkit, those of its runtime (2 MB) from Python's packages.
+find_cuda_headers() {
+    cuda_headers=()
+    if command -v nvcc >/dev/null || [ -e /usr/local/cuda/include/cuda_runtime_api.h ]; then return 0; fi
+    local folder=$build_dir/cuda
+    if [ ! -e "$folder/nvidia/cu13/include/cuda_runtime_api.h" ]; then
+        rm -rf "$folder"
+        mkdir "$folder"
+        # Without pip, and where it finds nothing, the tests say themselves that they are skipped.
+        require_packages python3-pip
+        python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" \
+            'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' || return 0
+        for wheel in "$folder"/*.whl; do python3 -m zipfile -e "$wheel" "$folder"; done
+    fi
+    cuda_headers=("-Dzeropp_cuda_headers=$folder/nvidia/cu13/include")
+}
+
+start=$SECONDS
+packages=(cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev
+    libxxhash-dev libboost-context-dev)
+clang=
+if [ $all = yes ]; then packages+=(iproute2 python3 valgrind libsimgrid-dev); fi
+if [ $everywhere = yes ]; then packages+=(mpich libmpich-dev debootstrap); fi
+require_packages "${packages[@]}"
+find_cuda_headers
+if [ $all = yes ] || { [ $everywhere = yes ] && [ -n "$fuzz_seconds" ]; }; then
+    clang=$(choose_clang)
+    # On a machine that has never seen apt-get update, nothing is known of clang yet.
+    if [ "$clang" != 19 ] && command -v apt-get >/dev/null && require_packages_may_install; then
+        require_packages_update
+        clang=$(choose_clang)
+    fi
+    if [ -z "$clang" ]; then
+        left_out+=("sanitizers and fuzzing: no clang from 16 on is available here")
+    else
+        [ "$clang" = 19 ] || left_out+=("clang-19, which is not available here: clang-$clang took its place")
+        # llvm for its symbolizer, without which a sanitizer's report has addresses in place of lines.
+        require_packages "clang-$clang" "libclang-rt-$clang-dev" "llvm-$clang"
+        PATH=$PATH:/usr/lib/llvm-$clang/bin
+    fi
+fi
+row installing passed $((SECONDS - start)) ""
+
+if ! cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/^cmake version //p') || [ -z "$cmake_version" ] ||
+    [ "$(printf '3.25\n%s\n' "$cmake_version" | sort -V | head -n 1)" != 3.25 ]; then
+    echo "CMake 3.25 or newer is needed; here is: ${cmake_version:-none}" >&2
+    exit 2
+fi
+use_ccache
+
+run_fuzzing() {
+    # Not every build of clang comes with libFuzzer.
+    if [ -n "$clang" ] && ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+        "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
+        left_out+=("fuzzing: clang-$clang has no libFuzzer here")
+    elif [ -n "$clang" ]; then
+        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-60}"
+    fi
+}
+
+with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
+with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
+if [ $all = yes ]; then
+    run_part everything ci "${with_gcc[@]}"
+    if [ -n "$clang" ]; then
+        run_part asan+ubsan asan-ubsan "${with_clang[@]}"
+        run_part tsan tsan "${with_clang[@]}"
+    fi
+    run_fuzzing
+    left_out+=("another MPI and the next Debian: --everywhere" "a GPU: tests/gpu.sh" \
+        "more than 2^32 elements, and valgrind's hour: README.md says how")
+elif [ $everywhere = yes ]; then
+    run_part MPICH loop -DCMAKE_CXX_COMPILER=g++ -DMPI_CXX_COMPILER=mpicxx.mpich \
+        -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)" -- -R '^(mpi\.|support\.mpi|example\..*_mpi|zero3_gpt)'
+    if [ "$(id -u)" -eq 0 ]; then
+        run_script "Debian 13" tests/in_debian.sh --suite trixie --build-dir "$build_dir/trixie"
+    else
+        left_out+=("Debian 13: needs root")
+    fi
+    if [ -n "$fuzz_seconds" ]; then
+        run_fuzzing
+    else
+        left_out+=("fuzzing for long: --fuzz-seconds says how long")
+    fi
+    left_out+=("everything that this machine can run: --all")
+else
+    run_part loop loop "${with_gcc[@]}"
+    left_out+=("optimised builds, sanitizers, fuzzing, valgrind, nvcc, benchmarks, clusters of network namespaces,
+          consumer projects, headers by themselves, what must not compile: --all" \
+        "another MPI and the next Debian: --everywhere")
+fi
+
+processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+printf '\n==== summary: %d min %d s on %s x %s ====\n' $((SECONDS / 60)) $((SECONDS % 60)) "$(nproc)" \
+    "${processor:-$(uname -m)}"
+printf '%s\n' "${summary[@]}"
+printf 'left out: %s\n' "${left_out[@]}"
 if [ $failed -gt 0 ]; then
-    echo "FAILED: $failed of ${#stages[@]} stages"
+    echo "FAILED: $failed of $parts parts"
     exit 1
 fi
-echo "passed: ${#stages[@]} of ${#stages[@]} stages"
+echo "passed: $parts of $parts parts"

@@ -21,47 +21,39 @@
 # Exit status: the program's; 2 for wrong arguments or something missing; 77 where this machine does not permit
 # namespaces or its kernel lacks a part of the network; 128 + the signal that ended it.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 
 give_up() { # status message
     echo "cluster.sh: $2" >&2
     exit "$1"
 }
 
-wrong() { give_up 2 "$1 (see --help)"; }
-
-nodes='' per_node='' rate='' delay=0us json='' beside=''
 case ${1:-} in
 run) shift ;;
--h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-*) wrong "the first argument must be run, not: ${1:-nothing}" ;;
+-h | --help) ;;
+*) options_wrong "the first argument must be run, not: ${1:-nothing}" ;;
 esac
-while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case $1 in
-    -h | --help) exec "${BASH_SOURCE[0]}" --help ;;
-    --nodes | --per-node | --rate | --delay | --json | --beside)
-        if [ $# -lt 2 ] || [ "$2" = -- ]; then wrong "$1 needs a value"; fi
-        name=${1#--}
-        printf -v "${name//-/_}" %s "$2"
-        shift 2
-        ;;
-    *) wrong "unknown option: $1" ;;
-    esac
-done
-[ $# -ge 2 ] || wrong "after the options, -- and the program to run must follow"
-shift
+value nodes ''
+value per_node ''
+value rate ''
+value delay 0us
+value json /dev/null
+value beside ''
+parse_options "$@"
+set -- "${operands[@]}"
+[ $# -ge 1 ] || options_wrong "after the options, -- and the program to run must follow"
 
-[[ $nodes =~ ^([1-9][0-9]?|1[0-9][0-9]|200)$ ]] || wrong "--nodes must be 1 to 200, not: ${nodes:-nothing}"
-[[ $per_node =~ ^[1-9][0-9]{0,2}$ ]] || wrong "--per-node must be 1 to 999, not: ${per_node:-nothing}"
+[[ $nodes =~ ^([1-9][0-9]?|1[0-9][0-9]|200)$ ]] || options_wrong "--nodes must be 1 to 200, not: ${nodes:-nothing}"
+[[ $per_node =~ ^[1-9][0-9]{0,2}$ ]] || options_wrong "--per-node must be 1 to 999, not: ${per_node:-nothing}"
 [[ $rate =~ ^([1-9][0-9]{0,5})(kbit|mbit|gbit)$ ]] ||
-    wrong "--rate must be a whole number of kbit, mbit or gbit, e.g. 200mbit, not: ${rate:-nothing}"
+    options_wrong "--rate must be a whole number of kbit, mbit or gbit, e.g. 200mbit, not: ${rate:-nothing}"
 bits_per_second=${BASH_REMATCH[1]}
 case ${BASH_REMATCH[2]} in
 kbit) bits_per_second+=000 ;;
 mbit) bits_per_second+=000000 ;;
 gbit) bits_per_second+=000000000 ;;
 esac
-[[ $delay =~ ^([0-9]{1,6})(\.([0-9]{1,6}))?(us|ms|s)$ ]] || wrong "--delay must be a time such as 0.1ms, not: $delay"
+[[ $delay =~ ^([0-9]{1,6})(\.([0-9]{1,6}))?(us|ms|s)$ ]] || options_wrong "--delay must be a time such as 0.1ms, not: $delay"
 # Decimal point moved by as many places as the unit has, down to microseconds.
 fraction=${BASH_REMATCH[3]}000000
 case ${BASH_REMATCH[4]} in
@@ -70,7 +62,7 @@ ms) places=3 ;;
 s) places=6 ;;
 esac
 delay_us=$((10#${BASH_REMATCH[1]}${fraction:0:places}))
-command -v -- "$1" >/dev/null || wrong "no such program: $1"
+command -v -- "$1" >/dev/null || options_wrong "no such program: $1"
 
 [ "$(id -u)" -eq 0 ] || give_up 2 "needs root to make a network: run it with sudo"
 for need in ip:iproute2 tc:iproute2 unshare:util-linux setpriv:util-linux mpirun:openmpi-bin; do
@@ -86,7 +78,6 @@ isolated=(unshare --net --mount --pid --ipc --uts)
 problem=$("${isolated[@]}" --fork true 2>&1) || give_up 77 "namespaces are not permitted here: $problem"
 
 # Opened here, since the file may be where a mount of the run's own hides it.
-[ -n "$json" ] || json=/dev/null
 { exec 3>"$json"; } 2>/dev/null || give_up 2 "cannot write $json"
 
-exec "${isolated[@]}" bash "$here/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$beside" "$@"
+exec "${isolated[@]}" bash "$root/bench/cluster/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$beside" "$@"

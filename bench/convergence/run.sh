@@ -12,33 +12,16 @@
 #   --results DIR    where convergence.md, .json and .png go (default: bench/results)
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$(dirname "$here")")
-build=$root/build/bench
-runs=$root/build/convergence
-results=$root/bench/results
-seeds="1 2 3 4"
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --seeds | --build-dir | --runs | --results) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;&
-    --seeds) seeds=$2 ;;
-    --build-dir) build=$2 ;;
-    --runs) runs=$2 ;;
-    --results) results=$2 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift 2
-done
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+value seeds "1 2 3 4"
+folder build_dir "$root/build/bench"
+folder runs "$root/build/convergence"
+folder results "$root/bench/results"
+parse_options "$@"
+here=$root/bench/convergence
 
-source "$root/cmake/require_packages.sh"
-require_packages cmake ninja-build g++ libopenblas-dev nlohmann-json3-dev libcli11-dev gnuplot-nox python3
-
-echo "== building"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPP_BUILD_TESTS=OFF \
-    -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON >/dev/null
-cmake --build "$build" --target zero3_gpt
-mkdir -p "$runs" "$results"
+require_packages gnuplot-nox
+build_programs "$build_dir" zero3_gpt
 
 configs=()
 for name in bf16 int8 int4 int4_feedback int8_int4_hadamard weight_differences fp8 fp32; do
@@ -53,7 +36,7 @@ for seed in $seeds; do
     fi
     printf '\n== seed %s, after %d s\n' "$seed" "$SECONDS"
     # The curve is the last file that is written.
-    "$build/examples/zero3_gpt/zero3_gpt" "${configs[@]}" --ranks-per-node 2 --steps 3000 --warmup 100 --layers 2 --heads 4 \
+    "$build_dir/examples/zero3_gpt/zero3_gpt" "${configs[@]}" --ranks-per-node 2 --steps 3000 --warmup 100 --layers 2 --heads 4 \
         --width 64 --context 64 --seed "$seed" --json "$runs/seed$seed.json" --curve "$runs/seed$seed.dat"
 done
 python3 "$here/report.py" "$runs" "$results"

@@ -13,32 +13,19 @@
 # Exit status: 0 all rows are good, 1 one is not, 2 something is missing, 77 no cluster can be made here.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$(dirname "$here")")
-build=$root/build/bench
-results=$root/bench/results
-document=$root/docs/reliability.md
-rows=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --rows)
-        rows=("$@")
-        break
-        ;;
-    --build-dir | --results | --document) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;&
-    --build-dir) build=$2 ;;
-    --results) results=$2 ;;
-    --document) document=$2 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift 2
-done
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+folder build_dir "$root/build/bench"
+folder results "$root/bench/results"
+value document "$root/docs/reliability.md"
+flag rows
+operands_anywhere=yes
+parse_options "$@"
+if [ $rows = no ] && [ ${#operands[@]} -gt 0 ]; then options_wrong "unknown option: ${operands[0]}"; fi
 
-source "$here/build.sh"
-build_program "$root" "$build" reliability_faults
-if [ ${#rows[@]} -gt 0 ]; then
-    exec python3 "$here/faults.py" --program "$build/bench/reliability_faults" "${rows[@]}"
+require_packages iproute2 util-linux
+build_programs "$build_dir" reliability_faults
+faults=("$root/bench/reliability/faults.py" --program "$build_dir/bench/reliability_faults")
+if [ $rows = yes ]; then
+    exec python3 "${faults[@]}" --rows "${operands[@]}"
 fi
-mkdir -p "$results"
-exec python3 "$here/faults.py" --program "$build/bench/reliability_faults" --results "$results" --document "$document"
+exec python3 "${faults[@]}" --results "$results" --document "$document"

@@ -12,26 +12,14 @@
 # Exit status: 0 nothing wrong and nothing grew, 1 otherwise, 2 something is missing, 77 no cluster can be made here.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$(dirname "$here")")
-build=$root/build/bench
-results=$root/bench/results
-minutes=30
-seed=1
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --minutes | --seed | --build-dir | --results) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;&
-    --minutes) minutes=$2 ;;
-    --seed) seed=$2 ;;
-    --build-dir) build=$2 ;;
-    --results) results=$2 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift 2
-done
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+value minutes 30
+value seed 1
+folder build_dir "$root/build/bench"
+folder results "$root/bench/results"
+parse_options "$@"
 
-source "$here/build.sh"
-build_program "$root" "$build" reliability_soak
-mkdir -p "$results"
-exec python3 "$here/soak.py" --program "$build/bench/reliability_soak" --minutes "$minutes" --seed "$seed" --results "$results"
+require_packages iproute2 util-linux
+build_programs "$build_dir" reliability_soak
+exec python3 "$root/bench/reliability/soak.py" --program "$build_dir/bench/reliability_soak" --minutes "$minutes" \
+    --seed "$seed" --results "$results"

@@ -13,37 +13,19 @@
 # 0; 1 where bytes are not as planned or the simulation is not within 20 % of the cluster; 2 where something is missing.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$(dirname "$here")")
-build=$root/build/bench
-results=$root/bench/results
-quick=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    --quick) quick=(--quick) ;;
-    --build-dir | --results)
-        [ $# -ge 2 ] || { echo "$1 needs a directory" >&2; exit 2; }
-        mkdir -p "$2"
-        if [ "$1" = --results ]; then results=$(cd "$2" && pwd); else build=$(cd "$2" && pwd); fi
-        shift
-        ;;
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "unknown option: $1 (see --help)" >&2; exit 2 ;;
-    esac
-    shift
-done
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+flag quick
+folder build_dir "$root/build/bench"
+folder results "$root/bench/results"
+parse_options "$@"
+here=$root/bench/scale
 
-source "$root/cmake/require_packages.sh"
-require_packages cmake ninja-build g++ openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libsimgrid-dev \
-    gnuplot-nox python3 iproute2 util-linux
+require_packages libsimgrid-dev gnuplot-nox iproute2 util-linux
+build_programs "$build_dir" scale_step scale_step_simulated zeropp-plan
 
-echo "== building"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPP_BUILD_TESTS=OFF -DZEROPP_ENABLE_MPI=ON \
-    -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON >/dev/null
-cmake --build "$build" --target scale_step scale_step_simulated zeropp-plan
-
-mkdir -p "$results"
-"$here/experiments.py" "${quick[@]}" "$build" "$results"
+options=()
+[ $quick = no ] || options=(--quick)
+"$here/experiments.py" "${options[@]}" "$build_dir" "$results"
 status=0
 "$here/report.py" "$results" || status=$?
 echo

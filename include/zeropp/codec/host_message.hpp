@@ -47,18 +47,20 @@ void for_each_piece(std::integral_constant<std::size_t, Size> size, const F& f) 
 }
 
 /// The outermost of such loops: the whole pieces with the instructions of the processor at hand, and what is left over,
-/// which is little, without the code size of that.
+/// which is little, without the code size of that. The baseline of a processor that may have wider instructions shares
+/// the code of what is left over.
 template <std::size_t Piece, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
-    const std::size_t whole = size / Piece * Piece;
-    if (whole != 0) {
-        run_on_target(active_host_target(), [&] {
-            for (std::size_t begin = 0; begin != whole; begin += Piece) {
-                f(begin, std::integral_constant<std::size_t, Piece>());
-            }
-        });
+    std::size_t begin = 0;
+    const auto whole_pieces = [&] {
+        for (; size - begin >= Piece; begin += Piece) f(begin, std::integral_constant<std::size_t, Piece>());
+    };
+    if constexpr (!has_wide_targets) {
+        whole_pieces();
+    } else if (size >= Piece && active_host_target() != host_target::baseline) {
+        run_on_target(active_host_target(), whole_pieces);
     }
-    if (whole != size) f(whole, size - whole);
+    for (; begin != size; begin += std::min(Piece, size - begin)) f(begin, std::min(Piece, size - begin));
 }
 
 /// The fitted parameters, or those of least error for a quantizer that searches.

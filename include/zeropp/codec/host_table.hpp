@@ -1,15 +1,15 @@
 #pragma once
 /// \file
 /// Codes of four bits to elements of two bytes through a table in a register: with AVX-512, where looking up 32 of them
-/// is one instruction that no compiler finds.
+/// is one instruction that no compiler finds. In the compilers' own vectors, because <immintrin.h> would take longer to
+/// compile than all the rest of the codec.
 
 #include <zeropp/codec/host_target.hpp>
 
 #include <cstddef>
+#include <cstring>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-
-#include <immintrin.h>
 
 namespace zeropp::detail {
 
@@ -26,16 +26,27 @@ struct alignas(32) code_table {
 template <class T>
 [[gnu::target("avx512f,avx512bw")]] void look_up(const code_table<T>& table, const std::byte* codes, std::size_t n,
                                                  T* to) {
-    static_assert(sizeof(code_table<T>) == sizeof(__m256i));
-    // Indices are not cleared of their upper bits: the instruction takes five, so the table is there twice. The masks
-    // are for GCC 12, which takes the registers of the intrinsics without them for uninitialised.
-    const __m256i once = _mm256_load_si256(reinterpret_cast<const __m256i*>(table.elements));
-    const __m512i twice = _mm512_maskz_broadcast_i64x4(__mmask8{0xff}, once);
+    using packed_codes [[gnu::vector_size(16)]] = char;
+    using words [[gnu::vector_size(64)]] = int;
+    using elements [[gnu::vector_size(64)]] = short;
+    static_assert(sizeof(code_table<T>) == 32);
+    // Indices are not cleared of their upper bits: the instruction takes five, so the table is there twice.
+    elements twice;
+    std::memcpy(&twice, table.elements, 32);
+    std::memcpy(reinterpret_cast<std::byte*>(&twice) + 32, table.elements, 32);
     for (std::size_t i = 0; i != n; i += 32) {
-        const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i / 2));
-        const __m512i bytes = _mm512_maskz_cvtepu8_epi32(__mmask16{0xffff}, packed);
-        const __m512i indices = _mm512_or_si512(bytes, _mm512_maskz_slli_epi32(__mmask16{0xffff}, bytes, 12));
-        _mm512_storeu_si512(to + i, _mm512_maskz_permutexvar_epi16(__mmask32{0xffffffff}, indices, twice));
+        packed_codes packed;
+        std::memcpy(&packed, codes + i / 2, sizeof packed);
+#if defined(__clang__)
+        using bytes_of_codes [[gnu::vector_size(16)]] = unsigned char;
+        const words bytes = __builtin_convertvector(reinterpret_cast<bytes_of_codes&>(packed), words);
+        const elements found = __builtin_ia32_permvarhi512(twice, reinterpret_cast<elements>(bytes | bytes << 12));
+#else
+        // GCC 12 would convert them one by one.
+        const words bytes = __builtin_ia32_pmovzxbd512_mask(packed, words{}, 0xffff);
+        const elements found = __builtin_shuffle(twice, reinterpret_cast<elements>(bytes | bytes << 12));
+#endif
+        std::memcpy(to + i, &found, sizeof found);
     }
 }
 

@@ -28,6 +28,9 @@ namespace zeropp::detail {
 /// codes in half the permutations of Skylake; the latter, where wide vectors cost clock, is served with avx2.
 enum class host_target { baseline, avx2, avx512 };
 
+/// Whether there are others than the baseline, which then serves old processors alone and need not be fast.
+inline constexpr bool has_wide_targets = true;
+
 template <class Work>
 ZEROPP_DETAIL_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi" ZEROPP_DETAIL_WIDEST)
 void run_avx512(const Work& work) {
@@ -42,16 +45,13 @@ void run_avx2(const Work& work) {
 #undef ZEROPP_DETAIL_WIDEST
 #undef ZEROPP_DETAIL_TARGET
 
-/// Calls work() with the instructions of `target`, which the processor must have.
+/// Calls work() with the instructions of `target`, which the processor must have, and is not the baseline.
 template <class Work>
 void run_on_target(host_target target, const Work& work) {
-    switch (target) {
-    case host_target::avx512:
-        return run_avx512(work);
-    case host_target::avx2:
-        return run_avx2(work);
-    case host_target::baseline:
-        return work();
+    if (target == host_target::avx512) {
+        run_avx512(work);
+    } else {
+        run_avx2(work);
     }
 }
 
@@ -72,11 +72,7 @@ inline std::span<const host_target> host_targets() noexcept {
 #else
 
 enum class host_target { baseline };
-
-template <class Work>
-void run_on_target(host_target, const Work& work) {
-    work();
-}
+inline constexpr bool has_wide_targets = false;
 
 inline std::span<const host_target> host_targets() noexcept {
     static constexpr host_target all[] = {host_target::baseline};

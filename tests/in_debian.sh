@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs the README's two commands in a bare Debian of another version, as a newcomer's machine has it:
+#
+#   tests/in_debian.sh [--suite NAME] [--build-dir DIR]
+#
+#   --suite NAME      which version (default: trixie, which is Debian 13)
+#   --build-dir DIR   where that Debian is put, in place of what is there; some 3 GB (default: build/debian)
+#
+# Needs root and debootstrap. Exit status: 0 both commands succeeded, 1 one did not, 2 it could not begin.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
+value suite trixie
+folder build_dir "$root/build/debian"
+parse_options "$@"
+[ "$(id -u)" -eq 0 ] || options_wrong "needs root to change into another Debian"
+require_packages debootstrap
+
+rm -rf "$build_dir"
+debootstrap --variant=minbase "$suite" "$build_dir" >/dev/null || options_wrong "debootstrap could not make a $suite"
+mkdir "$build_dir/zeropp"
+git -C "$root" ls-files -z --cached --others --exclude-standard |
+    tar -C "$root" --null --files-from=- -c | tar -C "$build_dir/zeropp" -x
+
+# Mounts and processes are this command's own, and go with it.
+# shellcheck disable=SC2016  # $1 is for the inner shell
+unshare --mount --pid --fork --kill-child bash -c '
+    set -e
+    mount --rbind /dev "$1/dev"
+    mount -t tmpfs tmpfs "$1/dev/shm"
+    mount -t proc proc "$1/proc"
+    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$1" bash -c "
+        cd /zeropp
+        status=0
+        ./examples/run.sh || status=1
+        ./tests/run.sh || status=1
+        exit \$status"
+' in_debian "$build_dir"
