@@ -25,9 +25,12 @@ git -C "$root" ls-files -z --cached --others --exclude-standard |
 # shellcheck disable=SC2016  # $1 is for the inner shell
 unshare --mount --pid --fork --kill-child bash -c '
     set -e
+    # A mount of its own, or what makes namespaces in there is refused.
+    mount --bind "$1" "$1"
     mount --rbind /dev "$1/dev"
     mount -t tmpfs tmpfs "$1/dev/shm"
     mount -t proc proc "$1/proc"
+    mount -t sysfs sysfs "$1/sys"
     exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$1" bash -c "
         cd /zeropp
         status=0

@@ -17,7 +17,7 @@
 # traffic goes over a second network, which is neither shaped nor counted; what MPI itself says between ranks is counted.
 # Environment and working directory are passed on; OMPI_MCA_... variables reach mpirun. /dev/shm is private to the run.
 #
-# Needs root, iproute2, util-linux and Open MPI 4. Whatever ends it, nothing is left behind. README.md says more.
+# Needs root, iproute2, util-linux and Open MPI 4 or 5. Whatever ends it, nothing is left behind. README.md says more.
 # Exit status: the program's; 2 for wrong arguments or something missing; 77 where this machine does not permit
 # namespaces or its kernel lacks a part of the network; 128 + the signal that ended it.
 set -euo pipefail
@@ -70,7 +70,7 @@ for need in ip:iproute2 tc:iproute2 unshare:util-linux setpriv:util-linux mpirun
         give_up 2 "${need%:*} is missing; on Debian and Ubuntu: apt-get install ${need#*:}"
 done
 version=$(mpirun --version 2>/dev/null | head -n 1)
-[[ $version == *"(Open MPI) 4."* ]] || give_up 2 "needs Open MPI 4; mpirun here is: ${version:-silent}"
+[[ $version == *"(Open MPI) "[45].* ]] || give_up 2 "needs Open MPI 4 or 5; mpirun here is: ${version:-silent}"
 
 # The whole cluster lives in namespaces of its own, its processes too: when the first of them ends, the kernel ends the
 # others, and with the last one go the networks, mounts and names. That holds after kill -9 as well.

@@ -113,9 +113,20 @@ counters() { # a line for each node: bytes, packets and drops sent, and the same
 # give way, which Open MPI, taking each node for a machine, does not know.
 # shellcheck disable=SC2054  # commas of Open MPI
 launch=(mpirun --allow-run-as-root --hostfile /dev/shm/hosts -np $((nodes * per_node)) --map-by slot --bind-to none
-    --mca plm_rsh_agent /dev/shm/enter_node --mca plm_rsh_no_tree_spawn 1 --mca orte_tmpdir_base /dev/shm
-    --mca oob_tcp_if_include control --mca btl_tcp_if_include eth0 --mca pml ob1 --mca btl tcp,vader,self
-    --mca btl_vader_single_copy_mechanism none --mca mpi_yield_when_idle 1)
+    --mca btl_tcp_if_include eth0 --mca pml ob1 --mca mpi_yield_when_idle 1)
+# How mpirun reaches nodes, and what it calls memory that ranks share.
+# shellcheck disable=SC2054
+case $(mpirun --version) in
+*"(Open MPI) 4."*)
+    launch+=(--mca plm_rsh_agent /dev/shm/enter_node --mca plm_rsh_no_tree_spawn 1 --mca orte_tmpdir_base /dev/shm
+        --mca oob_tcp_if_include control --mca btl tcp,vader,self --mca btl_vader_single_copy_mechanism none)
+    ;;
+*)
+    launch+=(--prtemca plm_ssh_agent /dev/shm/enter_node --prtemca plm_ssh_no_tree_spawn 1
+        --prtemca prte_tmpdir_base /dev/shm --prtemca prte_if_include control --mca btl tcp,sm,self
+        --mca btl_sm_single_copy_mechanism none)
+    ;;
+esac
 # Open MPI writes a large message to a socket as one piece. What a rank must say to let the other direction begin then
 # waits behind it, and the directions of a full-duplex link may take turns. In fragments they do not.
 export OMPI_MCA_btl_tcp_flags=${OMPI_MCA_btl_tcp_flags-send}

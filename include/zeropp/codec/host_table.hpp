@@ -29,11 +29,13 @@ template <class T>
     using packed_codes [[gnu::vector_size(16)]] = char;
     using words [[gnu::vector_size(64)]] = int;
     using elements [[gnu::vector_size(64)]] = short;
-    static_assert(sizeof(code_table<T>) == 32);
+    using half_of_elements [[gnu::vector_size(32)]] = short;
+    static_assert(sizeof(code_table<T>) == sizeof(half_of_elements));
     // Indices are not cleared of their upper bits: the instruction takes five, so the table is there twice.
-    elements twice;
-    std::memcpy(&twice, table.elements, 32);
-    std::memcpy(reinterpret_cast<std::byte*>(&twice) + 32, table.elements, 32);
+    half_of_elements once;
+    std::memcpy(&once, table.elements, sizeof once);
+    const elements twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
+                                                   2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (std::size_t i = 0; i != n; i += 32) {
         packed_codes packed;
         std::memcpy(&packed, codes + i / 2, sizeof packed);

@@ -11,6 +11,7 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -52,7 +53,7 @@ void reduce_scatter_quantized(const pipeline<Execution>& exec, Communicator& com
 
     std::string problem = workspace_problem(work, plan.workspace_bytes());
     if (options.chunks < 1) {
-        problem = "expected at least 1 chunk, given " + std::to_string(options.chunks);
+        problem = chunks_problem(options.chunks);
     } else if (out.size() != plan.part.size(comm.rank())) {
         problem = shard_problem(plan.part, comm.rank(), out.size());
     } else if (detail::overlaps_elsewhere(in, out, plan.part.offset(comm.rank()))) {

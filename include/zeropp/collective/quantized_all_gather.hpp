@@ -62,7 +62,7 @@ void gather_quantized(const pipeline<Execution>& exec, Communicator& comm, const
         problem = workspace_problem(work, quantized_all_gather_workspace_bytes(ranks, q, out.size(), options));
     }
     if (options.chunks < 1) {
-        problem = "expected at least 1 chunk, given " + std::to_string(options.chunks);
+        problem = chunks_problem(options.chunks);
     } else if (in.size() != part.size(comm.rank())) {
         problem = shard_problem(part, comm.rank(), in.size());
     }

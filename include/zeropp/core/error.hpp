@@ -20,7 +20,7 @@ public:
     using error::error;
 
     /// "WHERE: expected EXPECTED, given GIVEN"
-    precondition_error(std::string_view where, std::string_view expected, std::string_view given)
+    [[gnu::cold]] precondition_error(std::string_view where, std::string_view expected, std::string_view given)
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 

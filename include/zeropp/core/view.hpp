@@ -5,8 +5,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
+#include <span>
 #include <type_traits>
+#include <utility>
 
 namespace zeropp {
 
@@ -63,7 +64,7 @@ template <class R, class Space>
 concept array_in = (detail::is_view<std::remove_cvref_t<R>> &&
                     std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
                    (!detail::is_view<std::remove_cvref_t<R>> && std::same_as<Space, host_space> &&
-                    std::ranges::contiguous_range<R> && std::ranges::sized_range<R>);
+                    requires(std::remove_reference_t<R>& array) { std::span(array); });
 
 /// The view of an array.
 template <class Space, array_in<Space> R>
@@ -71,8 +72,8 @@ constexpr auto as_view(R&& array) {
     if constexpr (detail::is_view<std::remove_cvref_t<R>>) {
         return array;
     } else {
-        using element_type = std::remove_reference_t<std::ranges::range_reference_t<R>>;
-        return view<element_type, Space>(std::ranges::data(array), std::ranges::size(array));
+        const std::span elements(array);
+        return view<typename decltype(elements)::element_type, Space>(elements.data(), elements.size());
     }
 }
 

@@ -33,7 +33,7 @@ private:
 
 /// Why `scratch` cannot serve as `needed` bytes of workspace, as "expected ..., given ..."; empty when it can.
 template <class Space>
-std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
+[[gnu::cold]] std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
     if (scratch.size() < needed) {
         return "expected a workspace of at least " + std::to_string(needed) + " bytes, given " +
                std::to_string(scratch.size());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 
 namespace zeropp {
 
@@ -28,5 +29,10 @@ struct chunking {
     /// Elements of chunk c.
     constexpr std::size_t count(std::size_t c) const { return std::min(chunk, size - c * chunk); }
 };
+
+/// Why a slice cannot be cut into `wanted` chunks, as "expected ..., given ..."; empty when it can.
+[[gnu::cold]] inline std::string chunks_problem(int wanted) {
+    return wanted >= 1 ? std::string() : "expected at least 1 chunk, given " + std::to_string(wanted);
+}
 
 }  // namespace zeropp

@@ -39,7 +39,7 @@ private:
 };
 
 /// Why `given` elements cannot be the slice of `rank`, as "expected ..., given ..."; empty when they can.
-inline std::string shard_problem(const partition& part, int rank, std::size_t given) {
+[[gnu::cold]] inline std::string shard_problem(const partition& part, int rank, std::size_t given) {
     if (given == part.size(rank)) return {};
     return "expected a shard of " + std::to_string(part.size(rank)) + " elements of " + std::to_string(part.count()) +
            ", given one of " + std::to_string(given);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,35 +19,38 @@ public:
     two_level() : two_level(1, 1) {}
 
     /// `nodes` nodes of `ranks_per_node` consecutive ranks each. Throws precondition_error unless both are positive.
-    two_level(int nodes, int ranks_per_node) : two_level(std::span<const int>(consecutive(nodes, ranks_per_node))) {}
+    [[gnu::cold]] two_level(int nodes, int ranks_per_node) : two_level(std::span<const int>(consecutive(nodes, ranks_per_node))) {}
 
     /// Rank r is on node node_of_rank[r]; any integers name the nodes, and the ranks of a node need not be consecutive.
     /// Throws precondition_error that says which node has how many ranks unless all have the same number.
-    explicit two_level(std::span<const int> node_of_rank) {
+    [[gnu::cold]] explicit two_level(std::span<const int> node_of_rank) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
-        std::map<int, int> group_named;
-        std::vector<std::vector<int>> members;
-        for (std::size_t rank = 0; rank != node_of_rank.size(); ++rank) {
-            const auto [place, is_new] = group_named.try_emplace(node_of_rank[rank], static_cast<int>(members.size()));
-            if (is_new) members.emplace_back();
-            auto& group = members[static_cast<std::size_t>(place->second)];
-            position_.push_back({place->second, static_cast<int>(group.size())});
-            group.push_back(static_cast<int>(rank));
+        std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
+        std::sort(nodes.begin(), nodes.end());
+        nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+        std::vector<int> group_of_node(nodes.size(), -1);
+        std::vector<int> ranks_on_node(nodes.size(), 0);
+        for (const int name : node_of_rank) {
+            const auto node = static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), name) - nodes.begin());
+            if (group_of_node[node] < 0) group_of_node[node] = groups_++;
+            position_.push_back({group_of_node[node], ranks_on_node[node]++});
         }
-        groups_ = static_cast<int>(members.size());
-        group_size_ = static_cast<int>(members.front().size());
-        require_even(group_named, members);
-        group_stride_ = groups_ > 1 ? members[1][0] : size();
-        index_stride_ = group_size_ > 1 ? members[0][1] : 1;
+        require_even(nodes, ranks_on_node);
+        group_size_ = ranks_on_node.front();
+        ranks_.resize(position_.size());
+        for (std::size_t rank = 0; rank != position_.size(); ++rank) {
+            ranks_[static_cast<std::size_t>(position_[rank].index * groups_ + position_[rank].group)] =
+                static_cast<int>(rank);
+        }
+        group_stride_ = groups_ > 1 ? rank_of(1, 0) : size();
+        index_stride_ = group_size_ > 1 ? rank_of(0, 1) : 1;
         for (int slot = 0; slot != size(); ++slot) {
-            ranks_.push_back(
-                members[static_cast<std::size_t>(slot % groups_)][static_cast<std::size_t>(slot / groups_)]);
-            regular_ = regular_ && strides().rank(slot) == ranks_.back();
+            regular_ = regular_ && strides().rank(slot) == ranks_[static_cast<std::size_t>(slot)];
         }
     }
 
     /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless it divides.
-    static two_level of_size(int size, int ranks_per_node) {
+    [[gnu::cold]] static two_level of_size(int size, int ranks_per_node) {
         if (ranks_per_node < 1 || size < 1 || size % ranks_per_node != 0) {
             throw precondition_error("two_level",
                                      "a number of ranks per node that divides the " + std::to_string(size) + " ranks",
@@ -79,7 +81,7 @@ private:
         friend bool operator==(const position&, const position&) = default;
     };
 
-    static std::vector<int> consecutive(int nodes, int ranks_per_node) {
+    [[gnu::cold]] static std::vector<int> consecutive(int nodes, int ranks_per_node) {
         if (nodes < 1 || ranks_per_node < 1) {
             throw precondition_error("two_level", "at least 1 node of at least 1 rank",
                                      std::to_string(nodes) + " nodes of " + std::to_string(ranks_per_node));
@@ -91,13 +93,14 @@ private:
         return node_of_rank;
     }
 
-    void require_even(const std::map<int, int>& group_named, const std::vector<std::vector<int>>& members) const {
-        const auto uneven = [&](const auto& group) { return group.size() != members.front().size(); };
-        if (std::none_of(members.begin(), members.end(), uneven)) return;
+    [[gnu::cold]] static void require_even(const std::vector<int>& nodes, const std::vector<int>& ranks_on_node) {
+        bool even = true;
+        for (const int ranks : ranks_on_node) even = even && ranks == ranks_on_node.front();
+        if (even) return;
         std::string counts;
-        for (const auto& [name, group] : group_named) {
-            counts += (counts.empty() ? "node " : ", node ") + std::to_string(name) + " with " +
-                      std::to_string(members[static_cast<std::size_t>(group)].size());
+        for (std::size_t node = 0; node != nodes.size(); ++node) {
+            counts += (counts.empty() ? "node " : ", node ") + std::to_string(nodes[node]) + " with " +
+                      std::to_string(ranks_on_node[node]);
         }
         throw precondition_error("two_level", "the same number of ranks on every node", counts);
     }

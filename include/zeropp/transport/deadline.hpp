@@ -30,7 +30,7 @@ struct transport_options {
 
 namespace detail {
 
-inline void require_timeout(std::string_view where, const transport_options& options) {
+[[gnu::cold]] inline void require_timeout(std::string_view where, const transport_options& options) {
     if (options.timeout >= std::chrono::milliseconds::zero()) return;
     throw precondition_error(where, "a timeout of 0 ms, which is none, or more",
                              std::to_string(options.timeout.count()) + " ms");
@@ -61,7 +61,7 @@ struct operation_in_call {
     friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
 
     /// "call 7, all_gather of 4096 bytes in quantized_all_gather"
-    std::string text() const {
+    [[gnu::cold]] std::string text() const {
         std::string what = "call " + std::to_string(call) + ", " + name_of(operation);
         if (operation != operation::split) what += " of " + std::to_string(bytes) + " bytes";
         return collective == short_text() ? what : what + " in " + collective.str();
@@ -69,7 +69,7 @@ struct operation_in_call {
 };
 
 /// What has not completed in time, because of ranks that were not heard from, by their numbers in the world.
-inline timeout_error timed_out(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
+[[gnu::cold]] inline timeout_error timed_out(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
                                std::span<const int> missing) {
     std::string ranks;
     for (const int m : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(m);
@@ -78,12 +78,12 @@ inline timeout_error timed_out(std::string_view where, const operation_in_call& 
 }
 
 /// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
-inline std::vector<int> world_ranks(int size) {
+[[gnu::cold]] inline std::vector<int> world_ranks(int size) {
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
 }
-inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
+[[gnu::cold]] inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
     std::vector<int> ranks;
     for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
     return ranks;
@@ -95,7 +95,7 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
 class call_log {
 public:
     /// The log of a split.
-    call_log split() const {
+    [[gnu::cold]] call_log split() const {
         call_log child(*this);
         child.own_ = std::make_shared<entry>();
         child.above_.push_back(own_);

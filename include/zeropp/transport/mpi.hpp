@@ -69,8 +69,9 @@ inline bool mpi_refuses_device_memory() {
 /// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages travel
 /// in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a time, so
 /// that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less than a
-/// piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`. The transport must
-/// be destroyed before MPI_Finalize.
+/// piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`. (MPICH asks the
+/// error handler of MPI_COMM_WORLD, or in newer versions of MPI_COMM_SELF, about the errors of requests: unless that is
+/// MPI_ERRORS_RETURN, it ends the program there.) The transport must be destroyed before MPI_Finalize.
 ///
 /// With a timeout (all ranks have one, or none has), an operation ends with a word from each peer: that it did the same,
 /// and that MPI is done with all it sent. Ranks that did something else get precondition_error, where that shows before

@@ -42,7 +42,7 @@ class thread_transport {
 public:
     /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0
     /// and the timeout is not negative.
-    static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
+    [[gnu::cold]] static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
         if (ranks < 1) throw precondition_error(name, "at least 1 rank", std::to_string(ranks));
         detail::require_timeout(name, options);
         const auto g = std::make_shared<group>(std::make_shared<family>(options), ranks);
@@ -79,14 +79,14 @@ public:
         });
     }
 
-    thread_transport split(std::span<const int> members) {
+    [[gnu::cold]] thread_transport split(std::span<const int> members) {
         std::shared_ptr<group> child = group_->split(rank_, log_.next(detail::operation::split, 0), members);
         const auto self = std::find(members.begin(), members.end(), rank_);
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
     /// Makes every rank that waits, or calls later, on this transport and all its splits throw peer_error with `reason`.
-    void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
+    [[gnu::cold]] void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
 
 private:
     static constexpr const char* name = "thread_transport";
@@ -102,14 +102,14 @@ private:
         std::vector<std::weak_ptr<group>> groups;
         std::exception_ptr cause;  // of the first failure
 
-        void fail(std::exception_ptr why) {
+        [[gnu::cold]] void fail(std::exception_ptr why) {
             std::unique_lock lock(mutex);
             fail(std::move(lock), std::move(why));
         }
 
         /// A rank has waited in vain in a meeting of `g`. Unless the meeting has come about meanwhile, it never will.
         template <class Why>
-        void fail_unless_met(group& g, std::uint64_t meeting, Why why) {
+        [[gnu::cold]] void fail_unless_met(group& g, std::uint64_t meeting, Why why) {
             std::unique_lock lock(mutex);
             {
                 const std::lock_guard lock_group(g.mutex);
@@ -121,7 +121,7 @@ private:
         }
 
     private:
-        void fail(std::unique_lock<std::mutex> lock, std::exception_ptr why) {
+        [[gnu::cold]] void fail(std::unique_lock<std::mutex> lock, std::exception_ptr why) {
             if (!cause) cause = std::move(why);
             const std::exception_ptr first = cause;
             std::vector<std::shared_ptr<group>> alive;
@@ -156,17 +156,17 @@ private:
         std::condition_variable changed;
         std::size_t arrived = 0;
         std::uint64_t generation = 0;
-        std::vector<bool> met = std::vector<bool>(slots.size());  // who has come to the meeting that is to be
+        std::vector<char> met = std::vector<char>(slots.size());  // who has come to the meeting that is to be
         std::exception_ptr cause;                                 // of the failure after which there are no meetings
 
-        void join_family() {
+        [[gnu::cold]] void join_family() {
             const std::lock_guard lock(relatives->mutex);
             if (relatives->cause) fail(relatives->cause);
             std::erase_if(relatives->groups, [](const auto& g) { return g.expired(); });
             relatives->groups.push_back(weak_from_this());
         }
 
-        void fail(std::exception_ptr why) {
+        [[gnu::cold]] void fail(std::exception_ptr why) {
             {
                 const std::lock_guard lock(mutex);
                 cause = std::move(why);
@@ -191,7 +191,7 @@ private:
             const std::uint64_t mine = generation;
             met[static_cast<std::size_t>(rank)] = true;
             if (last_to_arrive()) {
-                met.assign(met.size(), false);
+                std::fill(met.begin(), met.end(), 0);
                 return;
             }
             const auto over = [&] { return generation != mine || cause; };
@@ -207,7 +207,7 @@ private:
         }
 
         /// The world's numbers of those who have not come.
-        std::vector<int> missing() const {
+        [[gnu::cold]] std::vector<int> missing() const {
             std::vector<int> ranks;
             for (std::size_t r = 0; r != met.size(); ++r) {
                 if (!met[r]) ranks.push_back(world_ranks[r]);
@@ -272,7 +272,7 @@ private:
         }
 
         /// The transport's group for `members`, the same object on all of them.
-        std::shared_ptr<group> split(int rank, const detail::operation_in_call& what, std::span<const int> members) {
+        [[gnu::cold]] std::shared_ptr<group> split(int rank, const detail::operation_in_call& what, std::span<const int> members) {
             // The first rank of a list makes the group, before they meet: a failure to do so leaves nobody behind.
             std::shared_ptr<group> own;
             if (!members.empty() && members.front() == rank) {
@@ -300,7 +300,7 @@ private:
         }
 
         /// Throws the lists given to `split` unless the ranks of each list gave that same list: the same text everywhere.
-        void require_members() const {
+        [[gnu::cold]] void require_members() const {
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 const auto& list = slots[r].members;
                 const auto gave_it_too = [&](int m) {
@@ -318,7 +318,7 @@ private:
         }
 
         template <class Describe>
-        [[noreturn]] void throw_given(std::string_view expected, Describe describe) const {
+        [[noreturn, gnu::cold]] void throw_given(std::string_view expected, Describe describe) const {
             std::string given;
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 given += (r == 0 ? "" : ", ") + describe(slots[r]) + " on rank " + std::to_string(r);
@@ -345,6 +345,21 @@ private:
     detail::call_log log_;
 };
 
+namespace detail {
+/// Releases the other ranks from their collectives: this one "failed", or what else it did, for a `cause` if it is known.
+[[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what, std::string_view cause = {}) {
+    std::string reason = "rank " + std::to_string(transport.rank()) + " ";
+    reason.append(what).append(cause.empty() ? "" : ": ").append(cause);
+    transport.abort(reason);
+}
+
+[[gnu::cold]] inline void rethrow_first(const std::vector<std::exception_ptr>& failures) {
+    for (const auto& failure : failures) {
+        if (failure) std::rethrow_exception(failure);
+    }
+}
+}  // namespace detail
+
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When ranks throw, the others are
 /// released from their collectives with peer_error, and the exception of the lowest rank that failed by itself is thrown.
 /// Where a thread cannot be started, those that were are released likewise, and what the start threw is thrown.
@@ -357,18 +372,17 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
         std::vector<std::jthread> threads;
         const auto start = [&](std::size_t r) {
             threads.emplace_back([&, r] {
-                const std::string rank = "rank " + std::to_string(r);
                 try {
                     work(handles[r]);
                 } catch (const peer_error&) {
                     peer_failures[r] = std::current_exception();
-                    handles[r].abort(rank + " was released from a collective that another rank left");
+                    detail::abort_by_rank(handles[r], "was released from a collective that another rank left");
                 } catch (const std::exception& e) {
                     own_failures[r] = std::current_exception();
-                    handles[r].abort(rank + " failed: " + e.what());
+                    detail::abort_by_rank(handles[r], "failed", e.what());
                 } catch (...) {
                     own_failures[r] = std::current_exception();
-                    handles[r].abort(rank + " failed");
+                    detail::abort_by_rank(handles[r], "failed");
                 }
             });
         };
@@ -379,11 +393,8 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
             throw;
         }
     }
-    for (const auto& failures : {own_failures, peer_failures}) {
-        for (const auto& failure : failures) {
-            if (failure) std::rethrow_exception(failure);
-        }
-    }
+    detail::rethrow_first(own_failures);
+    detail::rethrow_first(peer_failures);
 }
 
 static_assert(std::copyable<thread_transport>);

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""How long programs that use the library take to compile, beside <regex> and Eigen, in one run.
+
+Compiles every program of this folder, in turns, and compares its processor time and memory with those of <regex> in the
+same turn: the ratios, their medians over the turns, depend little on the machine. --check holds them against the table
+that is committed: one that has grown by more than 15 % fails. What the table does not know (another compiler) is skipped
+with status 77.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+BASE = "regex"
+ALLOWED = 1.15
+# What is compiled, and what is wanted of its time beside <regex>.
+PROGRAMS = {
+    "umbrella": ("`zeropp/zeropp.hpp`, nothing used", None),
+    "all_gather": ("one all-gather between threads", 1.0),
+    "reduce_scatter": ("one reduce-scatter between threads", 1.3),
+    "three_primitives": ("all three primitives between threads", None),
+    "all_gather_mpi": ("one all-gather over MPI", None),
+    "codec_cuda": ("encode and decode on a GPU, by nvcc for sm_90", None),
+    "regex": ("`<regex>`, one match", None),
+    "eigen_qr": ("`<Eigen/Dense>`, one QR solve", None),
+}
+
+
+def first_line(command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
+
+
+def major(compiler):
+    """The compiler and its major version, by which the table is kept."""
+    version = first_line([compiler, "-dumpversion"])
+    kind = "clang" if "clang" in first_line([compiler, "--version"]) else "g++"
+    return f"{kind} {version.split('.')[0]}"
+
+
+def compile_once(command):
+    """Processor seconds and MiB of the largest process."""
+    before = os.times()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    problem = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    after = os.times()
+    if process.returncode != 0:
+        sys.exit(f"does not compile: {' '.join(command)}\n{problem}")
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return seconds, usage.ru_maxrss / 1024
+
+
+class Measurement:
+    def __init__(self, commands):
+        self.commands = commands
+        self.seconds = {name: [] for name in commands}
+        self.memory = {name: [] for name in commands}
+
+    def turns(self, n):
+        for _ in range(n):
+            for name, command in self.commands.items():
+                seconds, memory = compile_once(command)
+                self.seconds[name].append(seconds)
+                self.memory[name].append(memory)
+
+    def rows(self):
+        def ratio(samples, name):
+            return statistics.median(own / base for own, base in zip(samples[name], samples[BASE]))
+
+        return {name: {"seconds": round(statistics.median(self.seconds[name]), 3),
+                       "of_regex": round(ratio(self.seconds, name), 3),
+                       "mib": round(statistics.median(self.memory[name])),
+                       "memory_of_regex": round(ratio(self.memory, name), 3)} for name in self.commands}
+
+
+def commands(arguments):
+    include = ["-I", str(arguments.include), "-c", "-o", os.devnull]
+    host = [arguments.cxx, "-std=c++20", "-O2", *include]
+    found = {}
+    for name in PROGRAMS:
+        if name == "codec_cuda":
+            if arguments.nvcc:
+                found[name] = [arguments.nvcc, "-ccbin", arguments.cxx, "-std=c++20", "-O2", "-arch=sm_90", *include,
+                               str(HERE / f"{name}.cu")]
+        elif name == "eigen_qr":
+            if arguments.eigen_include:
+                found[name] = [*host, "-isystem", arguments.eigen_include, str(HERE / f"{name}.cpp")]
+        elif name == "all_gather_mpi":
+            if arguments.mpi_include:
+                found[name] = [*host, *[f"-isystem{folder}" for folder in arguments.mpi_include],
+                               str(HERE / f"{name}.cpp")]
+        else:
+            found[name] = [*host, str(HERE / f"{name}.cpp")]
+    return found
+
+
+def write_table(path, table):
+    lines = ["# How long it takes to compile", "",
+             "Made by `bench/compile_time/run.sh`. Processor time and memory of one compilation (`-std=c++20 -O2 -c`), medians,",
+             "and their ratios to `<regex>` in the same turn. `ctest -R compile_time` fails where a ratio has grown by more than",
+             "15 %. Where the time goes: [why_compile_time.md](why_compile_time.md).", ""]
+    for compiler, entry in sorted(table.items()):
+        lines += [f"## {compiler}", "", entry["machine"], "",
+                  "| program | s | of `<regex>` | wanted | MiB | of `<regex>` |", "|---|---:|---:|---:|---:|---:|"]
+        for name, row in entry["rows"].items():
+            what, wanted = PROGRAMS[name]
+            lines.append(f"| {what} | {row['seconds']:.2f} | {row['of_regex']:.2f} | {f'{wanted:.1f}' if wanted else ''} | "
+                         f"{row['mib']} | {row['memory_of_regex']:.2f} |")
+        lines.append("")
+    path.write_text("\n".join(lines).rstrip() + "\n")
+
+
+def grown(rows, committed):
+    """What takes longer, or more memory, than it did."""
+    found = []
+    for name, row in rows.items():
+        if name not in committed or name == BASE:
+            continue
+        for key, what in (("of_regex", "processor time"), ("memory_of_regex", "memory")):
+            if row[key] > ALLOWED * committed[name][key]:
+                found.append(f"{name}: {what} is {row[key]:.2f} of <regex>'s, and was {committed[name][key]:.2f}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cxx", default="g++", help="the compiler (default: %(default)s)")
+    parser.add_argument("--include", type=pathlib.Path, default=HERE.parents[1] / "include", help="the library's headers")
+    parser.add_argument("--mpi-include", action="append", metavar="DIR", help="folders with mpi.h and what it includes")
+    parser.add_argument("--eigen-include", metavar="DIR", help="the folder with Eigen/Dense")
+    parser.add_argument("--nvcc", help="nvcc, to compile the GPU's codec too")
+    parser.add_argument("--turns", type=int, default=7, help="how often each is compiled (default: %(default)s)")
+    parser.add_argument("--results", type=pathlib.Path, default=HERE.parent / "results",
+                        help="where compile_time.json and .md are (default: bench/results)")
+    parser.add_argument("--check", action="store_true", help="compare with the table in place of writing it")
+    arguments = parser.parse_args()
+
+    file = arguments.results / "compile_time.json"
+    table = json.loads(file.read_text()) if file.exists() else {}
+    compiler = major(arguments.cxx)
+    if arguments.check and compiler not in table:
+        print(f"skipped: {file} has no table of {compiler}")
+        return 77
+
+    measurement = Measurement(commands(arguments))
+    measurement.turns(3 if arguments.check else arguments.turns)
+    if arguments.check:
+        committed = table[compiler]["rows"]
+        if grown(measurement.rows(), committed):
+            measurement.turns(6)  # a busy machine is not a regression
+        for name, row in measurement.rows().items():
+            was = f", committed {committed[name]['of_regex']:.2f}" if name in committed else ""
+            print(f"{name:18} {row['seconds']:6.2f} s  {row['of_regex']:5.2f} of <regex>{was}")
+        problems = grown(measurement.rows(), committed)
+        print("\n".join(problems))
+        return 1 if problems else 0
+
+    processor = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    machine = f"{first_line([arguments.cxx, '--version'])}, {processor.group(1) if processor else 'unknown processor'}."
+    table[compiler] = {"machine": machine, "rows": measurement.rows()}
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(table, indent=1) + "\n")
+    write_table(arguments.results / "compile_time.md", table)
+    print((arguments.results / "compile_time.md").read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

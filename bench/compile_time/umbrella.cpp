@@ -1,0 +1,3 @@
+#include <zeropp/zeropp.hpp>
+
+int main() {}
