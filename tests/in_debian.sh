@@ -17,6 +17,10 @@ require_packages debootstrap
 
 rm -rf "$build_dir"
 debootstrap --variant=minbase "$suite" "$build_dir" >/dev/null || options_wrong "debootstrap could not make a $suite"
+# Without the name of the machine, mpirun waits for a name server in vain.
+echo "127.0.0.1 localhost $(hostname)" >"$build_dir/etc/hosts"
+# Whom this machine trusts: its way out may be through a proxy.
+cp -r /usr/local/share/ca-certificates "$build_dir/usr/local/share/"
 mkdir "$build_dir/zeropp"
 git -C "$root" ls-files -z --cached --others --exclude-standard |
     tar -C "$root" --null --files-from=- -c | tar -C "$build_dir/zeropp" -x
