@@ -2,7 +2,7 @@
 # What the shell scripts of this repository share. To be sourced by bash scripts; sets `root`, the repository.
 #
 # Options. A script declares them, and then parses its arguments; variables hold what was given. `--help` prints the
-# script's first comment. What is wrong ends it with status 2.
+# script's first comment, up to its line `set ...`. What is wrong ends it with status 2.
 #   flag NAME             --name: `name` is yes, or no
 #   value NAME DEFAULT    --name VALUE
 #   folder NAME DEFAULT   --name DIR, which is made where it is missing; `name` is its absolute path
@@ -60,7 +60,7 @@ parse_options() {
             break
             ;;
         esac
-        if [[ $given != --* || -z ${option_kinds[$name]:-} ]]; then
+        if [[ $given != --* || $given == *_* || -z ${option_kinds[$name]:-} ]]; then
             [ $operands_anywhere = yes ] || options_wrong "unknown option: $given"
             operands+=("$given")
             continue
@@ -145,7 +145,7 @@ build_programs() {
         libxxhash-dev python3
     echo "== building"
     cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEROPP_BUILD_TESTS=OFF -DZEROPP_ENABLE_MPI=ON \
-        -DZEROPP_ENABLE_CHECKSUMMED=ON -DCMAKE_REQUIRE_FIND_PACKAGE_BLAS=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON \
+        -DZEROPP_ENABLE_CHECKSUMMED=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON \
         -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON >/dev/null
     cmake --build "$build" --target "$@"
 }

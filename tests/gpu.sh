@@ -24,6 +24,7 @@ value arch native
 flag prebuilt
 flag build_only
 parse_options "$@"
+if [ $prebuilt = yes ] && [ $build_only = yes ]; then options_wrong "--prebuilt and --build-only leave nothing to do"; fi
 [ -z "$include" ] || include=$(cd "$include" && pwd)
 
 deadline=$((SECONDS + 470))

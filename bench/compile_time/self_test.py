@@ -6,12 +6,18 @@ import sys
 sys.dont_write_bytecode = True
 from compile_time import ALLOWED, grown
 
-was = {"regex": {"of_regex": 1.0, "memory_of_regex": 1.0}, "all_gather": {"of_regex": 1.0, "memory_of_regex": 1.4}}
+
+
+def row(time, memory, other=""):
+    return {"of_regex": time, "memory_of_regex": memory, "with": other}
+
+
+was = {"regex": row(1.0, 1.0), "all_gather": row(1.0, 1.4), "codec_cuda": row(1.0, 1.0, "nvcc 12")}
 
 
 def rows(time, memory):
-    return {"regex": {"of_regex": 2.0, "memory_of_regex": 2.0}, "new": {"of_regex": 9.0, "memory_of_regex": 9.0},
-            "all_gather": {"of_regex": time, "memory_of_regex": memory}}
+    return {"regex": row(2.0, 2.0), "new": row(9.0, 9.0), "codec_cuda": row(9.0, 9.0, "nvcc 13"),
+            "all_gather": row(time, memory)}
 
 
 assert grown(rows(1.0, 1.4), was) == []

@@ -152,8 +152,7 @@ struct codec<E> {
     template <quantizer From, quantizer To, class Residuals = no_feedback>
     static void reduce_encode(const E& exec, const From& from, const std::byte* messages, int contributors,
                               const slices& where, const To& to, std::byte* sums, const Residuals& residuals = {}) {
-        exec.enqueue(
-            [=] { detail::reduce_encode_slots(from, messages, contributors, where, to, sums, residuals); });
+        exec.enqueue([=] { detail::reduce_encode_slots(from, messages, contributors, where, to, sums, residuals); });
     }
 
     template <quantizer From, element T>

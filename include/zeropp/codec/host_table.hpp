@@ -34,8 +34,8 @@ template <class T>
     // Indices are not cleared of their upper bits: the instruction takes five, so the table is there twice.
     half_of_elements once;
     std::memcpy(&once, table.elements, sizeof once);
-    const elements twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
-                                                   2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const elements twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0,
+                                                   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (std::size_t i = 0; i != n; i += 32) {
         packed_codes packed;
         std::memcpy(&packed, codes + i / 2, sizeof packed);

@@ -28,7 +28,7 @@ struct reduce_options {
     bool accumulate = false;
 
     /// The options in words.
-    [[gnu::cold]] constexpr short_text text() const {
+    constexpr short_text text() const {
         short_text t(operation == reduction::mean ? "mean" : "sum");
         t.append(" in ").append(std::max(chunks, 0)).append(chunks == 1 ? " chunk" : " chunks");
         if (accumulate) t.append(", accumulated");

@@ -20,7 +20,7 @@ public:
     constexpr short_text(std::string_view text) { append(text); }
     constexpr short_text(const char* text) { append(std::string_view(text)); }
 
-    [[gnu::cold]] constexpr short_text& append(std::string_view text) {
+    constexpr short_text& append(std::string_view text) {
         for (const char c : text) {
             if (size_ < capacity) characters_[size_++] = c;
         }
@@ -29,14 +29,14 @@ public:
 
     /// Appends a non-negative integer in decimal.
     template <std::integral Integer>
-    [[gnu::cold]] constexpr short_text& append(Integer number) {
+    constexpr short_text& append(Integer number) {
         if (number >= 10) append(static_cast<Integer>(number / 10));
         const char digit = static_cast<char>('0' + number % 10);
         return append(std::string_view(&digit, 1));
     }
 
     /// Appends a number in the fewest digits that tell it from any other float.
-    [[gnu::cold]] short_text& append(float number) {
+    short_text& append(float number) {
         char digits[16];
         const auto written = std::to_chars(std::begin(digits), std::end(digits), number);
         return append(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));

@@ -64,7 +64,7 @@ template <class R, class Space>
 concept array_in = (detail::is_view<std::remove_cvref_t<R>> &&
                     std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
                    (!detail::is_view<std::remove_cvref_t<R>> && std::same_as<Space, host_space> &&
-                    requires(std::remove_reference_t<R>& array) { std::span(array); });
+                    requires(std::remove_reference_t<R> & array) { std::span(array); });
 
 /// The view of an array.
 template <class Space, array_in<Space> R>

@@ -31,20 +31,22 @@ private:
     std::vector<std::byte> memory_;
 };
 
+namespace detail {
+[[gnu::cold]] inline std::string workspace_too_small(std::size_t size, std::size_t needed) {
+    return "expected a workspace of at least " + std::to_string(needed) + " bytes, given " + std::to_string(size);
+}
+[[gnu::cold]] inline std::string workspace_misaligned(std::size_t by) {
+    return "expected a workspace aligned to " + std::to_string(workspace_alignment) + " bytes, given one that starts " +
+           std::to_string(by) + " bytes past a boundary";
+}
+}  // namespace detail
+
 /// Why `scratch` cannot serve as `needed` bytes of workspace, as "expected ..., given ..."; empty when it can.
 template <class Space>
-[[gnu::cold]] std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
-    if (scratch.size() < needed) {
-        return "expected a workspace of at least " + std::to_string(needed) + " bytes, given " +
-               std::to_string(scratch.size());
-    }
-    if (reinterpret_cast<std::uintptr_t>(scratch.data()) % workspace_alignment != 0) {
-        return "expected a workspace aligned to " + std::to_string(workspace_alignment) +
-               " bytes, given one that starts " +
-               std::to_string(reinterpret_cast<std::uintptr_t>(scratch.data()) % workspace_alignment) +
-               " bytes past a boundary";
-    }
-    return {};
+std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
+    if (scratch.size() < needed) return detail::workspace_too_small(scratch.size(), needed);
+    const std::size_t off = reinterpret_cast<std::uintptr_t>(scratch.data()) % workspace_alignment;
+    return off == 0 ? std::string() : detail::workspace_misaligned(off);
 }
 
 }  // namespace zeropp

@@ -30,9 +30,9 @@ struct chunking {
     constexpr std::size_t count(std::size_t c) const { return std::min(chunk, size - c * chunk); }
 };
 
-/// Why a slice cannot be cut into `wanted` chunks, as "expected ..., given ..."; empty when it can.
+/// Why a slice cannot be cut into fewer chunks than one, as "expected ..., given ...".
 [[gnu::cold]] inline std::string chunks_problem(int wanted) {
-    return wanted >= 1 ? std::string() : "expected at least 1 chunk, given " + std::to_string(wanted);
+    return "expected at least 1 chunk, given " + std::to_string(wanted);
 }
 
 }  // namespace zeropp

@@ -19,11 +19,11 @@ public:
     two_level() : two_level(1, 1) {}
 
     /// `nodes` nodes of `ranks_per_node` consecutive ranks each. Throws precondition_error unless both are positive.
-    [[gnu::cold]] two_level(int nodes, int ranks_per_node) : two_level(std::span<const int>(consecutive(nodes, ranks_per_node))) {}
+    two_level(int nodes, int ranks_per_node) : two_level(std::span<const int>(consecutive(nodes, ranks_per_node))) {}
 
     /// Rank r is on node node_of_rank[r]; any integers name the nodes, and the ranks of a node need not be consecutive.
     /// Throws precondition_error that says which node has how many ranks unless all have the same number.
-    [[gnu::cold]] explicit two_level(std::span<const int> node_of_rank) {
+    [[gnu::noinline]] explicit two_level(std::span<const int> node_of_rank) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
         std::sort(nodes.begin(), nodes.end());
@@ -31,7 +31,8 @@ public:
         std::vector<int> group_of_node(nodes.size(), -1);
         std::vector<int> ranks_on_node(nodes.size(), 0);
         for (const int name : node_of_rank) {
-            const auto node = static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), name) - nodes.begin());
+            const auto node =
+                static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), name) - nodes.begin());
             if (group_of_node[node] < 0) group_of_node[node] = groups_++;
             position_.push_back({group_of_node[node], ranks_on_node[node]++});
         }
@@ -50,7 +51,7 @@ public:
     }
 
     /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless it divides.
-    [[gnu::cold]] static two_level of_size(int size, int ranks_per_node) {
+    static two_level of_size(int size, int ranks_per_node) {
         if (ranks_per_node < 1 || size < 1 || size % ranks_per_node != 0) {
             throw precondition_error("two_level",
                                      "a number of ranks per node that divides the " + std::to_string(size) + " ranks",
@@ -81,7 +82,7 @@ private:
         friend bool operator==(const position&, const position&) = default;
     };
 
-    [[gnu::cold]] static std::vector<int> consecutive(int nodes, int ranks_per_node) {
+    static std::vector<int> consecutive(int nodes, int ranks_per_node) {
         if (nodes < 1 || ranks_per_node < 1) {
             throw precondition_error("two_level", "at least 1 node of at least 1 rank",
                                      std::to_string(nodes) + " nodes of " + std::to_string(ranks_per_node));
@@ -93,10 +94,14 @@ private:
         return node_of_rank;
     }
 
-    [[gnu::cold]] static void require_even(const std::vector<int>& nodes, const std::vector<int>& ranks_on_node) {
-        bool even = true;
-        for (const int ranks : ranks_on_node) even = even && ranks == ranks_on_node.front();
-        if (even) return;
+    static void require_even(const std::vector<int>& nodes, const std::vector<int>& ranks_on_node) {
+        const auto even = [&](int ranks) { return ranks == ranks_on_node.front(); };
+        if (std::all_of(ranks_on_node.begin(), ranks_on_node.end(), even)) return;
+        throw_uneven(nodes, ranks_on_node);
+    }
+
+    [[noreturn, gnu::cold]] static void throw_uneven(const std::vector<int>& nodes,
+                                                     const std::vector<int>& ranks_on_node) {
         std::string counts;
         for (std::size_t node = 0; node != nodes.size(); ++node) {
             counts += (counts.empty() ? "node " : ", node ") + std::to_string(nodes[node]) + " with " +

@@ -30,7 +30,7 @@ public:
     ///
     /// By reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on which argument a
     /// compiler evaluates first.
-    [[gnu::cold]] communicator(Topology topology, Transport&& world) : topology_(std::move(topology)), world_(std::move(world)) {
+    communicator(Topology topology, Transport&& world) : topology_(std::move(topology)), world_(std::move(world)) {
         if (topology_.size() != world_.size()) {
             throw precondition_error("communicator",
                                      "a topology of the transport's " + std::to_string(world_.size()) + " ranks",
@@ -46,7 +46,7 @@ public:
     }
 
     /// The same over a copy of `world`, which is the same rank of the same group.
-    [[gnu::cold]] communicator(Topology topology, const Transport& world) requires std::copy_constructible<Transport>
+    communicator(Topology topology, const Transport& world) requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
 
     const Topology& topology() const { return topology_; }

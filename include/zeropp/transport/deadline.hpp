@@ -30,7 +30,7 @@ struct transport_options {
 
 namespace detail {
 
-[[gnu::cold]] inline void require_timeout(std::string_view where, const transport_options& options) {
+inline void require_timeout(std::string_view where, const transport_options& options) {
     if (options.timeout >= std::chrono::milliseconds::zero()) return;
     throw precondition_error(where, "a timeout of 0 ms, which is none, or more",
                              std::to_string(options.timeout.count()) + " ms");
@@ -69,8 +69,8 @@ struct operation_in_call {
 };
 
 /// What has not completed in time, because of ranks that were not heard from, by their numbers in the world.
-[[gnu::cold]] inline timeout_error timed_out(std::string_view where, const operation_in_call& what, std::chrono::milliseconds timeout,
-                               std::span<const int> missing) {
+[[gnu::cold]] inline timeout_error timed_out(std::string_view where, const operation_in_call& what,
+                                             std::chrono::milliseconds timeout, std::span<const int> missing) {
     std::string ranks;
     for (const int m : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(m);
     return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
@@ -78,12 +78,12 @@ struct operation_in_call {
 }
 
 /// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
-[[gnu::cold]] inline std::vector<int> world_ranks(int size) {
+inline std::vector<int> world_ranks(int size) {
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
 }
-[[gnu::cold]] inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
+inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
     std::vector<int> ranks;
     for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
     return ranks;
@@ -95,7 +95,7 @@ struct operation_in_call {
 class call_log {
 public:
     /// The log of a split.
-    [[gnu::cold]] call_log split() const {
+    [[gnu::noinline]] call_log split() const {
         call_log child(*this);
         child.own_ = std::make_shared<entry>();
         child.above_.push_back(own_);

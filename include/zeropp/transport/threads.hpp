@@ -42,7 +42,7 @@ class thread_transport {
 public:
     /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0
     /// and the timeout is not negative.
-    [[gnu::cold]] static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
+    static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
         if (ranks < 1) throw precondition_error(name, "at least 1 rank", std::to_string(ranks));
         detail::require_timeout(name, options);
         const auto g = std::make_shared<group>(std::make_shared<family>(options), ranks);
@@ -79,14 +79,14 @@ public:
         });
     }
 
-    [[gnu::cold]] thread_transport split(std::span<const int> members) {
+    thread_transport split(std::span<const int> members) {
         std::shared_ptr<group> child = group_->split(rank_, log_.next(detail::operation::split, 0), members);
         const auto self = std::find(members.begin(), members.end(), rank_);
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
     /// Makes every rank that waits, or calls later, on this transport and all its splits throw peer_error with `reason`.
-    [[gnu::cold]] void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
+    void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
 
 private:
     static constexpr const char* name = "thread_transport";
@@ -159,7 +159,7 @@ private:
         std::vector<char> met = std::vector<char>(slots.size());  // who has come to the meeting that is to be
         std::exception_ptr cause;                                 // of the failure after which there are no meetings
 
-        [[gnu::cold]] void join_family() {
+        void join_family() {
             const std::lock_guard lock(relatives->mutex);
             if (relatives->cause) fail(relatives->cause);
             std::erase_if(relatives->groups, [](const auto& g) { return g.expired(); });
@@ -272,7 +272,7 @@ private:
         }
 
         /// The transport's group for `members`, the same object on all of them.
-        [[gnu::cold]] std::shared_ptr<group> split(int rank, const detail::operation_in_call& what, std::span<const int> members) {
+        std::shared_ptr<group> split(int rank, const detail::operation_in_call& what, std::span<const int> members) {
             // The first rank of a list makes the group, before they meet: a failure to do so leaves nobody behind.
             std::shared_ptr<group> own;
             if (!members.empty() && members.front() == rank) {
@@ -300,7 +300,7 @@ private:
         }
 
         /// Throws the lists given to `split` unless the ranks of each list gave that same list: the same text everywhere.
-        [[gnu::cold]] void require_members() const {
+        void require_members() const {
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 const auto& list = slots[r].members;
                 const auto gave_it_too = [&](int m) {
@@ -346,17 +346,12 @@ private:
 };
 
 namespace detail {
-/// Releases the other ranks from their collectives: this one "failed", or what else it did, for a `cause` if it is known.
-[[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what, std::string_view cause = {}) {
+/// Releases the other ranks from their collectives: this one "failed", or did something else, for `cause` if it is known.
+[[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what,
+                                        std::string_view cause = "") {
     std::string reason = "rank " + std::to_string(transport.rank()) + " ";
     reason.append(what).append(cause.empty() ? "" : ": ").append(cause);
     transport.abort(reason);
-}
-
-[[gnu::cold]] inline void rethrow_first(const std::vector<std::exception_ptr>& failures) {
-    for (const auto& failure : failures) {
-        if (failure) std::rethrow_exception(failure);
-    }
 }
 }  // namespace detail
 
@@ -393,8 +388,11 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
             throw;
         }
     }
-    detail::rethrow_first(own_failures);
-    detail::rethrow_first(peer_failures);
+    for (const auto* failures : {&own_failures, &peer_failures}) {
+        for (const auto& failure : *failures) {
+            if (failure) std::rethrow_exception(failure);
+        }
+    }
 }
 
 static_assert(std::copyable<thread_transport>);

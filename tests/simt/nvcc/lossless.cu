@@ -1,3 +1,5 @@
+#include <zeropp/cuda.cuh>  // what users include, host codec and all
+
 #include "shipped.cuh"
 
 using namespace zeropp;
