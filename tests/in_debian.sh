@@ -40,7 +40,8 @@ unshare --mount --pid --fork --kill-child bash -c '
     mount -t tmpfs tmpfs "$1/dev/shm"
     mount -t proc proc "$1/proc"
     mount -t sysfs sysfs "$1/sys"
-    exec env -i ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$1" bash -c "
+    exec env -i ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+        PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$1" bash -c "
         cd /zeropp
         status=0
         ./examples/run.sh || status=1
