@@ -154,7 +154,7 @@ void measure(checksum_rows& rows, ranks_on<host_place>& ranks, std::size_t bytes
     fill<float>(shard, 1, part.offset(rank));
     std::vector<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks.nodes(), q, full.size()));
     const auto gather = [&](comm_type& comm) {
-        zeropp::quantized_all_gather(zeropp::host(), comm, q, shard, full, scratch);
+        zeropp::quantized_all_gather(zeropp::host(), comm, q, shard, full, {}, scratch);
     };
     rows.measure(bytes, "quantized_all_gather", quantizer, gather, full);
 

@@ -39,13 +39,16 @@ std::shared_ptr<arrays<T, Place>> make_arrays(ranks_on<Place>& ranks, std::size_
 template <zeropp::quantizer Inside, zeropp::quantizer Across>
 route route_of(const Inside& inside, const Across& across, const zeropp::two_level& nodes, std::size_t elements,
                int chunks) {
-    const zeropp::detail::reduce_scatter_plan plan(nodes, inside, across, elements, chunks);
+    const std::size_t slice = zeropp::partition(elements, nodes.size()).slice_size();
+    const int cuts = zeropp::detail::chunks_for(chunks, nodes, zeropp::wire_bytes(across, slice), true);
+    const zeropp::chunking cut(slice, cuts,
+                               static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
     const auto groups = static_cast<std::size_t>(nodes.groups());
-    hop in{hop::link::inside, hop::pattern::all_to_all, 0, groups * plan.part.slice_size()};
-    hop out{hop::link::across, hop::pattern::all_to_all, 0, plan.part.slice_size()};
-    for (std::size_t c = 0; c != plan.chunks; ++c) {
-        in.bytes += groups * zeropp::wire_bytes(inside, plan.count(c));
-        out.bytes += zeropp::wire_bytes(across, plan.count(c));
+    hop in{hop::link::inside, hop::pattern::all_to_all, 0, groups * slice};
+    hop out{hop::link::across, hop::pattern::all_to_all, 0, slice};
+    for (std::size_t c = 0; c != cut.chunks; ++c) {
+        in.bytes += groups * zeropp::wire_bytes(inside, cut.count(c));
+        out.bytes += zeropp::wire_bytes(across, cut.count(c));
     }
     route hops;
     if (nodes.group_size() > 1) hops.push_back(in);

@@ -44,7 +44,8 @@ std::shared_ptr<arrays<T, Place>> make_arrays(ranks_on<Place>& ranks, std::size_
 /// padding.
 template <zeropp::quantizer Q>
 route route_of(const Q& q, const zeropp::two_level& nodes, std::size_t shard, int chunks) {
-    const zeropp::chunking cut(shard, chunks, static_cast<std::size_t>(Q::block_size));
+    const int cuts = zeropp::detail::chunks_for(chunks, nodes, zeropp::wire_bytes(q, shard), true);
+    const zeropp::chunking cut(shard, cuts, static_cast<std::size_t>(Q::block_size));
     std::size_t bytes = 0;
     for (std::size_t c = 0; c != cut.chunks; ++c) bytes += zeropp::wire_bytes(q, cut.count(c));
     route hops;

@@ -9,7 +9,7 @@ set(law_execution "^core/")
 set(law_quantizer "^core/")
 set(law_topology "^core/")
 set(law_transport "^(core|execution|topology)/")
-set(law_codec "^(core|execution|quantizer)/|^topology/(slice_order|partition)\\.hpp$")
+set(law_codec "^(core|execution|quantizer)/|^topology/(slice_order|slices|partition)\\.hpp$")
 string(CONCAT law_collective "^(core|topology)/|^(execution/execution|quantizer/quantizer|quantizer/wire_layout)\\.hpp$|"
                              "^(transport/transport|transport/communicator|codec/codec)\\.hpp$")
 set(law_plan "^(core|quantizer|topology)/")

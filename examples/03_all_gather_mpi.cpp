@@ -30,7 +30,7 @@ float gather() {
     std::vector<float> full(part.count());
     zeropp::workspace<zeropp::host_space> scratch(
         zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, full.size()));
-    zeropp::quantized_all_gather(zeropp::host{}, comm, int4, shard, full, scratch.view());
+    zeropp::quantized_all_gather(zeropp::host{}, comm, int4, shard, full, {}, scratch.view());
 
     float worst = 0;
     for (std::size_t i = 0; i != full.size(); ++i) worst = std::fmax(worst, std::fabs(full[i] - weight(i)));

@@ -56,7 +56,7 @@ void train(const zeropp::thread_transport& world) {
     check(cudaMemcpy(shard.data(), mine.data(), shard.size_bytes(), cudaMemcpyHostToDevice));
 
     // Both are enqueued on the engine's stream, behind what it has enqueued before; neither allocates.
-    zeropp::quantized_all_gather(exec, comm, int8, shard, full, scratch);
+    zeropp::quantized_all_gather(exec, comm, int8, shard, full, {}, scratch);
     zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int4, full, shard,
                                                   {.operation = zeropp::reduction::mean}, scratch);
     exec.wait();

@@ -82,7 +82,7 @@ work all_gather(std::shared_ptr<Comm> comm, const Quantizer& q, std::size_t elem
     a->shard.assign(zeropp::partition(elements, comm->size()).size(comm->rank()), element(weight_of(comm->rank())));
     a->full.resize(elements);
     a->scratch = scratch_of(zeropp::quantized_all_gather_workspace_bytes(comm->topology(), q, elements));
-    return {[=] { zeropp::quantized_all_gather(zeropp::host{}, *comm, q, a->shard, a->full, a->scratch); },
+    return {[=] { zeropp::quantized_all_gather(zeropp::host{}, *comm, q, a->shard, a->full, {}, a->scratch); },
             [=] { check_gathered(a->full, comm->size()); }};
 }
 

@@ -44,27 +44,51 @@ estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, s
     return sum<Accumulator>(terms);
 }
 
-/// Checks a slice of the sum of the ranks' tensors, rank r's called `first_seed` + r; the slice begins at `offset`.
+/// Elements [begin, begin + n) of the sum of the ranks' tensors, rank r's called `first_seed` + r, by the two hops.
+template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
+estimates expected_reduction(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
+                             std::uint64_t first_seed, std::size_t begin, std::size_t n) {
+    const bool hop_inside = nodes.group_size() > 1 || nodes.groups() == 1;
+    const bool hop_across = nodes.groups() > 1;
+    std::vector<estimates> of_nodes;
+    for (int g = 0; g != nodes.groups(); ++g) {
+        std::vector<estimates> of_ranks;
+        for (int i = 0; i != nodes.group_size(); ++i) {
+            of_ranks.emplace_back(n);
+            const auto rank = static_cast<std::uint64_t>(nodes.rank_of(g, i));
+            fill_exact<T>(of_ranks.back().exact, first_seed + rank, begin);
+            if (hop_inside) quantize(inside, of_ranks.back());
+        }
+        of_nodes.push_back(sum(of_ranks));
+        if (hop_across) quantize(across, of_nodes.back());
+    }
+    return sum(of_nodes);
+}
+
+/// Checks a slice of that sum, which begins at `offset`.
 template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
 tally check_reduced(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
                     std::span<const T> shard, std::size_t offset, std::uint64_t first_seed) {
-    const bool hop_inside = nodes.group_size() > 1 || nodes.groups() == 1;
-    const bool hop_across = nodes.groups() > 1;
     return compare_in_pieces<T>(shard, [&](std::size_t begin, std::size_t n) {
-        std::vector<estimates> of_nodes;
-        for (int g = 0; g != nodes.groups(); ++g) {
-            std::vector<estimates> of_ranks;
-            for (int i = 0; i != nodes.group_size(); ++i) {
-                of_ranks.emplace_back(n);
-                const auto rank = static_cast<std::uint64_t>(nodes.rank_of(g, i));
-                fill_exact<T>(of_ranks.back().exact, first_seed + rank, offset + begin);
-                if (hop_inside) quantize(inside, of_ranks.back());
-            }
-            of_nodes.push_back(sum(of_ranks));
-            if (hop_across) quantize(across, of_nodes.back());
-        }
-        return sum(of_nodes);
+        return expected_reduction<T>(inside, across, nodes, first_seed, offset + begin, n);
     });
+}
+
+/// Checks the whole sum, each slice of which has been through `back` on its way to all ranks.
+template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across, zeropp::bounded_quantizer Back>
+tally check_all_reduced(const Inside& inside, const Across& across, const Back& back, const zeropp::two_level& nodes,
+                        std::span<const T> full, std::uint64_t first_seed) {
+    const zeropp::partition part(full.size(), nodes.size());
+    tally found;
+    for (int r = 0; r != part.ranks(); ++r) {
+        const std::size_t offset = part.offset(r);
+        found.add(compare_in_pieces<T>(full.subspan(offset, part.size(r)), [&](std::size_t begin, std::size_t n) {
+            estimates expected = expected_reduction<T>(inside, across, nodes, first_seed, offset + begin, n);
+            quantize(back, expected);
+            return expected;
+        }));
+    }
+    return found;
 }
 
 }  // namespace zeropp_bench

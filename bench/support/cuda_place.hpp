@@ -82,7 +82,7 @@ struct cuda_place {
     class executions {
     public:
         explicit executions(int chunks) {
-            if (chunks > 1) across_.emplace();
+            if (chunks != 1) across_.emplace();
         }
 
         template <class Collective>

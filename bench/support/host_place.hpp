@@ -53,7 +53,7 @@ struct host_place {
     /// Two queues where there are chunks to overlap; at once where there are none.
     class executions {
     public:
-        explicit executions(int chunks) : queues_(chunks > 1 ? std::make_unique<queues>() : nullptr) {}
+        explicit executions(int chunks) : queues_(chunks != 1 ? std::make_unique<queues>() : nullptr) {}
 
         template <class Collective>
         void run(Collective collective) const {

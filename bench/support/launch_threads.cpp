@@ -27,6 +27,7 @@ public:
     bool speaks_for_process() const override { return transport_.rank() == 0; }
     std::string native_all_gather_name() const override { return {}; }
     std::string native_reduce_scatter_name() const override { return {}; }
+    std::string native_all_reduce_name() const override { return {}; }
 
     any_host_transport world() override { return duplicate(transport_); }
 

@@ -41,12 +41,17 @@ public:
     }
 
     void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) override {
-        const MPI_Op add = format == native_format::fp32 ? MPI_SUM : add_bfloat16_;
-        require_mpi(MPI_Reduce_scatter_block(send, recv, counted(count), type(format), add, transport_.native()),
+        require_mpi(MPI_Reduce_scatter_block(send, recv, counted(count), type(format), add(format), transport_.native()),
                     "MPI_Reduce_scatter_block");
     }
 
+    void all_reduce(native_format format, const void* send, void* recv, std::size_t count) override {
+        require_mpi(MPI_Allreduce(send, recv, counted(count), type(format), add(format), transport_.native()),
+                    "MPI_Allreduce");
+    }
+
 private:
+    MPI_Op add(native_format format) const { return format == native_format::fp32 ? MPI_SUM : add_bfloat16_; }
     static MPI_Datatype type(native_format format) { return format == native_format::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
 
     int counted(std::size_t count) const {
@@ -122,6 +127,7 @@ public:
     bool speaks_for_process() const override { return true; }
     std::string native_all_gather_name() const override { return "MPI_Allgather"; }
     std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter_block"; }
+    std::string native_all_reduce_name() const override { return "MPI_Allreduce"; }
 
     any_host_transport world() override { return duplicate(transport_); }
 

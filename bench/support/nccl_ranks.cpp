@@ -40,6 +40,13 @@ public:
         stream_.exec().wait();
     }
 
+    void all_reduce(native_format format, const void* send, void* recv, std::size_t count) override {
+        require_nccl(
+            ncclAllReduce(send, recv, count, type(format), ncclSum, transport_.native(), stream_.exec().native()),
+            "ncclAllReduce");
+        stream_.exec().wait();
+    }
+
 private:
     static ncclDataType_t type(native_format format) {
         return format == native_format::fp32 ? ncclFloat32 : ncclBfloat16;
@@ -88,6 +95,7 @@ public:
     bool speaks_for_process() const override { return own_process_ || rank() == 0; }
     std::string native_all_gather_name() const override { return "ncclAllGather"; }
     std::string native_reduce_scatter_name() const override { return "ncclReduceScatter"; }
+    std::string native_all_reduce_name() const override { return "ncclAllReduce"; }
 
     cuda_place::transport world() override {
         return cuda_place::transport(std::make_shared<zeropp::nccl_transport>(transport_.split(everyone())));

@@ -137,8 +137,10 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
     }
     if (program.has_chunks) {
         app.add_option("--chunks", o.chunks,
-                       "chunks whose hops overlap, on two threads of every rank; 1: one hop after the other")
-            ->check(CLI::Range(1, 1'000'000))
+                       "chunks whose hops overlap, on two threads of every rank; 1: one hop after the other; auto: as "
+                       "many as the library takes")
+            ->transform(CLI::Transformer({{"auto", std::to_string(zeropp::automatic)}}))
+            ->check(CLI::Range(1, 1'000'000) | CLI::IsMember({std::to_string(zeropp::automatic)}))
             ->capture_default_str();
     }
 

@@ -55,6 +55,8 @@ public:
     virtual void all_gather(native_format format, const void* send, void* recv, std::size_t count) = 0;
     /// recv [count] <- this rank's slice of the sum of everybody's send [ranks * count]
     virtual void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) = 0;
+    /// recv [count] <- the sum of everybody's send [count]
+    virtual void all_reduce(native_format format, const void* send, void* recv, std::size_t count) = 0;
 };
 
 /// One rank of a run, wherever its arrays are. All functions that are not const are collective.
@@ -76,6 +78,7 @@ public:
     /// What the native collectives are called; empty where the transport has none.
     virtual std::string native_all_gather_name() const = 0;
     virtual std::string native_reduce_scatter_name() const = 0;
+    virtual std::string native_all_reduce_name() const = 0;
     /// The transport's own collectives over `members`, which are as in a transport's `split`; null where it has none.
     virtual std::shared_ptr<native_collectives> native(std::span<const int> members) = 0;
     /// What moves the bytes of `hops` between the same ranks as the collective does, and does nothing else: one function

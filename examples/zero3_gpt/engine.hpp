@@ -323,7 +323,7 @@ private:
             } else if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
-                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full, {},
                                                      gather_scratch_.view());
                     },
                     weight_format_);
@@ -337,8 +337,8 @@ private:
             } else {
                 std::visit(
                     [&](const auto& q, auto& secondary) {
-                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full,
-                                                     gather_scratch_.view(), secondary, version_);
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full, {},
+                                                     gather_scratch_.view(), zeropp::stored_in(secondary, version_));
                     },
                     weight_format_, u.secondary.front());
             }

@@ -7,8 +7,10 @@
 #include <zeropp/collective/adaptive_precision.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_difference_all_gather.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>

@@ -28,7 +28,7 @@ TEST_CASE("messages are decoded from any multiple of a piece on", "[codec][host_
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{513}, n}) {
             const std::size_t some = std::min(count, n - begin);
             guarded<float> values(some, 0xcd);
-            zeropp::detail::decode_elements(quantizer{}, layout, bytes.data(), begin, some,
+            zeropp::detail::decode_elements(quantizer{}, zeropp::detail::coded_section(layout, {}, bytes.data()), begin, some,
                                             [&](std::size_t i, float x) { values.data()[i] = x; });
             const auto decoded = values.values();
             for (std::size_t i = 0; i != some; ++i) {
@@ -48,8 +48,9 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host_message]")
          {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
         guarded<std::byte> message(layout.bytes, 0xee);
         const auto load = [&](std::size_t begin, std::size_t, float*) { return tensor.data() + begin; };
-        zeropp::detail::encode_message(quantizer{}, layout, valid, {0, false}, load,
-                                       zeropp::detail::slot_residuals<zeropp::no_feedback>(), message.data());
+        zeropp::detail::encode_message(
+            quantizer{}, layout, zeropp::slices::single(valid, 0, n), 0, false,
+            [&](const zeropp::section&, std::size_t) { return load; }, zeropp::no_feedback{}, message.data());
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
     }
@@ -67,7 +68,7 @@ TEST_CASE("sums are taken in the order of the contributors", "[codec][host_messa
             messages.insert(messages.end(), message.begin(), message.end());
         }
         float sum = -1.0f;
-        zeropp::detail::sum_elements(q, layout, as_bytes(messages).data(), layout.bytes,
+        zeropp::detail::sum_elements(q, zeropp::detail::coded_section(layout, {}, as_bytes(messages).data()), layout.bytes,
                                      static_cast<int>(contributors.size()), 0, std::size_t{1}, &sum);
         return sum;
     };

@@ -50,7 +50,7 @@ void check_all_gather(const Q& q, std::size_t salt) {
                 const auto shard = narrowed<T>(reference::slice_of(tensor, ranks, r));
                 guarded<T> full(n);
                 guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, n));
-                zeropp::quantized_all_gather(zeropp::host{}, comm, q, shard, full.view(), scratch.view());
+                zeropp::quantized_all_gather(zeropp::host{}, comm, q, shard, full.view(), {}, scratch.view());
                 results[r] = full.values();
                 intact[r] = full.intact() && scratch.intact();
             });

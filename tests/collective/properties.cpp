@@ -3,9 +3,9 @@
 /// anywhere in memory and in each other, against the reference. A failure prints its case, whose number is the seed: the
 /// same on every machine.
 
+#include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
-#include "support/samples.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
@@ -19,15 +19,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <sstream>
-#include <string>
-#include <utility>
 #include <vector>
 
 using namespace collective_test;
 using zeropp::host;
 using zeropp::host_queue;
-using zeropp_test::random_source;
 
 namespace {
 
@@ -36,51 +32,6 @@ constexpr zeropp::block_integer<4, 32> int4;
 constexpr zeropp::lossless<float> fp32;
 
 constexpr int cases = 120;
-
-/// Whatever a case leaves open.
-struct drawn_case {
-    explicit drawn_case(int seed) : random(static_cast<std::uint64_t>(seed)), number(seed) {
-        const auto nodes = 1 + random.below(4);
-        const auto ranks_per_node = 1 + random.below(3);
-        std::vector<int> places;
-        for (std::size_t i = 0; i != nodes * ranks_per_node; ++i) places.push_back(static_cast<int>(i % nodes));
-        // Nodes have any numbers, and ranks are on any of them.
-        const int stride = 1 + static_cast<int>(random.below(1000));
-        for (std::size_t i = places.size(); i != 0; --i) std::swap(places[i - 1], places[random.below(i)]);
-        for (int& node : places) node = (node - 1) * stride;
-        map = {"a drawn map", places};
-        // Nothing, single elements, around the ends of blocks and slices, and several pieces of the codec.
-        const std::size_t multiple = 64 * places.size() * (1 + random.below(3));
-        const std::size_t sizes[] = {0,
-                                     1 + random.below(8),
-                                     random.below(200),
-                                     multiple,
-                                     multiple + 1 + random.below(3),
-                                     multiple - 1 - random.below(3),
-                                     4000 + random.below(6000)};
-        n = sizes[random.below(std::size(sizes))];
-        chunks = 1 + static_cast<int>(random.below(9));
-    }
-
-    std::string text() const {
-        std::ostringstream text;
-        text << "case " << number << ": " << n << " elements in " << chunks << " chunks, ranks on nodes";
-        for (const int node : map.node_of_rank) text << " " << node;
-        return text.str();
-    }
-
-    /// Where an array of T begins, in bytes from a multiple of 16: anywhere that T may.
-    template <class T>
-    std::size_t shift() {
-        return random.below(16 / alignof(T)) * alignof(T);
-    }
-
-    random_source random;
-    int number;
-    node_map map;
-    std::size_t n;
-    int chunks;
-};
 
 /// An all-gather whose shard is its slice of the tensor, or anywhere else in it, or apart from it.
 template <class T, class Execution, class Q>
@@ -134,7 +85,7 @@ void check_drawn_reduction(int seed, const Inside& inside, const Across& across)
     const std::size_t shard_shift = drawn.shift<T>();
     const zeropp::reduce_options options{drawn.random.below(2) == 0 ? zeropp::reduction::sum : zeropp::reduction::mean,
                                          drawn.chunks, drawn.random.below(2) == 0};
-    INFO(drawn.text() << ", " << options.text().str() << (in_place ? ", in place" : "") << ", shifts " << shift
+    INFO(drawn.text() << ", " << options.text(options.chunks).str() << (in_place ? ", in place" : "") << ", shifts " << shift
                       << " and " << shard_shift);
     std::vector<std::vector<float>> fulls;
     for (std::size_t r = 0; r != ranks; ++r) fulls.push_back(tensor_of(n, format_of<T>, at(seed) * 64 + r));

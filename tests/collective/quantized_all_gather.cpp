@@ -58,11 +58,11 @@ TEST_CASE("all-gather: a flat topology, a queue, views and the allocating overlo
         const zeropp::host_queue queue;
         std::vector<std::vector<float>> fulls(4, std::vector<float>(elements));
         zeropp::quantized_all_gather(host{}, comm, int8, shard, fulls[0]);
-        zeropp::quantized_all_gather(host{}, comm, int8, shard_view, std::span<float>(fulls[1]), scratch.view());
+        zeropp::quantized_all_gather(host{}, comm, int8, shard_view, std::span<float>(fulls[1]), {}, scratch.view());
         zeropp::quantized_all_gather(queue, comm, int8, shard, fulls[2]);
         // Two in a row through one workspace: a queue keeps them in order.
-        zeropp::quantized_all_gather(queue, comm, int8, shard_view, fulls[3], scratch.view());
-        zeropp::quantized_all_gather(queue, comm, int8, shard_view, fulls[3], scratch.view());
+        zeropp::quantized_all_gather(queue, comm, int8, shard_view, fulls[3], {}, scratch.view());
+        zeropp::quantized_all_gather(queue, comm, int8, shard_view, fulls[3], {}, scratch.view());
         queue.wait();
         results[at(comm.rank())] = fulls;
     });
@@ -78,7 +78,7 @@ TEST_CASE("all-gather: more workspace than needed is left alone") {
         std::vector<float> full(elements);
         guarded<std::byte> scratch(workspace_for(comm.topology(), elements));
         const zeropp::host_view<std::byte> larger(scratch.data(), scratch.view().size() + 32);  // 32 guard bytes
-        zeropp::quantized_all_gather(host{}, comm, int8, shard, full, larger);
+        zeropp::quantized_all_gather(host{}, comm, int8, shard, full, {}, larger);
         if (!scratch.intact()) throw zeropp::error("wrote behind the workspace that it asked for");
     });
 }
@@ -107,7 +107,7 @@ TEST_CASE("all-gather: wrong arguments throw on every rank and nothing is writte
             guarded<float> full(n);
             guarded<std::byte> scratch(c.scratch, c.shift);
             try {
-                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(c.shard), full.view(),
+                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(c.shard), full.view(), {},
                                              scratch.view());
             } catch (...) {
                 untouched[at(comm.rank())] = full.untouched() && scratch.untouched();

@@ -32,7 +32,7 @@ void check_reduce_scatter(const Inside& inside, const Across& across, std::size_
                                                  1 + static_cast<int>((n + m) % 4), (m + salt) % 3 == 0};
             INFO(zeropp::short_text(inside.name()).str()
                  << " + " << zeropp::short_text(across.name()).str() << " on " << map.name << ", " << n << " elements, "
-                 << options.text().str());
+                 << options.text(options.chunks).str());
             const auto fulls = gradients<T>(map.ranks(), n, n + salt);
             const std::vector<float> before = tensor_of(n, format_of<T>, 7);
             std::vector<std::vector<float>> results(ranks);

@@ -12,7 +12,11 @@
 #include <vector>
 
 namespace {
-using plan = zeropp::detail::reduce_scatter_plan;
+template <class Topology, class Inside, class Across>
+auto plan(const Topology& ranks, const Inside&, const Across&, std::size_t elements, int chunks) {
+    using division = zeropp::detail::tensor_division;
+    return zeropp::detail::reduce_scatter_plan<Inside, Across, division>(ranks, division(elements, ranks.size()), chunks);
+}
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128> int4;
 }  // namespace
@@ -21,31 +25,32 @@ TEST_CASE("plan: chunks cover the slice in whole blocks") {
     for (const std::size_t elements : {1u, 255u, 1024u, 1025u, 4 * 256u + 4, 10007u, 100000u}) {
         for (const int wanted : {1, 2, 3, 7, 100, 2147483647}) {
             INFO(elements << " elements in " << wanted << " chunks");
-            const plan p(zeropp::two_level(2, 2), int4, int8, elements, wanted);
-            REQUIRE(p.chunk % 256 == 0);
-            REQUIRE(p.chunks >= 1);
-            REQUIRE(p.chunks <= static_cast<std::size_t>(wanted));
+            const auto cut = plan(zeropp::two_level(2, 2), int4, int8, elements, wanted).cut;
+            REQUIRE(cut.size() >= 1);
+            REQUIRE(cut.size() <= static_cast<std::size_t>(wanted));
             std::size_t covered = 0;
-            for (std::size_t c = 0; c != p.chunks; ++c) {
-                REQUIRE(p.count(c) >= 1);
-                REQUIRE(p.count(c) <= p.chunk);
-                covered += p.count(c);
+            for (std::size_t c = 0; c != cut.size(); ++c) {
+                REQUIRE(cut[c].begin == covered);
+                REQUIRE(cut[c].begin % 256 == 0);
+                REQUIRE(cut[c].count >= 1);
+                REQUIRE(cut[c].count <= cut[0].count);
+                covered += cut[c].count;
             }
-            REQUIRE(covered == p.part.slice_size());
+            REQUIRE(covered == zeropp::partition(elements, 4).slice_size());
         }
     }
 }
 
 TEST_CASE("plan: as many chunks as wanted where there are blocks enough") {
-    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 3).chunks == 3);
-    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 12).chunks == 12);
-    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 100).chunks == 12);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 3).cut.size() == 3);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 12).cut.size() == 12);
+    REQUIRE(plan(zeropp::two_level(2, 2), int8, int4, 4 * 256 * 12, 100).cut.size() == 12);
 }
 
 TEST_CASE("plan: buffers of the two chunks in flight do not overlap and fill the workspace") {
-    const plan p(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
+    const auto p = plan(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
     // A chunk of 512 elements: 6 messages of 520 (padded 528) inside, 3 of 272 across, to send and to receive.
-    REQUIRE(p.chunk == 512);
+    REQUIRE(p.cut[0].count == 512);
     REQUIRE(p.inside_bytes == 6 * 528);
     REQUIRE(p.across_bytes == 3 * 272);
     REQUIRE(p.workspace_bytes() == 2 * 2 * (6 * 528 + 3 * 272));
@@ -72,7 +77,7 @@ TEST_CASE("plan: one hop where one is enough, and nothing for nothing") {
 
 TEST_CASE("plan: options in words tell options apart") {
     using zeropp::reduction;
-    REQUIRE(zeropp::reduce_options{}.text().str() == "sum in 1 chunk");
-    REQUIRE(zeropp::reduce_options{reduction::mean, 12, true}.text().str() == "mean in 12 chunks, accumulated");
-    REQUIRE(zeropp::reduce_options{reduction::sum, -3, false}.text().str() == "sum in 0 chunks");
+    REQUIRE(zeropp::reduce_options{}.text(1).str() == "sum in 1 chunk");
+    REQUIRE(zeropp::reduce_options{reduction::mean, 12, true}.text(12).str() == "mean in 12 chunks, accumulated");
+    REQUIRE(zeropp::reduce_options{reduction::sum, -3, false}.text(-3).str() == "sum in 0 chunks");
 }

@@ -8,9 +8,11 @@
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_difference_all_gather.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
@@ -33,7 +35,11 @@ public:
           secondary_storage_(secondary_type::storage_bytes(inside, elements, comm.topology().group_size())),
           residuals_(memory_type::storage_bytes(comm.topology(), elements, keeping)),
           secondary_(inside, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
-          memory_(comm.topology(), elements, keeping, residuals_.view()) {}
+          memory_(comm.topology(), elements, keeping, residuals_.view()),
+          list_(comm.topology(), {zeropp::host_view<float>(full_.data(), 1000),
+                                  zeropp::host_view<float>(full_.data() + 1000, elements - 1000)}),
+          all_reduce_scratch_(
+              zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, list_, all)) {}
 
     /// Enqueues the step numbered `step`.
     template <class Execution>
@@ -42,8 +48,8 @@ public:
         // Numbers that fill all digits of their type.
         const std::uint64_t version = ~std::uint64_t{0} - step;
         zeropp::quantized_all_gather(exec, comm_, inside, weights_, gathered_, in_chunks, gather_scratch_.view());
-        zeropp::quantized_all_gather(on, comm_, inside, weights_, gathered_, gather_scratch_.view(), secondary_,
-                                     version);
+        zeropp::quantized_all_gather(on, comm_, inside, weights_, gathered_, {}, gather_scratch_.view(),
+                                     zeropp::stored_in(secondary_, version));
         zeropp::secondary_partition_gather(on, comm_, secondary_, version, gathered_, secondary_scratch_.view());
         zeropp::quantized_difference_all_gather(on, comm_, inside, weights_, gathered_, gather_scratch_.view());
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
@@ -51,6 +57,8 @@ public:
         memory_.set_loss_scale(1024.0f);
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
                                                       reduce_scratch_.view(), memory_);
+        zeropp::quantized_all_reduce(exec, comm_, inside, across, inside, list_, list_, all,
+                                     all_reduce_scratch_.view());
     }
 
 private:
@@ -58,6 +66,9 @@ private:
     static constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across{};
     static constexpr zeropp::gather_options in_chunks{.chunks = 2};
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
+    static constexpr zeropp::all_reduce_options all{.operation = zeropp::reduction::mean,
+                                                    .chunks = 3,
+                                                    .route = zeropp::all_reduce_route::scatter};
     static constexpr zeropp::error_feedback_options keeping{.undoable = true};
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,
@@ -70,6 +81,8 @@ private:
         residuals_;
     secondary_type secondary_;
     memory_type memory_;
+    zeropp::tensor_list<float> list_;
+    zeropp::workspace<zeropp::host_space> all_reduce_scratch_;
 };
 
 }  // namespace collective_test

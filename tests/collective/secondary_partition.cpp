@@ -38,8 +38,8 @@ TEST_CASE("secondary partition: writes exactly its storage, and keeps its part")
         REQUIRE(difference(widened(kept, part.size()), part) == "");
         REQUIRE(secondary.message() == storage.data());
         REQUIRE(secondary.index() == index);
-        REQUIRE(secondary.part().ranks() == 4);
-        REQUIRE(secondary.part().count() == 1003);
+        REQUIRE(secondary.group_size() == 4);
+        REQUIRE(secondary.elements() == 1003);
     }
 }
 

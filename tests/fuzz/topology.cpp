@@ -7,7 +7,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/partition.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <algorithm>

@@ -231,7 +231,7 @@ void gather_in_place(zeropp::communicator<zeropp::flat, zeropp::thread_transport
     const zeropp::partition part(full.size(), comm.size());
     const auto own = full.subview(part.offset(comm.rank()), part.size(comm.rank()));
     untouched<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4{}, full.size()));
-    zeropp::quantized_all_gather(zeropp::host{}, comm, int4{}, own, full, scratch.view());
+    zeropp::quantized_all_gather(zeropp::host{}, comm, int4{}, own, full, {}, scratch.view());
 }
 
 void reduce_in_place(zeropp::communicator<zeropp::flat, zeropp::thread_transport>& comm,

@@ -24,7 +24,7 @@ void check_all_gather(const Q& q) {
             const std::vector<float> expected = reference::gathered(tensor, ranks, described(q), format_of<T>);
             guarded<T> full(n), again(n), chunked(n);
             guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, n));
-            zeropp::quantized_all_gather(zeropp::host{}, comm, q, shard, full.view(), scratch.view());
+            zeropp::quantized_all_gather(zeropp::host{}, comm, q, shard, full.view(), {}, scratch.view());
             const zeropp::host_queue queue;
             zeropp::quantized_all_gather(queue, comm, q, shard, again.view());
             const zeropp::gather_options in_chunks{.chunks = 3};

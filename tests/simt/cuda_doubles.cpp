@@ -530,6 +530,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     });
 }
 
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    return simt::entry_point("cudaMemcpy", [&](device& d) {
+        // To new memory from the host is all that the library does: no stream can have work on it.
+        if (kind != cudaMemcpyHostToDevice || simt::check_range(d, from, bytes, false) != cudaSuccess ||
+            simt::check_range(d, to, bytes, true) != cudaSuccess) {
+            return cudaErrorInvalidValue;
+        }
+        const device::access open(d);
+        if (d.status == cudaSuccess && bytes != 0) std::memcpy(to, from, bytes);
+        return d.status;
+    });
+}
+
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
     return simt::on_stream("cudaMemsetAsync", stream, [&](device& d, const auto& s) {
         if (simt::check_range(d, to, bytes, true) != cudaSuccess) return cudaErrorInvalidValue;

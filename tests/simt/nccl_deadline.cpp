@@ -3,7 +3,7 @@
 #include "simt/nccl_ranks.hpp"
 #include "support/watchdog.hpp"
 
-#include <zeropp/collective/run_to_completion.hpp>
+#include <zeropp/collective/scratch.hpp>
 #include <zeropp/transport/nccl.hpp>
 
 #include <chrono>
@@ -139,7 +139,8 @@ TEST_CASE("nccl: the overloads that block give up at the deadline", "[simt][nccl
         if (world.rank() == 0) {
             std::optional<running_stream> running;
             const std::string error = thrown<timeout_error>([&] {
-                zeropp::detail::run_to_completion(r.stream.exec(), r.transport, [&] {
+                const zeropp::pipeline<zeropp::cuda_stream> exec{r.stream.exec(), r.stream.exec()};
+                zeropp::detail::run_to_completion(exec, r.transport, [&] {
                     r.gather(r.transport);
                     running.emplace(r.stream);
                 });

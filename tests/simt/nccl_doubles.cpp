@@ -657,6 +657,28 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t count, 
     });
 }
 
+ncclResult_t ncclAllReduce(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return nccl_entry_point("ncclAllReduce", comm, [&](network&) {
+        const simt::add_function add = simt::add_of(type);
+        if (op != ncclSum || add == nullptr) {
+            return fail(ncclInvalidArgument, "ncclAllReduce: the doubles have sums of floats only");
+        }
+        auto* const out = static_cast<std::byte*>(const_cast<void*>(send));
+        auto* const in = static_cast<std::byte*>(recv);
+        const std::size_t bytes = count * simt::size_of(type);
+        if (out < in + bytes && in < out + bytes && in != out) {
+            return simt::fault("ncclAllReduce: its buffers overlap");
+        }
+        simt::part p{"ncclAllReduce", {}, {}, {}, add};
+        for (int r = 0; r != comm->ranks->size(); ++r) {
+            p.sends.push_back({r, out, bytes});
+            p.receives.push_back({r, in, bytes});
+        }
+        return simt::add(comm, stream, std::move(p));
+    });
+}
+
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 ncclResult_t ncclAlltoAll(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream) {

@@ -4,10 +4,11 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/core/message_place.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 
@@ -31,12 +32,14 @@ struct feedback {
     const std::byte* held;
     /// Where the new ones go; may be `held`.
     std::byte* kept;
-    /// Elements of a slot's slice, of which `where.begin` is one, the first of a block of Storage.
+    /// Elements of a slot's slice, of which every section's `begin` is one, the first of a block of Storage.
     std::size_t slice;
     /// What was held is in units of an earlier loss scale: the new one / the old one.
     float rescale = 1.0f;
     /// How much of what was held stays: 0 for plain error feedback, more for a moving average.
     float decay = 0.0f;
+    /// Of a list of tensors, the place of the last, whose elements `slice` are.
+    message_place last{};
 };
 
 namespace detail {
@@ -55,17 +58,41 @@ struct difference {
     const Base* base;
 };
 
+/// The tensors of a list, in the memory of the execution: in place of one tensor, where `where` is list_slices.
+template <class T>
+struct tensor_table {
+    T* const* tensors;
+};
+
+namespace detail {
+/// The i-th of one tensor, or of the tensors of a list.
+template <class T>
+constexpr ZEROPP_HOST_DEVICE T* tensor_at(T* tensor, std::size_t) {
+    return tensor;
+}
+template <class T, class Base>
+constexpr ZEROPP_HOST_DEVICE difference<T, Base> tensor_at(const difference<T, Base>& tensor, std::size_t) {
+    return tensor;
+}
+template <class T>
+constexpr ZEROPP_HOST_DEVICE T* tensor_at(const tensor_table<T>& list, std::size_t i) {
+    return list.tensors[i];
+}
+}  // namespace detail
+
 /// The codec of an execution; specialised for each kind of execution by the headers in codec/. All functions are
-/// static, enqueue their work on `exec`, and work on the memory of its space. In a buffer of messages, slot s of
-/// `where` is at byte s * wire_bytes(q, where.count); sums over contributors are float, in contributor order, and for a
-/// quantizer that rotates taken before they are rotated back.
+/// static, enqueue their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or
+/// `list_slices`; in a buffer of messages, its slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
+/// Sums over contributors are float, in contributor order, and for a quantizer that rotates taken before they are rotated
+/// back.
 ///   `encode(exec, q, tensor, where, messages, residuals = no_feedback{})`
-///       slot s <- elements of `tensor` that `where` names, or of a `difference`, with error feedback if asked for. What a
-///       slot has no elements for is zero.
+///       slot s <- elements of `tensor` that `where` names, or of a `difference`, or of the tensors of a `tensor_table`,
+///       with error feedback if asked for. What a slot has no elements for is zero.
 ///   `decode(exec, q, messages, where, tensor)`
 ///       the elements of `tensor` that `where` names <- slot s
-///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{})`
-///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, quantized by `to`
+///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{}, mean = undivided{})`
+///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, divided if `mean` is a
+///       `divided_by`, and quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, finish)`
 ///       the elements of `tensor` <- finish of the same sum
 ///   `squared_error(exec, tensor, decoded, n, energies)`
@@ -73,6 +100,12 @@ struct difference {
 ///       double; the order of the sums is the codec's own
 template <class E>
 struct codec;
+
+/// What happens to sums that are encoded again: nothing, or each is divided by a number.
+struct undivided {};
+struct divided_by {
+    float divisor;
+};
 
 /// What happens to a sum of floats on its way into an element: sum / divisor, and added to what is there if asked for.
 struct finish {

@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace zeropp {
 
@@ -26,44 +27,42 @@ namespace zeropp {
 /// multiple of the block's size.
 template <>
 struct codec<cuda_stream> {
-    template <quantizer Q, class Tensor, class Residuals = no_feedback>
-    static void encode(const cuda_stream& stream, const Q& q, const Tensor& tensor, const slices& where,
+    template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>
+    static void encode(const cuda_stream& stream, const Q& q, const Tensor& tensor, const Slices& where,
                        std::byte* messages, const Residuals& residuals = {}) {
-        for_each_regular(where, [&](const slices& part, int first) {
-            encode_from(stream, q, source_of(tensor), part, message_of(q, messages, where.count, first),
+        for_each_regular(where, [&](const Slices& part, int first) {
+            encode_from(stream, q, source_of(tensor), part, message_of(q, messages, where, first),
                         residuals_from(residuals, first));
         });
     }
 
-    template <quantizer Q, element T>
-    static void decode(const cuda_stream& stream, const Q& q, const std::byte* messages, const slices& where,
-                       T* tensor) {
+    template <quantizer Q, class Tensor, class Slices>
+    static void decode(const cuda_stream& stream, const Q& q, const std::byte* messages, const Slices& where,
+                       const Tensor& tensor) {
         reduce_decode(stream, q, messages, 1, where, tensor, finish{});
     }
 
-    template <quantizer From, quantizer To, class Residuals = no_feedback>
+    template <quantizer From, quantizer To, class Slices, class Residuals = no_feedback, class Mean = undivided>
     static void reduce_encode(const cuda_stream& stream, const From& from, const std::byte* messages, int contributors,
-                              const slices& where, const To& to, std::byte* sums, const Residuals& residuals = {}) {
-        for_each_regular(where, [&](const slices& part, int first) {
+                              const Slices& where, const To& to, std::byte* sums, const Residuals& residuals = {},
+                              const Mean& mean = {}) {
+        for_each_regular(where, [&](const Slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&](const auto& source) {
-                encode_from(stream, to, source, part, message_of(to, sums, where.count, first),
+                encode_from(stream, to, divided(source, mean), part, message_of(to, sums, where, first),
                             residuals_from(residuals, first));
             });
         });
     }
 
-    template <quantizer From, element T>
+    template <quantizer From, class Tensor, class Slices>
     static void reduce_decode(const cuda_stream& stream, const From& from, const std::byte* messages, int contributors,
-                              const slices& where, T* tensor, finish last) {
-        // The reciprocal of a power of two is exact, and so multiplying by it rounds the same number as dividing.
-        const std::uint32_t divisor = float_bits(last.divisor);
-        const bool power_of_two = (divisor & 0x007fffffu) == 0 && last.divisor >= 1.0f && last.divisor <= 0x1p64f;
-        const float exact_reciprocal = power_of_two ? 1.0f / last.divisor : 0.0f;
-        for_each_regular(where, [&](const slices& part, int first) {
+                              const Slices& where, const Tensor& tensor, finish last) {
+        using T = std::remove_pointer_t<decltype(detail::tensor_at(tensor, 0))>;
+        for_each_regular(where, [&](const Slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&]<class Source>(const Source& source) {
-                using kernel = detail::decode_kernel<Source, T>;
-                detail::launch(stream, part.slots, kernel::units(part.count),
-                               kernel{source, part, tensor, last, exact_reciprocal});
+                using kernel = detail::decode_kernel<Source, T, Slices, Tensor>;
+                detail::launch(stream, part.slots, kernel::units(part),
+                               kernel{source, part, tensor, last, exact_reciprocal(last.divisor)});
             });
         });
     }
@@ -75,51 +74,72 @@ struct codec<cuda_stream> {
     }
 
 private:
-    template <quantizer Q, class Source, class Residuals>
-    static void encode_from(const cuda_stream& stream, const Q& q, const Source& source, const slices& where,
+    template <quantizer Q, class Source, class Slices, class Residuals>
+    static void encode_from(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                             std::byte* messages, const detail::kernel_residuals<Residuals>& residuals) {
         static_assert(detail::storage_fits<Q, Residuals>::value,
                       "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
         if constexpr (message_scaled_quantizer<Q>) {
-            using clear = detail::clear_scale_kernel<Q>;
+            using clear = detail::clear_scale_kernel<Q, Slices>;
             detail::launch(stream, 1, clear::units(where.slots), clear{where, messages});
-            using find = detail::find_scale_kernel<Q, Source, detail::kernel_residuals<Residuals>>;
-            detail::launch(stream, where.slots, find::units(where.count), find{source, where, messages, residuals});
+            using find = detail::find_scale_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
+            detail::launch(stream, where.slots, find::units(where), find{source, where, messages, residuals});
         }
-        using kernel = detail::encode_kernel<Q, Source, detail::kernel_residuals<Residuals>>;
-        detail::launch(stream, where.slots, kernel::units(where.count), kernel{q, source, where, messages, residuals});
+        using kernel = detail::encode_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
+        detail::launch(stream, where.slots, kernel::units(where), kernel{q, source, where, messages, residuals});
     }
 
     template <element T>
     static detail::tensor_source<T> source_of(const T* tensor) {
         return {tensor};
     }
+    template <class T>
+    static detail::tensor_source<std::remove_const_t<T>, tensor_table<const T>> source_of(const tensor_table<T>& list) {
+        return {{list.tensors}};
+    }
     template <element T, element Base>
     static detail::difference_source<T, Base> source_of(const difference<T, Base>& d) {
         return {d.tensor, d.base};
     }
 
+    /// 1 / divisor where that is exact; otherwise 0. The reciprocal of a power of two is, and so multiplying by it rounds
+    /// the same number as dividing.
+    static float exact_reciprocal(float divisor) {
+        const bool power_of_two = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
+        return power_of_two ? 1.0f / divisor : 0.0f;
+    }
+
+    template <class Source>
+    static const Source& divided(const Source& source, undivided) {
+        return source;
+    }
+    template <class Source>
+    static detail::divided_source<Source> divided(const Source& source, divided_by mean) {
+        return {source, mean.divisor, exact_reciprocal(mean.divisor)};
+    }
+
     /// The message of slot `first`.
-    template <quantizer Q, class Byte>
-    static Byte* message_of(const Q& q, Byte* messages, std::size_t elements, int first) {
-        return messages + static_cast<std::size_t>(first) * wire_bytes(q, elements);
+    template <quantizer Q, class Byte, class Slices>
+    static Byte* message_of(const Q& q, Byte* messages, const Slices& where, int first) {
+        return messages + static_cast<std::size_t>(first) * wire_bytes(q, where.last_count(), where.last());
     }
 
     /// The residuals of the slots from `first` on.
     static detail::kernel_residuals<no_feedback> residuals_from(const no_feedback&, int) { return {}; }
     template <quantizer Storage>
     static detail::kernel_residuals<feedback<Storage>> residuals_from(feedback<Storage> f, int first) {
-        if (f.held != nullptr) f.held = message_of(f.storage, f.held, f.slice, first);
-        f.kept = message_of(f.storage, f.kept, f.slice, first);
+        const std::size_t before = static_cast<std::size_t>(first) * wire_bytes(f.storage, f.slice, f.last);
+        if (f.held != nullptr) f.held += before;
+        f.kept += before;
         return {f};
     }
 
     /// Calls f with the source of sums over `contributors`, from slot `first` on. The usual numbers of ranks in a node
     /// are instances of their own, whose loads all start at once.
-    template <quantizer From, class F>
-    static void with_sums(const From& from, const std::byte* messages, int contributors, const slices& where, int first,
+    template <quantizer From, class Slices, class F>
+    static void with_sums(const From& from, const std::byte* messages, int contributors, const Slices& where, int first,
                           F f) {
-        const std::byte* start = message_of(from, messages, where.count, first);
+        const std::byte* start = message_of(from, messages, where, first);
         switch (contributors) {
         case 1:
             return f(detail::sum_source<From, 1>{{from, start, 1, where.slots}});
@@ -136,13 +156,10 @@ private:
 
     /// Calls f with slices that a kernel can read, and with their first slot: all of them at once, or, where a table
     /// in host memory says the order, one by one.
-    template <class F>
-    static void for_each_regular(const slices& where, F f) {
+    template <class Slices, class F>
+    static void for_each_regular(const Slices& where, F f) {
         if (where.order.table == nullptr) return f(where, 0);
-        for (int s = 0; s != where.slots; ++s) {
-            const int rank = where.order.rank(where.first_slot + s);
-            f(slices{where.part, slice_order{}, where.begin, where.count, rank, 1, where.origin}, s);
-        }
+        for (int s = 0; s != where.slots; ++s) f(where.only_slot(s), s);
     }
 };
 

@@ -3,6 +3,7 @@
 /// The codec of host executions.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host_blocks.hpp>
 #include <zeropp/codec/host_message.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -44,91 +45,122 @@ auto loader(const difference<T, Base>& d, std::size_t offset) {
     };
 }
 
-template <class Residuals>
-slot_residuals<Residuals> residuals_of(const Residuals& residuals, int slot, std::size_t begin) {
-    if constexpr (std::is_same_v<Residuals, no_feedback>) {
-        return {};
-    } else {
-        return {residuals, slot, begin};
-    }
-}
-
 template <class Byte>
 Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
     return messages + static_cast<std::size_t>(slot) * bytes;
 }
 
-template <quantizer Q, class Tensor, class Residuals>
-void encode_slots(Q q, Tensor tensor, const slices& where, std::byte* messages, Residuals residuals) {
-    const wire_layout<Q> layout(where.count);
+template <quantizer Q, class Slices>
+wire_layout<Q> layout_of(const Slices& where) {
+    return wire_layout<Q>(where.last_count(), where.last());
+}
+
+template <quantizer Q, class Tensor, class Slices, class Residuals>
+void encode_slots(Q q, Tensor tensor, const Slices& where, std::byte* messages, Residuals residuals) {
+    const auto layout = layout_of<Q>(where);
     for (int s = 0; s != where.slots; ++s) {
-        encode_message(q, layout, where.size(s), {where.index(s), false}, loader(tensor, where.offset(s)),
-                       residuals_of(residuals, s, where.begin), message_at(messages, s, layout.bytes));
+        const auto load_of = [&](const section& of, std::size_t i) {
+            return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.rank(s)));
+        };
+        encode_message(q, layout, where, s, false, load_of, residuals, message_at(messages, s, layout.bytes));
     }
 }
 
+/// to <- `size` elements of a section of a message.
 template <quantizer Q, element T>
-void decode_slots(Q q, const std::byte* messages, const slices& where, T* tensor) {
-    const wire_layout<Q> layout(where.count);
+void decode_section(const Q& q, const coded_section& from, std::size_t size, T* to) {
+    for_each_piece_on_target<piece_size>(size, [&](std::size_t begin, auto n) {
+        T* const slice = to + begin;
+        if (decode_by_table(q, from, begin, n, slice)) return;
+        if constexpr (std::is_same_v<T, float>) {
+            decode_elements(q, from, begin, n, [=](std::size_t i, float x) { slice[i] = x; });
+            rotate<Q>(slice, n, true);
+        } else {
+            // In two loops, which compilers turn into vector code where they do not one with both conversions.
+            float values[piece_size];
+            decode_elements(q, from, begin, n, [&](std::size_t i, float x) { values[i] = x; });
+            rotate<Q>(values, n, true);
+            for (std::size_t i = 0; i != n; ++i) slice[i] = element_traits<T>::from_float(values[i]);
+        }
+    });
+}
+
+/// to <- finish of `size` sums of elements of a section of `contributors` messages.
+template <quantizer From, element T>
+void reduce_section(const From& from, const coded_section& first, std::size_t stride, int contributors,
+                    std::size_t size, finish f, T* to) {
+    for_each_piece_on_target<piece_size>(size, [&](std::size_t begin, auto n) {
+        T* const slice = to + begin;
+        float sums[piece_size];
+        sum_elements(from, first, stride, contributors, begin, n, sums);
+        if (f.accumulate) {
+            for (std::size_t i = 0; i != n; ++i) {
+                const float held = element_traits<T>::to_float(slice[i]);
+                slice[i] = element_traits<T>::from_float(held + quotient(sums[i], f.divisor));
+            }
+        } else {
+            for (std::size_t i = 0; i != n; ++i) {
+                slice[i] = element_traits<T>::from_float(quotient(sums[i], f.divisor));
+            }
+        }
+    });
+}
+
+/// write(slot's first message, section, where its elements begin in memory, how many there are) for every section of every
+/// slot that has elements.
+template <quantizer Q, class Tensor, class Slices, class Write>
+void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where, Tensor tensor,
+                      Write write) {
     for (int s = 0; s != where.slots; ++s) {
         const std::byte* const message = message_at(messages, s, layout.bytes);
-        const Q own = quantizer_of(q, layout, message);
-        for_each_piece_on_target<piece_size>(where.size(s), [&](std::size_t begin, auto n) {
-            T* const slice = tensor + where.offset(s) + begin;
-            if (decode_by_table(own, layout, message, begin, n, slice)) return;
-            if constexpr (std::is_same_v<T, float>) {
-                decode_elements(own, layout, message, begin, n, [=](std::size_t i, float x) { slice[i] = x; });
-                rotate<Q>(slice, n, true);
-            } else {
-                // In two loops, which compilers turn into vector code where they do not one with both conversions.
-                float values[piece_size];
-                decode_elements(own, layout, message, begin, n, [&](std::size_t i, float x) { values[i] = x; });
-                rotate<Q>(values, n, true);
-                for (std::size_t i = 0; i != n; ++i) slice[i] = element_traits<T>::from_float(values[i]);
-            }
-        });
+        for (std::size_t i = 0; i != where.sections(); ++i) {
+            const section of = where.at(i);
+            const std::size_t size = of.size(where.rank(s));
+            if (size == 0) continue;
+            write(coded_section(layout, of.place, message), size,
+                  tensor_at(tensor, where.tensor(i)) + of.offset(where.rank(s)));
+        }
     }
 }
 
-template <quantizer From, quantizer To, class Residuals>
-void reduce_encode_slots(From from, const std::byte* messages, int contributors, const slices& where, To to,
-                         std::byte* sums, Residuals residuals) {
-    const wire_layout<From> in(where.count);
-    const wire_layout<To> out(where.count);
+template <quantizer Q, class Tensor, class Slices>
+void decode_slots(Q q, const std::byte* messages, const Slices& where, Tensor tensor) {
+    for_each_section(layout_of<Q>(where), messages, where, tensor,
+                     [&](const coded_section& from, std::size_t size, auto* to) {
+                         decode_section(quantizer_of(q, from), from, size, to);
+                     });
+}
+
+template <quantizer From, quantizer To, class Slices, class Residuals, class Mean>
+void reduce_encode_slots(From from, const std::byte* messages, int contributors, const Slices& where, To to,
+                         std::byte* sums, Residuals residuals, [[maybe_unused]] Mean mean) {
+    const auto in = layout_of<From>(where);
+    const auto out = layout_of<To>(where);
     const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
     for (int s = 0; s != where.slots; ++s) {
-        const std::byte* const first = message_at(messages, s, in.bytes);
-        const auto load = [=](std::size_t begin, auto n, float* buffer) {
-            sum_elements(from, in, first, stride, contributors, begin, n, buffer);
-            return buffer;
+        const std::byte* const message = message_at(messages, s, in.bytes);
+        const auto load_of = [&](const section& of, std::size_t) {
+            const coded_section first(in, of.place, message);
+            return [=](std::size_t begin, auto n, float* buffer) -> const float* {
+                sum_elements(from, first, stride, contributors, begin, n, buffer);
+                if constexpr (std::is_same_v<Mean, divided_by>) {
+                    for (std::size_t i = 0; i != n; ++i) buffer[i] = quotient(buffer[i], mean.divisor);
+                }
+                return buffer;
+            };
         };
-        encode_message(to, out, where.size(s), {where.index(s), true}, load, residuals_of(residuals, s, where.begin),
-                       message_at(sums, s, out.bytes));
+        encode_message(to, out, where, s, true, load_of, residuals, message_at(sums, s, out.bytes));
     }
 }
 
-template <quantizer From, element T>
-void reduce_decode_slots(From from, const std::byte* messages, int contributors, const slices& where, T* tensor,
+template <quantizer From, class Tensor, class Slices>
+void reduce_decode_slots(From from, const std::byte* messages, int contributors, const Slices& where, Tensor tensor,
                          finish f) {
-    const wire_layout<From> in(where.count);
-    const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
-    for (int s = 0; s != where.slots; ++s) {
-        for_each_piece_on_target<piece_size>(where.size(s), [&](std::size_t begin, auto n) {
-            T* const slice = tensor + where.offset(s) + begin;
-            float sums[piece_size];
-            sum_elements(from, in, message_at(messages, s, in.bytes), stride, contributors, begin, n, sums);
-            if (f.accumulate) {
-                for (std::size_t i = 0; i != n; ++i) {
-                    const float held = element_traits<T>::to_float(slice[i]);
-                    slice[i] = element_traits<T>::from_float(held + quotient(sums[i], f.divisor));
-                }
-            } else {
-                for (std::size_t i = 0; i != n; ++i) {
-                    slice[i] = element_traits<T>::from_float(quotient(sums[i], f.divisor));
-                }
-            }
-        });
-    }
+    const auto layout = layout_of<From>(where);
+    const std::size_t stride = static_cast<std::size_t>(where.slots) * layout.bytes;
+    for_each_section(layout, messages, where, tensor, [&](const coded_section& first, std::size_t size, auto* to) {
+        reduce_section(from, first, stride, contributors, size, f, to);
+    });
 }
 
 }  // namespace detail
@@ -138,26 +170,28 @@ void reduce_decode_slots(From from, const std::byte* messages, int contributors,
 /// end; so `tensor` may be null where no slot has any.
 template <host_execution E>
 struct codec<E> {
-    template <quantizer Q, class Tensor, class Residuals = no_feedback>
-    static void encode(const E& exec, const Q& q, const Tensor& tensor, const slices& where, std::byte* messages,
+    template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>
+    static void encode(const E& exec, const Q& q, const Tensor& tensor, const Slices& where, std::byte* messages,
                        const Residuals& residuals = {}) {
         exec.enqueue([=] { detail::encode_slots(q, tensor, where, messages, residuals); });
     }
 
-    template <quantizer Q, element T>
-    static void decode(const E& exec, const Q& q, const std::byte* messages, const slices& where, T* tensor) {
+    template <quantizer Q, class Tensor, class Slices>
+    static void decode(const E& exec, const Q& q, const std::byte* messages, const Slices& where, Tensor tensor) {
         exec.enqueue([=] { detail::decode_slots(q, messages, where, tensor); });
     }
 
-    template <quantizer From, quantizer To, class Residuals = no_feedback>
+    template <quantizer From, quantizer To, class Slices, class Residuals = no_feedback, class Mean = undivided>
     static void reduce_encode(const E& exec, const From& from, const std::byte* messages, int contributors,
-                              const slices& where, const To& to, std::byte* sums, const Residuals& residuals = {}) {
-        exec.enqueue([=] { detail::reduce_encode_slots(from, messages, contributors, where, to, sums, residuals); });
+                              const Slices& where, const To& to, std::byte* sums, const Residuals& residuals = {},
+                              const Mean& mean = {}) {
+        exec.enqueue(
+            [=] { detail::reduce_encode_slots(from, messages, contributors, where, to, sums, residuals, mean); });
     }
 
-    template <quantizer From, element T>
+    template <quantizer From, class Tensor, class Slices>
     static void reduce_decode(const E& exec, const From& from, const std::byte* messages, int contributors,
-                              const slices& where, T* tensor, finish f) {
+                              const Slices& where, Tensor tensor, finish f) {
         exec.enqueue([=] { detail::reduce_decode_slots(from, messages, contributors, where, tensor, f); });
     }
 

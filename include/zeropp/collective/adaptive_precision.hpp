@@ -3,7 +3,7 @@
 /// Bits chosen for each tensor by what quantization would cost it.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/run_to_completion.hpp>
+#include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
@@ -12,7 +12,7 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ public:
         const slices whole = slices::single(in.size(), 0, in.size());
         // Until the work is complete, also where some of it could not be enqueued, it uses this and the workspace.
         std::vector<energies> of_rank(static_cast<std::size_t>(ranks));
-        detail::run_to_completion(exec, comm.world(), [&] {
+        detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(), [&] {
             for (std::size_t c = 0; c != candidates_.size(); ++c) {
                 std::visit(
                     [&](const auto& q) {

@@ -1,21 +1,23 @@
 #pragma once
 /// \file
-/// Error feedback for qgZ: what quantization lost of a gradient is added to the next one.
+/// Error feedback for qgZ and the all-reduce: what quantization lost of a gradient is added to the next one.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/divided.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace zeropp {
 
@@ -40,41 +42,58 @@ struct error_feedback_state {
     friend bool operator==(const error_feedback_state&, const error_feedback_state&) = default;
 };
 
-/// The residuals of one tensor's hierarchical_quantized_reduce_scatter on one rank, for each hop: those of its whole
-/// gradient on the first, those of its node's sums for the ranks of its index on the second. Refers to the caller's
-/// storage of `storage_bytes(...)`, whose contents do not matter at first.
+/// In place of the quantizer of a way back that a reduction does not have.
+struct no_way_back {};
+
+/// The residuals of the hierarchical_quantized_reduce_scatter of one tensor, or one list, on one rank, for each hop: those
+/// of its whole gradient on the first, those of its node's sums for the ranks of its index on the second. For a
+/// quantized_all_reduce, `Back` is the quantizer of its way back, and there are those of this rank's slice of the result.
+/// Refers to the caller's storage of `storage_bytes(...)`, whose contents do not matter at first.
 ///
 /// Storage    what residuals are stored as: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type
 ///            whose member template `storage<Q>` is the quantizer that stores what Q loses. Blocks with parameters must
 ///            not be larger than those of the larger quantizer, at which chunks end
 /// Memory     per element of the gradient (1 + 1/k) times what Storage takes, k being the ranks of the node; without
-///            the first term where nodes have one rank, without the second where there is one node; twice that if
-///            undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
+///            the first term where nodes have one rank, without the second where there is one node; for a way back 1/P
+///            more, P being all ranks; twice that if undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
 /// Requires   the same quantizers, options and sequence of calls on every rank
-/// Errors     a reduce-scatter that throws once messages move leaves residuals partly of this step: `reset` them, on all
+/// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
 ///            ranks. If undoable they are as before, and ranks where it did not throw, or did so later on a queue, `undo`
 /// Source     Seide et al., 1-bit SGD (Interspeech 2014); LoCo (arXiv 2407.04480)
-template <quantizer Inside, quantizer Across, class Storage, class Space>
+template <quantizer Inside, quantizer Across, class Storage, class Space, class Back = no_way_back>
 class error_feedback {
 public:
     using space = Space;
     using inside_storage = typename Storage::template storage<Inside>;
     using across_storage = typename Storage::template storage<Across>;
+    /// Across's stands for none.
+    static constexpr bool has_way_back = !std::same_as<Back, no_way_back>;
+    using back_storage = typename Storage::template storage<std::conditional_t<has_way_back, Back, Across>>;
 
 private:
+    static constexpr int back_block_size() {
+        if constexpr (has_way_back) return Back::block_size;
+        return 1;
+    }
     template <quantizer Stored>
     static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 ||
-                                           Stored::block_size <= std::max(Inside::block_size, Across::block_size);
-    static_assert(lies_in_chunks<inside_storage> && lies_in_chunks<across_storage>,
+                                           Stored::block_size <= std::max({Inside::block_size, Across::block_size,
+                                                                           back_block_size()});
+    static_assert(lies_in_chunks<inside_storage> && lies_in_chunks<across_storage> && lies_in_chunks<back_storage>,
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
-    /// For a gradient of `elements` over these ranks. Throws precondition_error unless `storage` is large enough and
-    /// aligned to 16 bytes, and decay is in [0, 1).
+    /// Whether this is for a reduction with these quantizers.
+    template <class I, class A, class B = no_way_back>
+    static constexpr bool is_for = std::same_as<I, Inside> && std::same_as<A, Across> && std::same_as<B, Back>;
+
+    /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws precondition_error
+    /// unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
     template <topology Topology, mutable_array_in<Space> Array>
-    error_feedback(const Topology& ranks, std::size_t elements, const error_feedback_options& options, Array&& storage)
-        : sizes_(ranks, elements), options_(options), storage_(as_view<Space>(storage)) {
-        const std::string problem = workspace_problem(storage_, storage_bytes(ranks, elements, options));
+    error_feedback(const Topology& ranks, const tensors_shape& gradient, const error_feedback_options& options,
+                   Array&& storage)
+        : sizes_(sizes_of(ranks, gradient)), options_(options), storage_(as_view<Space>(storage)) {
+        const std::string problem = workspace_problem(storage_, storage_bytes(ranks, gradient, options));
         if (!problem.empty()) throw precondition_error("error_feedback: " + problem);
         if (!(options.decay >= 0.0f && options.decay < 1.0f)) {
             throw precondition_error("error_feedback", "a decay from 0 to below 1", std::to_string(options.decay));
@@ -87,9 +106,9 @@ public:
 
     /// Bytes of storage that this takes on each rank.
     template <topology Topology>
-    static std::size_t storage_bytes(const Topology& ranks, std::size_t elements,
+    static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& gradient,
                                      const error_feedback_options& options) {
-        return sizes(ranks, elements).of_one() * (options.undoable ? 2 : 1);
+        return sizes_of(ranks, gradient).of_one() * (options.undoable ? 2 : 1);
     }
 
     /// The loss scale of the gradients from the next use on; 1 at first. Residuals are converted when they are used.
@@ -130,25 +149,26 @@ public:
         undo_left_ = false;
     }
 
-    /// The bytes in use, complete when the last reduce-scatter is.
+    /// The bytes in use, complete when the last reduction is.
     view<std::byte, Space> residuals() const {
         return storage_.subview(static_cast<std::size_t>(generation_) * sizes_.of_one(), sizes_.of_one());
     }
 
     const error_feedback_options& options() const { return options_; }
 
-    /// What is wrong with using this for a gradient of `elements` over these ranks; empty for nothing.
-    template <topology Topology>
-    std::string problem(const Topology& ranks, std::size_t elements) const {
-        const sizes wanted(ranks, elements);
+    /// What is wrong with using this for a gradient so divided over these ranks; empty for nothing.
+    template <class Division, topology Topology>
+    std::string problem(const Division& gradient, const Topology& ranks) const {
+        const sizes wanted(ranks, gradient);
         if (sizes_ == wanted) return {};
         return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text();
     }
 
-    /// What the codec needs for either hop of the next use. Collectives call these, and `advance` when all work of that
+    /// What the codec needs for each hop of the next use. Collectives call these, and `advance` when all work of that
     /// use is enqueued.
     feedback<inside_storage> inside() const { return hop<inside_storage>(0); }
     feedback<across_storage> across() const { return hop<across_storage>(sizes_.inside); }
+    feedback<back_storage> back() const { return hop<back_storage>(sizes_.inside + sizes_.across); }
     void advance() {
         before_ = state_;
         undo_left_ = options_.undoable;
@@ -159,7 +179,7 @@ public:
 
     /// This use in words, compared between ranks by `checked`.
     short_text text() const {
-        short_text t(", feedback ");
+        short_text t("feedback ");
         t.append(state_.uses).append(", decay ").append(options_.decay);
         return t.append(", scale ").append(next_loss_scale_);
     }
@@ -169,28 +189,37 @@ private:
     struct sizes {
         std::size_t elements;
         std::size_t slice;
+        message_place last;
+        short_text list;
         int ranks;
         int groups;
         std::size_t inside = 0;
         std::size_t across = 0;
+        std::size_t back = 0;
 
-        template <topology Topology>
-        sizes(const Topology& topology, std::size_t n)
-            : elements(n), slice(partition(n, topology.size()).slice_size()), ranks(topology.size()),
-              groups(topology.groups()) {
+        template <topology Topology, class Division>
+        sizes(const Topology& topology, const Division& gradient)
+            : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()),
+              list(gradient.text()), ranks(topology.size()), groups(topology.groups()) {
             if (has_hop_inside(topology))
-                inside = static_cast<std::size_t>(ranks) * wire_layout<inside_storage>(slice).bytes;
+                inside = static_cast<std::size_t>(ranks) * detail::whole_wire_bytes<inside_storage>(gradient);
             if (has_hop_across(topology))
-                across = static_cast<std::size_t>(groups) * wire_layout<across_storage>(slice).bytes;
+                across = static_cast<std::size_t>(groups) * detail::whole_wire_bytes<across_storage>(gradient);
+            if (has_way_back) back = detail::whole_wire_bytes<back_storage>(gradient);
         }
 
-        std::size_t of_one() const { return inside + across; }
+        std::size_t of_one() const { return inside + across + back; }
         std::string text() const {
-            return std::to_string(elements) + " elements over " + std::to_string(ranks) + " ranks in " +
-                   std::to_string(groups) + " groups";
+            return (list == short_text() ? "" : list.str() + ", of ") + std::to_string(elements) + " elements over " +
+                   std::to_string(ranks) + " ranks in " + std::to_string(groups) + " groups";
         }
         friend bool operator==(const sizes&, const sizes&) = default;
     };
+
+    template <topology Topology>
+    static sizes sizes_of(const Topology& ranks, const tensors_shape& gradient) {
+        return detail::over_ranks(ranks, gradient, [&](const auto& whole) { return sizes(ranks, whole); });
+    }
 
     bool starts_anew() const {
         return state_.uses == 0 || (options_.reset_every != 0 && state_.uses >= options_.reset_every);
@@ -202,8 +231,13 @@ private:
         std::byte* const kept =
             options_.undoable ? storage_.data() + static_cast<std::size_t>(1 - generation_) * sizes_.of_one() + offset
                               : held;
-        return {Stored{},     starts_anew() ? nullptr : held,       kept,
-                sizes_.slice, next_loss_scale_ / state_.loss_scale, options_.decay};
+        return {Stored{},
+                starts_anew() ? nullptr : held,
+                kept,
+                sizes_.slice,
+                next_loss_scale_ / state_.loss_scale,
+                options_.decay,
+                sizes_.last};
     }
 
     sizes sizes_;
@@ -216,15 +250,16 @@ private:
     bool undo_left_ = false;
 };
 
-/// A reduce-scatter without error feedback.
+/// A reduction without error feedback.
 struct no_error_feedback {
-    template <topology Topology>
-    static std::string problem(const Topology&, std::size_t) {
+    template <class Division, class Topology>
+    static std::string problem(const Division&, const Topology&) {
         return {};
     }
     static short_text text() { return {}; }
     static no_feedback inside() { return {}; }
     static no_feedback across() { return {}; }
+    static no_feedback back() { return {}; }
     static void advance() {}
 };
 

@@ -3,191 +3,142 @@
 /// qgZ: the gradient reduce-scatter of ZeRO-3 as two quantized all-to-all hops.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/error_feedback.hpp>
+#include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/reduce_scatter_plan.hpp>
-#include <zeropp/collective/run_to_completion.hpp>
+#include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace zeropp {
 
-/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of `elements`: for each chunk in
-/// flight (two at most), what it sends and receives on each hop.
+/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of so many elements, or for a
+/// tensor_list of whole tensors: for each chunk in flight (two at most), what it sends and receives on each hop.
 template <topology Topology, quantizer Inside, quantizer Across>
-std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside& inside,
-                                                                  const Across& across, std::size_t elements,
+std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside&, const Across&,
+                                                                  const tensors_shape& tensors,
                                                                   const reduce_options& options = {}) {
-    return detail::reduce_scatter_plan(ranks, inside, across, elements, options.chunks).workspace_bytes();
+    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
+        using plan = detail::reduce_scatter_plan<Inside, Across, Division>;
+        return detail::largest_for_chunks(
+            options.chunks, ranks, detail::whole_wire_bytes<Across>(whole),
+            [&](int chunks) { return plan(ranks, whole, chunks).workspace_bytes(); });
+    });
 }
-
-namespace detail {
-
-/// The reduce-scatter, with what `memory` holds of earlier ones.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Full, class Shard,
-          class Scratch, class Memory>
-void reduce_scatter_quantized(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
-                              const Across& across, Full&& full, Shard&& shard, const reduce_options& options,
-                              Scratch&& scratch, Memory& memory) {
-    using space = typename Execution::space;
-    using T = element_of<Shard, space>;
-    static_assert(std::same_as<T, element_of<Full, space>>, "full and shard must have the same element type");
-    static_assert(codec_execution<Execution, Inside, T> && codec_execution<Execution, Across, T>,
-                  "no codec for this execution: include its entry header");
-    using encoder = codec<Execution>;
-
-    const auto in = as_view<space>(full);
-    const auto out = as_view<space>(shard);
-    const view<std::byte, space> work = as_view<space>(scratch);
-    const auto& ranks = comm.topology();
-    const detail::reduce_scatter_plan plan(ranks, inside, across, in.size(), options.chunks);
-
-    std::string problem = workspace_problem(work, plan.workspace_bytes());
-    if (options.chunks < 1) {
-        problem = chunks_problem(options.chunks);
-    } else if (out.size() != plan.part.size(comm.rank())) {
-        problem = shard_problem(plan.part, comm.rank(), out.size());
-    } else if (detail::overlaps_elsewhere(in, out, plan.part.offset(comm.rank()))) {
-        problem =
-            "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
-    }
-    if (problem.empty()) problem = memory.problem(ranks, in.size());
-    const short_text described = options.text().append(std::string_view(memory.text()));
-    short_text quantizers = inside.name();
-    quantizers.append(" + ").append(std::string_view(short_text(across.name())));
-    begin_collective(
-        comm.world(),
-        {"hierarchical_quantized_reduce_scatter", in.size(), element_traits<T>::name, quantizers, described}, problem);
-    if (in.size() == 0) {
-        // A use as any other: what counts uses, or undoes one, does not ask for sizes.
-        memory.advance();
-        return;
-    }
-
-    const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
-                      options.accumulate};
-    const int groups = ranks.groups();
-    const int group_size = ranks.group_size();
-    // The buffers of chunk c serve chunk c + 2, once chunk c has been finished.
-    std::array<typename Execution::event, 2> finished{exec.across.record(), exec.across.record()};
-
-    for (std::size_t c = 0; c != plan.chunks; ++c) {
-        const std::size_t begin = c * plan.chunk;
-        const std::size_t count = plan.count(c);
-        const auto buffers = plan.buffers(work.data(), c);
-        const slices to_all{plan.part, ranks.order(), begin, count, 0, ranks.size()};
-        const slices own = slices::single(out.size(), begin, count);
-        exec.inside.wait(finished[c % 2]);
-
-        if (plan.hop_inside) {
-            encoder::encode(exec.inside, inside, in.data(), to_all, buffers.inside_send, memory.inside());
-            const std::size_t bytes = static_cast<std::size_t>(groups) * wire_bytes(inside, count);
-            comm.group().all_to_all(exec.inside, buffers.inside_send, buffers.inside_receive, bytes);
-            if (!plan.hop_across) {
-                encoder::reduce_decode(exec.inside, inside, buffers.inside_receive, group_size, own, out.data(), last);
-                continue;
-            }
-            const slices to_counterparts{plan.part, ranks.order(), begin, count, comm.index() * groups, groups};
-            encoder::reduce_encode(exec.inside, inside, buffers.inside_receive, group_size, to_counterparts, across,
-                                   buffers.across_send, memory.across());
-        } else {
-            encoder::encode(exec.inside, across, in.data(), to_all, buffers.across_send, memory.across());
-        }
-        exec.across.wait(exec.inside.record());
-        comm.across().all_to_all(exec.across, buffers.across_send, buffers.across_receive, wire_bytes(across, count));
-        encoder::reduce_decode(exec.across, across, buffers.across_receive, groups, own, out.data(), last);
-        finished[c % 2] = exec.across.record();
-    }
-    exec.inside.wait(exec.across.record());
-    memory.advance();
-}
-
-}  // namespace detail
 
 /// Reduces every rank's gradient and leaves each rank its slice, moving quantized blocks in place of elements: inside the
 /// node with the quantizer `inside`, then across nodes with `across`. Only 1/k of the gradient crosses nodes from each of
 /// the node's k ranks.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
-///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes
+///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole
+///           tensors, shard of this rank's slices of them
 /// Result    shard == this rank's slice of the sum or mean. Each node's ranks are summed in float, in order of index,
 ///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone, groups
 ///           of one the across hop alone. The bits do not depend on execution or transport, nor on
 ///           chunks, but of a message_scaled_quantizer
 /// In place  shard may be this rank's slice of full; otherwise they must not overlap. full is not changed elsewhere
-/// Order     enqueued on both executions; complete when `inside` is (if it throws, when both are); host{} has finished on
-///           return. Arrays, communicator and both executions must outlive the work
-/// Requires  the same n, element type, quantizers and options on all ranks; with two executions on MPI,
-///           MPI_THREAD_MULTIPLE
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
+///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
+/// Feedback  with an error_feedback at the end, what quantization lost the last time is added to this gradient, on both
+///           hops, and what it loses now is kept. The bits depend on as little
+/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all a
+///           pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
 ///           transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
-          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
-          mutable_array_in<typename Execution::space> Scratch>
-void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
+template <executes Exec, class Communicator, quantizer Inside, quantizer Across, tensors_in<space_of<Exec>> Full,
+          mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = allocate_scratch,
+          class Memory = no_error_feedback>
+void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm, const Inside& inside,
                                            const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options, Scratch&& scratch) {
-    no_error_feedback memory;
-    detail::reduce_scatter_quantized(exec, comm, inside, across, full, shard, options, scratch, memory);
-}
+                                           const reduce_options& options = {}, Scratch&& scratch = {},
+                                           Memory&& memory = {}) {
+    using space = space_of<Exec>;
+    using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
+    using T = detail::element_of_tensors<Shard, space>;
+    static_assert(std::same_as<T, detail::element_of_tensors<Full, space>>,
+                  "full and shard must have the same element type");
+    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> == detail::is_tensor_list<std::remove_cvref_t<Full>>,
+                  "full and shard must both be arrays, or both tensor_lists");
+    static_assert(codec_execution<execution_type, Inside, T> && codec_execution<execution_type, Across, T>,
+                  "no codec for this execution: include its entry header");
 
-/// The same with error feedback: `memory` adds what quantization lost the last time to this gradient, on both hops, and
-/// keeps what it loses now. The bits depend on as little.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
-          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
-          mutable_array_in<typename Execution::space> Scratch, class Storage>
-void hierarchical_quantized_reduce_scatter(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options, Scratch&& scratch,
-                                           error_feedback<Inside, Across, Storage, typename Execution::space>& memory) {
-    detail::reduce_scatter_quantized(exec, comm, inside, across, full, shard, options, scratch, memory);
-}
+    if constexpr (!std::same_as<std::remove_cvref_t<Memory>, no_error_feedback>) {
+        static_assert(std::remove_cvref_t<Memory>::template is_for<Inside, Across>,
+                      "error feedback must be for the same quantizers");
+    }
 
-/// The same with both hops on one execution, one after the other.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
-          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
-          mutable_array_in<typename Execution::space> Scratch>
-void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options, Scratch&& scratch) {
-    hierarchical_quantized_reduce_scatter(pipeline<Execution>{exec, exec}, comm, inside, across, full, shard, options,
-                                          scratch);
-}
+    const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
+    const auto in = detail::operand_of<space>(full);
+    const auto out = detail::operand_of<space>(shard);
+    const auto& ranks = comm.topology();
+    const auto whole = in.over_ranks(ranks);
+    const int chunks =
+        detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
 
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
-          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard,
-          mutable_array_in<typename Execution::space> Scratch, class Storage>
-void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options, Scratch&& scratch,
-                                           error_feedback<Inside, Across, Storage, typename Execution::space>& memory) {
-    hierarchical_quantized_reduce_scatter(pipeline<Execution>{exec, exec}, comm, inside, across, full, shard, options,
-                                          scratch, memory);
-}
+    const auto run = [&](const view<std::byte, space>& work) {
+        const detail::reduce_scatter_plan<Inside, Across, std::remove_const_t<decltype(whole)>> plan(ranks, whole,
+                                                                                                     chunks);
+        std::string problem = chunks_problem(options.chunks);
+        if (problem.empty()) problem = in.whole_problem(ranks);
+        if (problem.empty()) problem = out.shard_problem(whole, comm.rank());
+        if (problem.empty() && out.overlaps_elsewhere(in, whole, comm.rank())) {
+            problem = "expected a shard that is this rank's slice of full or apart from it, given one that overlaps "
+                      "elsewhere";
+        }
+        if (problem.empty()) problem = workspace_problem(work, plan.workspace_bytes());
+        if (problem.empty()) problem = memory.problem(whole, ranks);
+        short_text agreed = whole.text();
+        detail::add_agreed(agreed, options.text(chunks));
+        detail::add_agreed(agreed, memory.text());
+        short_text quantizers = inside.name();
+        quantizers.append(" + ").append(std::string_view(short_text(across.name())));
+        begin_collective(comm.world(),
+                         {"hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name,
+                          quantizers, agreed},
+                         problem);
 
-/// The same with a workspace of its own, for first use: allocates, and blocks until the work is complete.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across,
-          array_in<typename Execution::space> Full, mutable_array_in<typename Execution::space> Shard>
-void hierarchical_quantized_reduce_scatter(const Execution& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options = {}) {
-    using space = typename Execution::space;
-    const std::size_t elements = as_view<space>(full).size();
-    workspace<space> scratch(
-        hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across, elements, options));
-    detail::run_to_completion(exec, comm.world(), [&] {
-        hierarchical_quantized_reduce_scatter(exec, comm, inside, across, full, shard, options, scratch.view());
-    });
+        const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
+                          options.accumulate};
+        // The buffers of chunk c serve chunk c + 2, once chunk c has been finished.
+        std::array<typename execution_type::event, 2> finished{on.across.record(), on.across.record()};
+        for (std::size_t c = 0; whole.elements() != 0 && c != plan.cut.size(); ++c) {
+            const auto chunk = plan.cut[c];
+            if (chunk.sections() == 0) continue;
+            on.inside.wait(finished[c % 2]);
+            detail::reduce_chunk(on, comm, inside, across, plan, plan.buffers(work.data(), c), in.tensor(), chunk,
+                                 memory,
+                                 [&](const auto& exec_of_hop, const auto& q, const std::byte* messages, int contributors) {
+                                     codec<execution_type>::reduce_decode(exec_of_hop, q, messages, contributors,
+                                                                          chunk.in_own(comm.rank()), out.tensor(), last);
+                                 });
+            finished[c % 2] = on.across.record();
+        }
+        on.inside.wait(on.across.record());
+        // Also for no elements: what counts uses, or undoes one, does not ask for sizes.
+        memory.advance();
+    };
+    detail::with_scratch(
+        on, comm.world(), scratch,
+        [&] {
+            return hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, inside, across, in.shape(), options);
+        },
+        run);
 }
 
 }  // namespace zeropp

@@ -14,4 +14,35 @@ struct pipeline {
     const Execution& across;
 };
 
+namespace detail {
+
+template <class E>
+struct pipeline_traits;
+template <execution E>
+struct pipeline_traits<E> {
+    using execution_type = E;
+    static pipeline<E> of(const E& exec) { return {exec, exec}; }
+};
+template <execution E>
+struct pipeline_traits<pipeline<E>> {
+    using execution_type = E;
+    static const pipeline<E>& of(const pipeline<E>& exec) { return exec; }
+};
+
+/// Whether hops can overlap.
+template <execution E>
+bool overlaps_hops(const pipeline<E>& exec) {
+    return &exec.inside != &exec.across;
+}
+
+}  // namespace detail
+
+/// What a collective runs on: an execution, on which its hops run one after the other, or a pipeline of two.
+template <class E>
+concept executes = requires { typename detail::pipeline_traits<E>::execution_type; };
+
+/// The memory that it works in.
+template <executes E>
+using space_of = typename detail::pipeline_traits<E>::execution_type::space;
+
 }  // namespace zeropp

@@ -1,49 +1,25 @@
 #pragma once
 /// \file
-/// How a hierarchical reduce-scatter is cut into chunks, and where they lie in the workspace.
+/// How a hierarchical reduction is cut into chunks, where they lie in the workspace, and the hops of one of them.
 
-#include <zeropp/core/text.hpp>
-#include <zeropp/core/view.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/partition.hpp>
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/pipeline.hpp>
+#include <zeropp/execution/execution.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
 #include <cstddef>
 
-namespace zeropp {
+namespace zeropp::detail {
 
-/// What a reduce-scatter computes of the ranks' values: their sum, or sum / ranks.
-enum class reduction { sum, mean };
-
-/// The options of a reduce-scatter; the same on every rank.
-struct reduce_options {
-    reduction operation = reduction::sum;
-    /// Into how many chunks each slice is cut, so that the hops of successive chunks overlap. Fewer are used where the
-    /// slice has fewer blocks. Requires chunks > 0. On two executions and over slow links, 8 pay where a chunk's message
-    /// to one rank across nodes still has some 32 KiB; below that, starting messages costs more than overlap saves.
-    int chunks = 1;
-    /// Add to what the shard holds instead of replacing it.
-    bool accumulate = false;
-
-    /// The options in words.
-    constexpr short_text text() const {
-        short_text t(operation == reduction::mean ? "mean" : "sum");
-        t.append(" in ").append(std::max(chunks, 0)).append(chunks == 1 ? " chunk" : " chunks");
-        if (accumulate) t.append(", accumulated");
-        return t;
-    }
-};
-
-namespace detail {
-
-/// The chunks of every slice, in blocks of either quantizer, and the buffers of one reduce-scatter.
-struct reduce_scatter_plan : chunking {
-    partition part;
+/// The chunks of every slice, in blocks of either quantizer, and the buffers of one reduction.
+template <quantizer Inside, quantizer Across, class Division>
+struct reduce_scatter_plan {
+    typename Division::chunks cut;
     bool hop_inside;
     bool hop_across;
-    std::size_t inside_bytes = 0;  // one rank's messages for all others, of a whole chunk
+    std::size_t inside_bytes = 0;  // one rank's messages for all others, of the largest chunk
     std::size_t across_bytes = 0;
 
     /// The send and receive buffers of one chunk.
@@ -54,20 +30,23 @@ struct reduce_scatter_plan : chunking {
         std::byte* across_receive;
     };
 
-    template <topology Topology, class Inside, class Across>
-    reduce_scatter_plan(const Topology& ranks, const Inside& inside, const Across& across, std::size_t elements,
-                        int wanted_chunks)
-        // Block sizes are powers of two, so the larger is a multiple of the other.
-        : chunking(partition(elements, ranks.size()).slice_size(), wanted_chunks,
-                   static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size))),
-          part(elements, ranks.size()), hop_inside(has_hop_inside(ranks)), hop_across(has_hop_across(ranks)) {
-        if (elements == 0) return;
-        if (hop_inside) inside_bytes = static_cast<std::size_t>(ranks.size()) * wire_bytes(inside, count(0));
-        if (hop_across) across_bytes = static_cast<std::size_t>(ranks.groups()) * wire_bytes(across, count(0));
+    /// Chunks end with blocks of `block` elements too.
+    template <topology Topology>
+    reduce_scatter_plan(const Topology& ranks, const Division& whole, int chunks, int block = 1)
+        // Block sizes are powers of two, so the largest is a multiple of the others.
+        : cut(whole, chunks, static_cast<std::size_t>(std::max({Inside::block_size, Across::block_size, block}))),
+          hop_inside(has_hop_inside(ranks)), hop_across(has_hop_across(ranks)) {
+        for (std::size_t c = 0; c != cut.size(); ++c) {
+            const auto chunk = cut[c];
+            inside_bytes = std::max(inside_bytes, chunk_wire_bytes<Inside>(chunk));
+            across_bytes = std::max(across_bytes, chunk_wire_bytes<Across>(chunk));
+        }
+        inside_bytes *= hop_inside && whole.elements() != 0 ? static_cast<std::size_t>(ranks.size()) : 0;
+        across_bytes *= hop_across && whole.elements() != 0 ? static_cast<std::size_t>(ranks.groups()) : 0;
     }
 
     std::size_t bytes_of_one_chunk() const { return 2 * inside_bytes + 2 * across_bytes; }
-    std::size_t workspace_bytes() const { return std::min<std::size_t>(chunks, 2) * bytes_of_one_chunk(); }
+    std::size_t workspace_bytes() const { return std::min<std::size_t>(cut.size(), 2) * bytes_of_one_chunk(); }
 
     chunk_buffers buffers(std::byte* workspace, std::size_t c) const {
         std::byte* const first = workspace + c % 2 * bytes_of_one_chunk();
@@ -75,12 +54,34 @@ struct reduce_scatter_plan : chunking {
     }
 };
 
-/// Whether `shard` overlaps `full` anywhere but exactly at element `offset`.
-template <class Full, class Shard>
-bool overlaps_elsewhere(const Full& full, const Shard& shard, std::size_t offset) {
-    return overlap(full, shard) && static_cast<const void*>(shard.data()) != full.data() + offset;
+/// The hops of one chunk of a reduction, up to the messages that this rank sums last: `last(exec, quantizer, messages,
+/// contributors)` enqueues that.
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Plan, class Tensor,
+          class Slices, class Memory, class Last>
+void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
+                  const Plan& plan, const typename Plan::chunk_buffers& buffers, Tensor full, const Slices& chunk,
+                  const Memory& memory, Last last) {
+    using codec = zeropp::codec<Execution>;
+    const auto& ranks = comm.topology();
+    const int groups = ranks.groups();
+    const auto to_all = chunk.in_slots(ranks.order(), 0, ranks.size());
+    if (plan.hop_inside) {
+        codec::encode(exec.inside, inside, full, to_all, buffers.inside_send, memory.inside());
+        const std::size_t bytes = static_cast<std::size_t>(groups) * chunk_wire_bytes<Inside>(chunk);
+        comm.group().all_to_all(exec.inside, buffers.inside_send, buffers.inside_receive, bytes);
+        if (!plan.hop_across) {
+            last(exec.inside, inside, buffers.inside_receive, ranks.group_size());
+            return;
+        }
+        const auto to_counterparts = chunk.in_slots(ranks.order(), comm.index() * groups, groups);
+        codec::reduce_encode(exec.inside, inside, buffers.inside_receive, ranks.group_size(), to_counterparts, across,
+                             buffers.across_send, memory.across());
+    } else {
+        codec::encode(exec.inside, across, full, to_all, buffers.across_send, memory.across());
+    }
+    exec.across.wait(exec.inside.record());
+    comm.across().all_to_all(exec.across, buffers.across_send, buffers.across_receive, chunk_wire_bytes<Across>(chunk));
+    last(exec.across, across, buffers.across_receive, groups);
 }
 
-}  // namespace detail
-
-}  // namespace zeropp
+}  // namespace zeropp::detail

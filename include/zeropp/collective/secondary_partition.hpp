@@ -1,14 +1,16 @@
 #pragma once
 /// \file
-/// hpZ's storage: a rank's part of a tensor that its group holds whole.
+/// hpZ's storage: a rank's part of tensors that its group holds whole.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/partition.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +19,9 @@
 
 namespace zeropp {
 
-/// This rank's 1/k of a tensor, k being the ranks of its group, kept ready to be gathered as a message of `Quantizer`:
-/// `lossless` for exact weights, or a block quantizer to save memory and bytes. Refers to the caller's storage, of
-/// `storage_bytes(...)`; costs that memory on each rank for as long as it is used.
+/// This rank's 1/k of a tensor or of each tensor of a list, k being the ranks of its group, kept ready to be gathered as a
+/// message of `Quantizer`: `lossless` for exact weights, or a block quantizer to save memory and bytes. Refers to the
+/// caller's storage, of `storage_bytes(...)`; costs that memory on each rank for as long as it is used.
 ///
 /// A version, any number that changes whenever the weights do (the training step), is stamped on what is stored, and
 /// gathering with another version is an error: stale weights never train a model in silence.
@@ -28,32 +30,34 @@ class secondary_partition {
 public:
     using quantizer_type = Quantizer;
 
-    /// For a tensor of `elements` over a group of `group_size` ranks, of which this rank is `index`. Throws
-    /// precondition_error unless `storage` is large enough and aligned to 16 bytes.
+    /// For a tensor of so many elements, or a tensor_list of whole tensors, over a group of `group_size` ranks, of which this
+    /// rank is `index`. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
-    secondary_partition(const Quantizer& q, std::size_t elements, int group_size, int index, Storage&& storage)
-        : quantizer_(q), part_(elements, group_size), index_(index), storage_(as_view<Space>(storage)) {
-        const std::string problem = workspace_problem(storage_, storage_bytes(q, elements, group_size));
+    secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
+        : quantizer_(q), of_(detail::over_group(group_size, tensors, [](const auto& d) { return identity(d); })),
+          group_size_(group_size), index_(index), storage_(as_view<Space>(storage)) {
+        const std::string problem = workspace_problem(storage_, storage_bytes(q, tensors, group_size));
         if (!problem.empty()) throw precondition_error("secondary_partition: " + problem);
     }
 
-    static std::size_t storage_bytes(const Quantizer& q, std::size_t elements, int group_size) {
-        return wire_bytes(q, partition(elements, group_size).slice_size());
+    static std::size_t storage_bytes(const Quantizer&, const tensors_shape& tensors, int group_size) {
+        return detail::over_group(group_size, tensors,
+                                  [](const auto& whole) { return detail::whole_wire_bytes<Quantizer>(whole); });
     }
 
     /// Keeps this rank's part of `full` and stamps it with `version`. Enqueued on `exec`; no communication. Throws
-    /// precondition_error unless full has the tensor's size. If `exec` fails later, before or in this work, what is stored
-    /// is not what the stamp says: `invalidate`.
-    template <execution Execution, array_in<Space> Full>
+    /// precondition_error unless full has the tensor's size, or is a list of the same division. If `exec` fails later, before
+    /// or in this work, what is stored is not what the stamp says: `invalidate`.
+    template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
-        const auto tensor = as_view<Space>(full);
-        if (tensor.size() != part_.count()) {
-            throw precondition_error("secondary_partition",
-                                     "a tensor of " + std::to_string(part_.count()) + " elements",
-                                     "one of " + std::to_string(tensor.size()));
+        const auto from = detail::operand_of<Space>(full);
+        const std::string problem = tensors_problem(from);
+        if (!problem.empty()) throw precondition_error("secondary_partition: " + problem);
+        const auto whole = from.over_group(group_size_);
+        if (whole.elements() != 0) {
+            const auto slices = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
+            codec<Execution>::encode(exec, quantizer_, from.tensor(), slices.in_slots({}, index_, 1), storage_.data());
         }
-        codec<Execution>::encode(exec, quantizer_, tensor.data(),
-                                 {part_, slice_order{}, 0, part_.slice_size(), index_, 1}, storage_.data());
         version_ = version;
     }
 
@@ -61,18 +65,91 @@ public:
     void invalidate() { version_.reset(); }
 
     const Quantizer& stored_as() const { return quantizer_; }
-    const partition& part() const { return part_; }
+    /// Elements of all tensors.
+    std::size_t elements() const { return of_.elements; }
+    int group_size() const { return group_size_; }
     int index() const { return index_; }
     std::optional<std::uint64_t> version() const { return version_; }
     /// The message to gather.
     const std::byte* message() const { return storage_.data(); }
 
+    // For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when they
+    // do. Where this one was expected, and where those were.
+
+    template <class Operand>
+    std::string tensors_problem(const Operand& tensors) const {
+        if (tensors.has_gaps()) return "expected tensors without gaps between slices, given a list with gaps";
+        const identity given(tensors.over_group(group_size_));
+        return given == of_ ? std::string() : "expected " + of_.text() + ", given " + given.text_beside(of_);
+    }
+    template <class Operand>
+    std::string partition_problem(const Operand& tensors) const {
+        if (tensors.has_gaps()) return tensors_problem(tensors);
+        const identity expected(tensors.over_group(group_size_));
+        if (expected == of_) return {};
+        return "expected a secondary partition of " + expected.text() + ", given one of " +
+               (of_.list == expected.list ? std::to_string(of_.elements) : of_.text());
+    }
+
 private:
+    /// By which tensors are known again.
+    struct identity {
+        std::size_t elements;
+        short_text list;
+
+        template <class Division>
+        explicit identity(const Division& d) : elements(d.elements()), list(d.text()) {}
+
+        std::string text() const {
+            return (list == short_text() ? "a tensor" : list.str()) + " of " + std::to_string(elements) + " elements";
+        }
+        std::string text_beside(const identity& other) const {
+            return list == other.list ? "one of " + std::to_string(elements) : text();
+        }
+        friend bool operator==(const identity&, const identity&) = default;
+    };
+
     Quantizer quantizer_;
-    partition part_;
+    identity of_;
+    int group_size_;
     int index_;
     view<std::byte, Space> storage_;
     std::optional<std::uint64_t> version_;
+};
+
+/// A gather that stores nothing on its way.
+struct not_stored {
+    template <class Operand>
+    static std::string problem(const Operand&) {
+        return {};
+    }
+    static short_text text() { return {}; }
+    template <class Execution, class Full>
+    static void store(const Execution&, const Full&) {}
+};
+
+/// Where a quantized_all_gather stores what it gathers, besides its result, and the version that it stamps on it. Refers to
+/// the partition.
+template <class Secondary>
+class stored_in {
+public:
+    stored_in(Secondary& secondary, std::uint64_t version) : secondary_(secondary), version_(version) {}
+
+    // For collectives.
+
+    template <class Operand>
+    std::string problem(const Operand& tensors) const {
+        return secondary_.partition_problem(tensors);
+    }
+    short_text text() const { return short_text("stored at version ").append(version_); }
+    template <execution Execution, class Full>
+    void store(const Execution& exec, const Full& full) const {
+        secondary_.store(exec, full, version_);
+    }
+
+private:
+    Secondary& secondary_;
+    std::uint64_t version_;
 };
 
 }  // namespace zeropp

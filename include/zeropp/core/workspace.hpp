@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,12 @@ public:
     explicit workspace(std::size_t bytes) : memory_(bytes) {}
 
     host_view<std::byte> view() { return {memory_.data(), memory_.size()}; }
+    host_view<const std::byte> view() const { return {memory_.data(), memory_.size()}; }
+
+    /// Copies `bytes` of host memory to the start. Blocks.
+    void assign(const void* from, std::size_t bytes) {
+        if (bytes != 0) std::memcpy(memory_.data(), from, bytes);
+    }
 
 private:
     std::vector<std::byte> memory_;

@@ -165,6 +165,13 @@ public:
     }
 
     device_view<std::byte> view() { return {memory_.get(), size_}; }
+    device_view<const std::byte> view() const { return {memory_.get(), size_}; }
+
+    /// Copies `bytes` of host memory to the start. Blocks.
+    void assign(const void* from, std::size_t bytes) {
+        if (bytes == 0) return;
+        detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    }
 
 private:
     struct release {

@@ -10,6 +10,16 @@
 
 namespace zeropp {
 
+/// In place of a number of chunks: as many as `automatic_chunks` says.
+inline constexpr int automatic = -1;
+
+/// How many chunks pay where two hops overlap, each message across nodes having so many bytes: chunks of 32 KiB and more,
+/// for below that starting messages costs more than overlap saves, and no more than 8, which hide all but an eighth.
+constexpr int automatic_chunks(std::size_t message_bytes) {
+    constexpr std::size_t least = 32 * 1024;
+    return static_cast<int>(std::clamp<std::size_t>(message_bytes / least, 1, 8));
+}
+
 /// Cuts a slice of `size` elements into as many chunks as wanted, of whole blocks; fewer where it has fewer blocks, and
 /// none where it is empty.
 struct chunking {
@@ -30,8 +40,9 @@ struct chunking {
     constexpr std::size_t count(std::size_t c) const { return std::min(chunk, size - c * chunk); }
 };
 
-/// Why a slice cannot be cut into fewer chunks than one, as "expected ..., given ...".
+/// Why a slice cannot be cut into so many chunks, as "expected ..., given ..."; empty when it can.
 [[gnu::cold]] inline std::string chunks_problem(int wanted) {
+    if (wanted == automatic || wanted > 0) return {};
     return "expected at least 1 chunk, given " + std::to_string(wanted);
 }
 

@@ -13,9 +13,10 @@ namespace zeropp {
 /// ones, which hold what is left, possibly nothing. The division that torch.chunk and FSDP use; nothing has to divide.
 class partition {
 public:
-    /// Requires ranks > 0.
-    constexpr ZEROPP_HOST_DEVICE partition(std::size_t count, int ranks)
-        : count_(count), slice_(ceil_div(count, static_cast<std::size_t>(ranks))), ranks_(ranks) {}
+    /// In slices of whole rows of `row` elements, as FSDP divides a tensor along its first dimension. Requires ranks > 0
+    /// and row > 0.
+    constexpr ZEROPP_HOST_DEVICE partition(std::size_t count, int ranks, std::size_t row = 1)
+        : count_(count), slice_(ceil_div(ceil_div(count, row), static_cast<std::size_t>(ranks)) * row), ranks_(ranks) {}
 
     constexpr ZEROPP_HOST_DEVICE std::size_t count() const { return count_; }
     constexpr ZEROPP_HOST_DEVICE int ranks() const { return ranks_; }

@@ -14,12 +14,13 @@
 
 namespace zeropp::detail {
 
-/// Writes the elements that `where` names from sums of messages, finished as the codec says.
-template <class Source, class T>
+/// Writes the elements that `where` names from sums of messages, finished as the codec says. In a list, the blocks of a
+/// message take turns whatever tensor they are of: a unit of work that has several tensors goes granule by granule.
+template <class Source, class T, class Slices = slices, class Tensor = T*>
 struct decode_kernel {
     Source source;
-    slices where;
-    T* tensor;
+    Slices where;
+    Tensor tensor;
     finish last;
     /// 1 / last.divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
     float exact_reciprocal;
@@ -30,48 +31,109 @@ struct decode_kernel {
     static constexpr int resident_blocks =
         resident_blocks_for(rounds * Source::loaded_words + static_cast<int>(sizeof(raw_granule<T>) / 4));
 
-    /// Units in a slot of n elements.
-    static constexpr std::size_t units(std::size_t n) { return ceil_div(n, unit_granules * granule_size); }
+    /// In a list, every block counts as whole.
+    static constexpr std::size_t block_granules = Source::block_size / granule_size;
+
+    /// Units in a slot.
+    static std::size_t units(const Slices& w) {
+        if constexpr (Slices::is_list) {
+            if (w.sections() == 0) return 0;
+            const std::size_t blocks = w.last().blocks(Source::block_size) + ceil_div(w.last_count(), Source::block_size);
+            return ceil_div(blocks * block_granules, unit_granules);
+        } else {
+            return ceil_div(w.count, unit_granules * granule_size);
+        }
+    }
 
     __device__ void operator()() const {
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
-            const std::size_t size = where.size(s);
-            if (size == 0) continue;
-            const auto slot = source.open(where, s);
-            T* const slice = tensor + where.offset(s);
-            const bool aligned = reinterpret_cast<std::uintptr_t>(slice) % 16 == 0;
-            for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < size;
-                 first += gridDim.x * unit_granules) {
-                const std::size_t mine = first + threadIdx.x;
-                if (aligned && (first + unit_granules) * granule_size <= size) {
-                    typename Source::raw raw[std::size_t{rounds}];
-                    source.fetch_whole(
-                        slot, [=](std::size_t r) { return mine + r * kernel_threads; }, raw);
-#pragma unroll
-                    for (int r = 0; r != rounds; ++r) {
-                        T* const to = slice + (mine + static_cast<std::size_t>(r * kernel_threads)) * granule_size;
-                        raw_granule<T> out;
-                        if (last.accumulate) out = load_whole_granule(to, true);
-                        float x[1][granule_size];
-                        source.values(raw[r], mine + static_cast<std::size_t>(r * kernel_threads), x[0]);
-                        rotate_back(x, true);
-                        finish_granule(x[0], out);
-                        store_whole_granule(to, out, true);
-                    }
-                } else {
-#pragma unroll 1
-                    for (int r = 0; r != rounds; ++r) {
-                        write_part(slot, slice, aligned, size, mine + static_cast<std::size_t>(r * kernel_threads));
-                    }
+            if constexpr (Slices::is_list) {
+                write_list(s);
+            } else {
+                const part all = open(0, s);
+                for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < all.size;
+                     first += gridDim.x * unit_granules) {
+                    write(all, first + threadIdx.x, (first + unit_granules) * granule_size <= all.size);
                 }
             }
         }
     }
 
 private:
+    /// One section of a slot.
+    struct part {
+        typename Source::slot slot;
+        T* slice;
+        bool aligned;
+        std::size_t size;
+    };
+
+    __device__ part open(std::size_t i, int s) const {
+        const section of = where.at(i);
+        const std::size_t size = of.size(where.rank(s));
+        T* slice = tensor_at(tensor, where.tensor(i));
+        // The offset of a slot without elements may lie beyond the tensor's end.
+        if (size != 0) slice += of.offset(where.rank(s));
+        return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
+    }
+
+    /// The blocks of all sections of a slot.
+    __device__ void write_list(int s) const {
+        const std::size_t granules =
+            where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
+        for (std::size_t first = blockIdx.x * unit_granules; first < granules; first += gridDim.x * unit_granules) {
+            const auto [i, before] = section_of(first);
+            const part p = open(i, s);
+            const std::size_t mine = first - before;
+            if (p.aligned && (mine + unit_granules) * granule_size <= p.size) {
+                write(p, mine + threadIdx.x, true);
+                continue;
+            }
+#pragma unroll 1
+            for (int r = 0; r != rounds; ++r) {
+                const std::size_t granule = first + threadIdx.x + static_cast<std::size_t>(r * kernel_threads);
+                const auto [own, before_own] = section_of(granule);
+                const part q = open(own, s);
+                write_part(q, granule - before_own);
+            }
+        }
+    }
+
+    struct found_section {
+        std::size_t i;
+        std::size_t before;  // granules of whole blocks
+    };
+    __device__ found_section section_of(std::size_t granule) const {
+        const std::size_t i = where.section_of(granule / block_granules, Source::block_size);
+        return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
+    }
+
+    /// A unit of work, of which `mine` is this thread's first granule, all of whose elements may exist.
+    __device__ void write(const part& p, std::size_t mine, bool whole) const {
+        if (p.aligned && whole) {
+            typename Source::raw raw[std::size_t{rounds}];
+            source.fetch_whole(
+                p.slot, [=](std::size_t r) { return mine + r * kernel_threads; }, raw);
+#pragma unroll
+            for (int r = 0; r != rounds; ++r) {
+                T* const to = p.slice + (mine + static_cast<std::size_t>(r * kernel_threads)) * granule_size;
+                raw_granule<T> out;
+                if (last.accumulate) out = load_whole_granule(to, true);
+                float x[1][granule_size];
+                source.values(raw[r], mine + static_cast<std::size_t>(r * kernel_threads), x[0]);
+                rotate_back(x, true);
+                finish_granule(x[0], out);
+                store_whole_granule(to, out, true);
+            }
+        } else {
+#pragma unroll 1
+            for (int r = 0; r != rounds; ++r) write_part(p, mine + static_cast<std::size_t>(r * kernel_threads));
+        }
+    }
+
     /// All threads of the block come here together.
-    template <class Slot>
-    __device__ void write_part(const Slot& slot, T* slice, bool aligned, std::size_t size, std::size_t granule) const {
+    __device__ void write_part(const part& p, std::size_t granule) const {
+        const auto& [slot, slice, aligned, size] = p;
         const int valid = valid_elements(size, granule);
         if (Source::rotation == 1 && valid == 0) return;
         float x[1][granule_size];
@@ -97,13 +159,7 @@ private:
 
     /// out <- the elements, added to what is there if asked for.
     __device__ void finish_granule(float (&result)[granule_size], raw_granule<T>& out) const {
-        if (exact_reciprocal != 0) {
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) result[i] = times_power_of_two(result[i], exact_reciprocal);
-        } else {
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) result[i] = quotient(result[i], last.divisor);
-        }
+        divide(result, last.divisor, exact_reciprocal);
         if (last.accumulate) {
             float present[granule_size];
             out.to_floats(present);
@@ -111,15 +167,6 @@ private:
             for (int i = 0; i != granule_size; ++i) result[i] = present[i] + result[i];
         }
         out = raw_granule<T>::from_floats(result);
-    }
-
-    /// a * b, as the quotient by 1 / b to the bit: rounded before anything is added, and with a zero's sign.
-    __device__ static float times_power_of_two(float a, float b) {
-#if defined(__CUDA_ARCH__)
-        return __fmul_rn(a, b);
-#else
-        return a * b;
-#endif
     }
 };
 

@@ -25,12 +25,15 @@ namespace zeropp::detail {
 /// that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for a
 /// team's registers are read several times, all but the first from a cache.
 ///
+/// In a list, the blocks of a message take turns whatever tensor they are of: a unit of work that has blocks of several goes
+/// block by block.
+///
 /// Where messages have a scale, requires it to lie in them already.
-template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>>
+template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>, class Slices = slices>
 struct encode_kernel {
     Q q;
     Source source;
-    slices where;
+    Slices where;
     std::byte* messages;
     Residuals residuals{};
 
@@ -53,33 +56,33 @@ struct encode_kernel {
         (held ? rounds * share * values::kept_words : values::kept_words) + rounds * stats_words +
         (values::kept_as_loaded ? 0 : Source::loaded_words) + Source::scratch_words + Residuals::scratch_words);
 
-    /// Units in a slot of n elements; one, for its scale and its padding, where a message without elements has bytes.
-    static constexpr std::size_t units(std::size_t n) {
-        const std::size_t full = ceil_div(n, static_cast<std::size_t>(unit_blocks) * Q::block_size);
+    /// Units in a slot; one, for its scale and its padding, where a message without elements has bytes.
+    static constexpr std::size_t units(const Slices& w) {
+        const std::size_t full =
+            ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(unit_blocks));
         return message_scaled_quantizer<Q> && full == 0 ? 1 : full;
     }
 
     __device__ void operator()() const {
-        const wire_layout<Q> layout(where.count);
+        const wire_layout<Q> layout(where.last_count(), where.last());
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
             std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
-            const slot_part part{values::open(source, residuals, where, s),
-                                 layout,
-                                 where.size(s),
-                                 dithering_quantizer<Q> ? where.index(s) : 0,
-                                 message,
-                                 loaded_scale<Q>::load(message, layout.scale_offset)};
-            for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
-                 first += std::size_t{gridDim.x} * unit_blocks) {
-                if (part.slot.source.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
-                    encode<rounds, true>(part, first);
-                } else {
+            if constexpr (Slices::is_list) {
+                encode_list(layout, message, s);
+            } else {
+                const slot_part part = open(layout, message, where.at(0), 0, s);
+                for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
+                     first += std::size_t{gridDim.x} * unit_blocks) {
+                    if (part.slot.source.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
+                        encode<rounds, true>(part, first + static_cast<std::size_t>(team()));
+                    } else {
 #pragma unroll 1
-                    for (int r = 0; r != rounds; ++r)
-                        encode<1, false>(part, first + static_cast<std::size_t>(r * teams));
+                        for (int r = 0; r != rounds; ++r)
+                            encode<1, false>(part, first + static_cast<std::size_t>(r * teams + team()));
+                    }
                 }
             }
-            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(part);
+            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(layout, message);
         }
     }
 
@@ -87,15 +90,53 @@ private:
     using kept_granule = typename values::kept;
     using params = typename Q::params;
 
-    /// A message, how many elements there are for it, and the index of the first.
+    /// One section of a message: how many elements there are for it, the codes and blocks that it has to write, padding
+    /// included, and the index of the first element.
     struct slot_part {
         typename values::slot slot;
-        wire_layout<Q> layout;
         std::size_t size;
+        std::size_t elements;
+        std::size_t blocks;
         std::size_t index;
-        std::byte* message;
+        std::byte* codes;
+        std::byte* params;
         loaded_scale<Q> scale;
     };
+
+    __device__ slot_part open(const wire_layout<Q>& layout, std::byte* message, const section& of, std::size_t i,
+                              int s) const {
+        return {values::open(source, residuals, where, of, i, s),
+                of.size(where.rank(s)),
+                where.elements_end(i) - of.place.elements,
+                where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
+                dithering_quantizer<Q> ? where.index(of, s) : 0,
+                message + layout.codes_at(of.place),
+                message + layout.params_at(of.place),
+                loaded_scale<Q>::load(message, layout.scale_offset)};
+    }
+
+    /// The blocks of all sections of a message.
+    __device__ void encode_list(const wire_layout<Q>& layout, std::byte* message, int s) const {
+        for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
+             first += std::size_t{gridDim.x} * unit_blocks) {
+            const std::size_t i = where.section_of(first, Q::block_size);
+            const section of = where.at(i);
+            const slot_part part = open(layout, message, of, i, s);
+            const std::size_t in_section = first - of.place.blocks(Q::block_size);
+            if (part.slot.source.aligned && (in_section + unit_blocks) * Q::block_size <= part.size) {
+                encode<rounds, true>(part, in_section + static_cast<std::size_t>(team()));
+                continue;
+            }
+#pragma unroll 1
+            for (int r = 0; r != rounds; ++r) {
+                const std::size_t block = first + static_cast<std::size_t>(r * teams + team());
+                const std::size_t own = where.section_of(block, Q::block_size);
+                const section of_own = where.at(own);
+                encode<1, false>(open(layout, message, of_own, own, s),
+                                 block - of_own.place.blocks(Q::block_size));
+            }
+        }
+    }
 
     /// A sum of errors, as stats of a block.
     struct summed_error {
@@ -106,14 +147,15 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes the blocks from `first` on, Rounds for each team. `Whole` says that all of their elements exist.
+    /// Encodes blocks of a section, Rounds for each team, of which `first` is the team's first. `Whole` says that all of
+    /// their elements exist.
     template <int Rounds, bool Whole>
     __device__ void encode(const slot_part& part, std::size_t first) const {
-        const std::size_t mine = first * block_granules + static_cast<std::size_t>(team() * block_granules + lane());
+        const std::size_t mine = first * block_granules + static_cast<std::size_t>(lane());
         const auto granule = [=](std::size_t n) {
             return mine + n / share * teams * block_granules + n % share * lanes;
         };
-        const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team()); };
+        const auto block = [=](std::size_t r) { return first + r * teams; };
         typename Q::stats stats[std::size_t{Rounds}];
         kept_granule kept[std::size_t{held ? Rounds * share : 1}];
         if constexpr (held) fetch<Whole>(part, granule, kept);
@@ -264,9 +306,9 @@ private:
     template <bool Whole>
     __device__ static void store(const std::uint32_t (&codes)[granule_size], const slot_part& part,
                                  std::size_t granule) {
-        const int nominal = Whole ? granule_size : valid_elements(part.layout.elements, granule);
+        const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
         if (nominal == 0) return;
-        store_codes<Q::code_bits>(part.message + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes),
+        store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes),
                                   nominal);
     }
 
@@ -286,10 +328,10 @@ private:
             if (lane() != 0) return;
             params stored = p;
             if constexpr (!Whole) {
-                if (block >= part.layout.blocks) return;
+                if (block >= part.blocks) return;
                 if (block * Q::block_size >= part.size) stored = params{};
             }
-            *reinterpret_cast<params*>(part.message + part.layout.params_offset + block * params_bytes<Q>) = stored;
+            *reinterpret_cast<params*>(part.params + block * params_bytes<Q>) = stored;
         }
     }
 
@@ -299,10 +341,9 @@ private:
     }
 
     /// Between the codes and the parameters, behind the parameters, and behind the scale.
-    __device__ static void clear_padding(const slot_part& part) {
-        const wire_layout<Q>& layout = part.layout;
+    __device__ static void clear_padding(const wire_layout<Q>& layout, std::byte* message) {
         const auto clear = [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) part.message[i] = std::byte{0};
+            for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
         };
         clear(code_bytes<Q>(layout.elements), layout.params_offset);
         clear(layout.params_offset + layout.blocks * params_bytes<Q>, layout.scale_offset);

@@ -4,6 +4,7 @@
 /// elements are one 16-byte access.
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -96,6 +97,24 @@ struct raw_granule {
         return of(elements);
     }
 };
+
+/// x <- x / divisor, where `exact_reciprocal` is 1 / divisor if that is exact, and 0 if not. To the bit the quotient: rounded
+/// before anything is added, and with a zero's sign.
+__device__ inline void divide(float (&x)[granule_size], float divisor, float exact_reciprocal) {
+    if (exact_reciprocal != 0) {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) {
+#if defined(__CUDA_ARCH__)
+            x[i] = __fmul_rn(x[i], exact_reciprocal);
+#else
+            x[i] = x[i] * exact_reciprocal;
+#endif
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) x[i] = quotient(x[i], divisor);
+    }
+}
 
 /// The first `valid` of eight elements, 0 to 8; the others are zeros.
 template <class T>

@@ -8,7 +8,7 @@
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +16,9 @@
 namespace zeropp::detail {
 
 /// Writes 0 as the number of each message: magnitudes are merged into it.
-template <message_scaled_quantizer Q>
+template <message_scaled_quantizer Q, class Slices = slices>
 struct clear_scale_kernel {
-    slices where;
+    Slices where;
     std::byte* messages;
 
     static constexpr int resident_blocks = 2;
@@ -27,7 +27,7 @@ struct clear_scale_kernel {
     static constexpr std::size_t units(int slots) { return ceil_div(static_cast<std::size_t>(slots), kernel_threads); }
 
     __device__ void operator()() const {
-        const wire_layout<Q> layout(where.count);
+        const wire_layout<Q> layout(where.last_count(), where.last());
         const std::size_t slots = static_cast<std::size_t>(where.slots);
         for (std::size_t s = blockIdx.x * std::size_t{kernel_threads} + threadIdx.x; s < slots;
              s += gridDim.x * std::size_t{kernel_threads}) {
@@ -37,10 +37,10 @@ struct clear_scale_kernel {
 };
 
 /// Merges what each message will encode into its number. The same units of work as in the kernel that writes tensors.
-template <message_scaled_quantizer Q, class Source, class Residuals>
+template <message_scaled_quantizer Q, class Source, class Residuals, class Slices = slices>
 struct find_scale_kernel {
     Source source;
-    slices where;
+    Slices where;
     std::byte* messages;
     Residuals residuals;
 
@@ -50,22 +50,28 @@ struct find_scale_kernel {
     static constexpr std::size_t unit_granules = std::size_t{rounds} * kernel_threads;
     static constexpr int resident_blocks = 2;
 
-    static constexpr std::size_t units(std::size_t n) { return ceil_div(n, unit_granules * granule_size); }
+    /// For all tensors of a list together; each starts with another thread block, so that small ones keep all busy.
+    static std::size_t units(const Slices& w) {
+        return ceil_div(w.last().elements + w.last_count(), unit_granules * granule_size);
+    }
 
     __device__ void operator()() const {
-        const wire_layout<Q> layout(where.count);
+        const wire_layout<Q> layout(where.last_count(), where.last());
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
-            const auto slot = values::open(source, residuals, where, s);
-            const std::size_t size = where.size(s);
             magnitude largest[1];
-            for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < size;
-                 first += gridDim.x * unit_granules) {
-                if (slot.source.aligned && (first + unit_granules) * granule_size <= size) {
-                    take<rounds, true>(slot, size, first, largest[0]);
-                } else {
+            for (std::size_t i = 0; i != where.sections(); ++i) {
+                const section of = where.at(i);
+                const auto slot = values::open(source, residuals, where, of, i, s);
+                const std::size_t size = of.size(where.rank(s));
+                for (std::size_t first = (blockIdx.x + i) % gridDim.x * unit_granules; first * granule_size < size;
+                     first += gridDim.x * unit_granules) {
+                    if (slot.source.aligned && (first + unit_granules) * granule_size <= size) {
+                        take<rounds, true>(slot, size, first, largest[0]);
+                    } else {
 #pragma unroll 1
-                    for (std::size_t r = 0; r != rounds; ++r) {
-                        take<1, false>(slot, size, first + r * kernel_threads, largest[0]);
+                        for (std::size_t r = 0; r != rounds; ++r) {
+                            take<1, false>(slot, size, first + r * kernel_threads, largest[0]);
+                        }
                     }
                 }
             }

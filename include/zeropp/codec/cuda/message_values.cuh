@@ -7,7 +7,7 @@
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/quantizer/abilities.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <type_traits>
@@ -22,7 +22,9 @@ struct float_granule {
 /// Granules on their way from a source to a quantizer; as the source keeps them where nothing happens to them.
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
-    static constexpr bool changed = Source::rotation > 1 || rotating_quantizer<Q> || Residuals::any;
+    /// Whether the source has something to do to values that are rotated back.
+    static constexpr bool finished = requires(const Source& s, float (&x)[granule_size]) { s.finish(x); };
+    static constexpr bool changed = Source::rotation > 1 || finished || rotating_quantizer<Q> || Residuals::any;
 
     using kept = std::conditional_t<changed, float_granule, typename Source::kept>;
 
@@ -39,8 +41,10 @@ struct message_values {
         typename Residuals::slot residuals;
     };
 
-    __device__ static slot open(const Source& source, const Residuals& residuals, const slices& where, int s) {
-        return {source.open(where, s), residuals.open(where, s)};
+    template <class Slices>
+    __device__ static slot open(const Source& source, const Residuals& residuals, const Slices& where, const section& of,
+                                std::size_t i, int s) {
+        return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
     /// k[n] <- granule(n), of a slot of `size` elements, all of which exist if `Whole`. Granules are spread over threads
@@ -57,6 +61,10 @@ struct message_values {
             rotate_granules<Source::rotation, Lanes, Share>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
+            if constexpr (finished) {
+#pragma unroll
+                for (std::size_t n = 0; n != N; ++n) source.finish(x[n]);
+            }
             rotate_granules<rotation_size<Q>(), Lanes, Share>(x, false, [=](std::size_t n) {
                 return Whole || is_in_whole_window<rotation_size<Q>()>(size, granule(n));
             });

@@ -9,7 +9,7 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ struct kernel_residuals<no_feedback> {
     struct stats {};
     struct slot {};
 
-    __device__ static slot open(const slices&, int) { return {}; }
+    __device__ static slot open(const section&, int) { return {}; }
 };
 
 /// Held and kept may be the same memory: each granule is read by the thread that writes it, before it does.
@@ -49,7 +49,7 @@ struct kernel_residuals<feedback<Storage>> {
     static constexpr bool has_params = params_bytes<Storage> != 0;
     using stats = typename Storage::stats;
 
-    /// The messages of one slot, and where in them the slot's elements begin.
+    /// The messages of one slot, from the codes of a section's tensor on, and where its elements begin.
     struct slot {
         const std::byte* held;
         std::byte* kept;
@@ -57,11 +57,12 @@ struct kernel_residuals<feedback<Storage>> {
         std::size_t first_granule;
     };
 
-    __device__ slot open(const slices& where, int s) const {
-        const wire_layout<Storage> layout(state.slice);
-        const std::size_t offset = static_cast<std::size_t>(s) * layout.bytes;
-        return {state.held == nullptr ? nullptr : state.held + offset, state.kept + offset, layout.params_offset,
-                where.begin / granule_size};
+    __device__ slot open(const section& of, int s) const {
+        const wire_layout<Storage> layout(state.slice, state.last);
+        const std::size_t codes = layout.codes_at(of.of_whole);
+        const std::size_t offset = static_cast<std::size_t>(s) * layout.bytes + codes;
+        return {state.held == nullptr ? nullptr : state.held + offset, state.kept + offset,
+                layout.params_at(of.of_whole) - codes, of.begin / granule_size};
     }
 
     /// x <- x and what was held of a granule with `valid` elements.
@@ -103,7 +104,7 @@ struct kernel_residuals<feedback<Storage>> {
     }
 
 private:
-    /// From the start of a message.
+    /// From the start of a slot.
     __device__ static std::size_t params_place(const slot& s, std::size_t granule) {
         constexpr std::size_t block_granules = Storage::block_size / granule_size;
         return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;

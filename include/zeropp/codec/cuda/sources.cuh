@@ -12,9 +12,12 @@
 ///   `scratch_words`     registers that `values` of what is kept takes beyond its result
 ///   `fetch_whole`       granules all of whose elements exist, from a slot that is `aligned`
 ///   `fetch_part`        one granule of which the first `valid` elements exist
+///   `finish(x)`         if there is one: what happens to values once they are rotated back
+/// `open(where, of, i, s)` is what stays the same for all granules of the i-th section, `of`, in slot s.
 
+#include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -28,10 +31,10 @@ __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
 }
 
-/// Values from a tensor.
-template <class T>
+/// Values from a tensor, or, where `Tensor` is a tensor_table, from those of a list.
+template <class T, class Tensor = const T*>
 struct tensor_source {
-    const T* tensor;
+    Tensor tensor;
 
     static constexpr bool sums = false;
     static constexpr int rotation = 1;
@@ -49,9 +52,11 @@ struct tensor_source {
         bool aligned;
     };
 
-    __device__ slot open(const slices& where, int s) const {
+    template <class Slices>
+    __device__ slot open(const Slices& where, const section& of, std::size_t i, int s) const {
+        const T* slice = tensor_at(tensor, where.tensor(i));
         // The offset of a slot without elements may lie beyond the tensor's end.
-        const T* slice = where.size(s) != 0 ? tensor + where.offset(s) : tensor;
+        if (of.size(where.rank(s)) != 0) slice += of.offset(where.rank(s));
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
     /// r[n] <- granule(n).
@@ -93,9 +98,10 @@ struct difference_source {
         bool aligned;
     };
 
-    __device__ slot open(const slices& where, int s) const {
-        const auto of = tensor_source<T>{tensor}.open(where, s);
-        const auto less = tensor_source<Base>{base}.open(where, s);
+    template <class Slices>
+    __device__ slot open(const Slices& where, const section& from, std::size_t i, int s) const {
+        const auto of = tensor_source<T>{tensor}.open(where, from, i, s);
+        const auto less = tensor_source<Base>{base}.open(where, from, i, s);
         return {of, less, of.aligned && less.aligned};
     }
     /// r[n] <- granule(n).

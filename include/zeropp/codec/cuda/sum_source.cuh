@@ -7,7 +7,7 @@
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +66,7 @@ __device__ inline void set_to_nothing(float (&sum)[granule_size]) {
     for (int i = 0; i != granule_size; ++i) sum[i] = -0.0f;
 }
 
-/// What the sources over messages have in common: where a slot's messages lie.
+/// What the sources over messages have in common: where a slot's messages lie. Offsets are from the codes of a section.
 template <quantizer From>
 struct message_slots {
     From from;
@@ -76,6 +76,7 @@ struct message_slots {
 
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
+    static constexpr auto block_size = static_cast<std::size_t>(From::block_size);
 
     struct slot {
         const std::byte* first;
@@ -86,10 +87,13 @@ struct message_slots {
         static constexpr bool aligned = true;
     };
 
-    __device__ slot open(const slices& where, int s) const {
-        const wire_layout<From> layout(where.count);
-        return {messages + static_cast<std::size_t>(s) * layout.bytes, static_cast<std::size_t>(slots) * layout.bytes,
-                layout.params_offset, layout.scale_offset, layout.elements};
+    template <class Slices>
+    __device__ slot open(const Slices& where, const section& of, std::size_t, int s) const {
+        const wire_layout<From> layout(where.last_count(), where.last());
+        const std::size_t codes = layout.codes_at(of.place);
+        return {messages + static_cast<std::size_t>(s) * layout.bytes + codes,
+                static_cast<std::size_t>(slots) * layout.bytes, layout.params_at(of.place) - codes,
+                layout.scale_offset - codes, of.count};
     }
 };
 
@@ -213,6 +217,16 @@ private:
             for (int c = 0; c != Messages; ++c) coded[c][n].add_to(r[n].sum, this->from, granule(n));
         }
     }
+};
+
+/// A source of sums that are divided once they are rotated back.
+template <class Source>
+struct divided_source : Source {
+    float divisor;
+    /// 1 / divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
+    float exact_reciprocal;
+
+    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
 };
 
 }  // namespace zeropp::detail

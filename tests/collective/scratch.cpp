@@ -7,7 +7,7 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/run_to_completion.hpp>
+#include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -74,15 +74,16 @@ TEST_CASE("allocating overloads: a transport that throws leaves no work behind")
 
 TEST_CASE("run to completion: errors of the work, and of both, and none") {
     const zeropp::host_queue queue;
+    const zeropp::pipeline<zeropp::host_queue> both{queue, queue};
     refusing_transport transport;
     const auto fails = [&] { queue.enqueue([] { throw zeropp::error("in the queue"); }); };
-    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, transport, fails), "in the queue");
+    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(both, transport, fails), "in the queue");
     const auto fails_twice = [&] {
         fails();
         throw zeropp::error("before");
     };
-    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(queue, transport, fails_twice), "before");
+    REQUIRE_THROWS_WITH(zeropp::detail::run_to_completion(both, transport, fails_twice), "before");
     bool done = false;
-    zeropp::detail::run_to_completion(queue, transport, [&] { queue.enqueue([&done] { done = true; }); });
+    zeropp::detail::run_to_completion(both, transport, [&] { queue.enqueue([&done] { done = true; }); });
     REQUIRE(done);
 }

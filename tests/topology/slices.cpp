@@ -1,4 +1,4 @@
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slices.hpp>
 
 #include <zeropp/topology/two_level.hpp>
 

@@ -1,0 +1,357 @@
+#pragma once
+/// \file
+/// Arrays and lists of them as collectives see them: tensors divided over ranks and cut into chunks.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/core/message_place.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/slices.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace zeropp {
+
+class tensors_shape;
+
+namespace detail {
+template <topology Topology, class F>
+auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f);
+template <class F>
+auto over_group(int group_size, const tensors_shape& tensors, F f);
+
+template <class R>
+inline constexpr bool is_tensor_list = false;
+template <class T, class Space>
+inline constexpr bool is_tensor_list<tensor_list<T, Space>> = true;
+
+template <class R, class Space>
+concept list_in = is_tensor_list<std::remove_cvref_t<R>> && std::same_as<typename std::remove_cvref_t<R>::space, Space>;
+}  // namespace detail
+
+/// What a collective accepts as tensors in `Space`: an array, or a tensor_list.
+template <class R, class Space>
+concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
+
+/// Tensors whose elements can be written.
+template <class R, class Space>
+concept mutable_tensors_in = mutable_array_in<R, Space> ||
+                             (detail::list_in<R, Space> &&
+                              !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
+
+/// What is known of tensors by their sizes: what an array of so many elements, or a list, makes of itself where a function
+/// asks for it. Refers to the list.
+class tensors_shape {
+public:
+    tensors_shape(std::size_t elements) : elements_(elements) {}
+    template <class T, class Space>
+    tensors_shape(const tensor_list<T, Space>& list)
+        : list_(true), over_ranks_(list.over_ranks()), over_group_(list.over_group()), digest_(list.digest()) {}
+
+private:
+    template <topology Topology, class F>
+    friend auto detail::over_ranks(const Topology& ranks, const tensors_shape& tensors, F f);
+    template <class F>
+    friend auto detail::over_group(int group_size, const tensors_shape& tensors, F f);
+
+    bool list_ = false;
+    std::size_t elements_ = 0;
+    std::span<const segment> over_ranks_;
+    std::span<const segment> over_group_;
+    std::uint64_t digest_ = 0;
+};
+
+namespace detail {
+
+/// The element type of tensors, without const.
+template <class R, class Space>
+struct tensors_element {
+    using type = element_of<R, Space>;
+};
+template <class R, class Space>
+requires is_tensor_list<std::remove_cvref_t<R>> struct tensors_element<R, Space> {
+    using type = std::remove_const_t<typename std::remove_cvref_t<R>::element_type>;
+};
+template <class R, class Space>
+using element_of_tensors = typename tensors_element<R, Space>::type;
+
+/// Whole slices of one tensor over ranks.
+class tensor_division {
+public:
+    tensor_division(std::size_t elements, int ranks) : part_(elements, ranks) {}
+
+    std::size_t elements() const { return part_.count(); }
+    /// Elements of a slice's last tensor, and its place in a message of whole slices.
+    std::size_t last_count() const { return part_.slice_size(); }
+    static message_place last() { return {}; }
+    const partition& part() const { return part_; }
+    /// What ranks must agree on besides the number of elements.
+    static short_text text() { return {}; }
+
+    /// The chunks of every slice, in whole blocks of `block` elements.
+    class chunks {
+    public:
+        chunks(const tensor_division& of, int wanted, std::size_t block)
+            : part_(of.part_), cut_(part_.slice_size(), wanted, block) {}
+        std::size_t size() const { return cut_.chunks; }
+        slices operator[](std::size_t c) const { return {part_, {}, c * cut_.chunk, cut_.count(c), 0, 0}; }
+
+    private:
+        partition part_;
+        chunking cut_;
+    };
+
+private:
+    partition part_;
+};
+
+/// The chunks of the slices of a list: of all tensors one behind the other, in whole blocks of `block` elements.
+class list_chunks {
+public:
+    template <class Division>
+    list_chunks(const Division& of, int wanted, std::size_t block)
+        : segments_(of.segments()), resident_(of.resident()), quantum_(std::max(block, message_place::alignment)) {
+        const std::size_t all = of.last().elements + of.last_count();
+        if (all == 0) return;
+        target_ = round_up(ceil_div(all, static_cast<std::size_t>(std::max(wanted, 1))), quantum_);
+        size_ = ceil_div(all, target_);
+    }
+    std::size_t size() const { return size_; }
+
+    /// Of no sections, where one tensor's end takes what would be this one.
+    list_slices operator[](std::size_t c) const {
+        const point from = at(c * target_);
+        const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
+        if (from.tensor == to.tensor && from.begin == to.begin) return {resident_, 0, 0, 0, 0, {}, {}};
+        // Where it ends with a tensor, that is the one before.
+        const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
+        const segment& ends = segments_[last];
+        return {resident_,
+                from.tensor,
+                last + 1 - from.tensor,
+                from.begin,
+                to.begin == 0 ? ends.part.slice_size() : to.begin,
+                segments_[from.tensor].place,
+                ends.place};
+    }
+
+private:
+    struct point {
+        std::size_t tensor;
+        std::size_t begin;
+    };
+
+    /// Where chunks part: at a whole block of the tensor that has element e, or at the next tensor.
+    point at(std::size_t e) const {
+        const auto after = std::upper_bound(segments_.begin(), segments_.end(), e,
+                                            [](std::size_t n, const segment& s) { return n < s.place.elements; });
+        const auto tensor = static_cast<std::size_t>(after - segments_.begin()) - 1;
+        const segment& s = segments_[tensor];
+        const std::size_t begin = round_up(e - s.place.elements, quantum_);
+        return begin < s.part.slice_size() ? point{tensor, begin} : point{tensor + 1, 0};
+    }
+
+    std::span<const segment> segments_;
+    const segment* resident_;
+    std::size_t quantum_;
+    std::size_t target_ = 0;
+    std::size_t size_ = 0;
+};
+
+/// Whole slices of a list's tensors over ranks. Refers to the list.
+class list_division {
+public:
+    using chunks = list_chunks;
+
+    list_division(std::span<const segment> segments, const segment* resident, std::uint64_t digest)
+        : segments_(segments), resident_(resident), digest_(digest) {
+        for (const segment& s : segments) elements_ += s.part.count();
+    }
+
+    std::size_t elements() const { return elements_; }
+    std::size_t last_count() const { return segments_.empty() ? 0 : segments_.back().part.slice_size(); }
+    message_place last() const { return segments_.empty() ? message_place() : segments_.back().place; }
+    /// On the host, and in the memory of the execution.
+    std::span<const segment> segments() const { return segments_; }
+    const segment* resident() const { return resident_; }
+    short_text text() const {
+        return short_text("a list of ").append(segments_.size()).append(" tensors, ").append(digest_ % 0xffffff);
+    }
+
+private:
+    std::span<const segment> segments_;
+    const segment* resident_;
+    std::uint64_t digest_;
+    std::size_t elements_ = 0;
+};
+
+
+/// f(how these are divided over the ranks of a topology), or over those of a group.
+template <topology Topology, class F>
+auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
+    return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.digest_))
+                         : f(tensor_division(tensors.elements_, ranks.size()));
+}
+template <class F>
+auto over_group(int group_size, const tensors_shape& tensors, F f) {
+    return tensors.list_ ? f(list_division(tensors.over_group_, nullptr, tensors.digest_))
+                         : f(tensor_division(tensors.elements_, group_size));
+}
+
+/// The size of the message of one rank's whole slices.
+template <quantizer Q, class Division>
+std::size_t whole_wire_bytes(const Division& d) {
+    return wire_layout<Q>(d.last_count(), d.last()).bytes;
+}
+
+/// The size of a chunk's messages.
+template <quantizer Q, class Slices>
+std::size_t chunk_wire_bytes(const Slices& chunk) {
+    return wire_layout<Q>(chunk.last_count(), chunk.last()).bytes;
+}
+
+/// One array, as a collective sees it.
+template <class T, class Space>
+struct array_operand {
+    view<T, Space> array;
+
+    using element = std::remove_const_t<T>;
+    static constexpr bool is_list = false;
+
+    /// What a codec takes.
+    T* tensor() const { return array.data(); }
+    template <topology Topology>
+    tensor_division over_ranks(const Topology& ranks) const {
+        return {array.size(), ranks.size()};
+    }
+    tensor_division over_group(int group_size) const { return {array.size(), group_size}; }
+    tensors_shape shape() const { return array.size(); }
+    static bool has_gaps() { return false; }
+    /// Why this cannot be whole tensors for these ranks, as "expected ..., given ..."; empty when it can.
+    template <topology Topology>
+    static std::string whole_problem(const Topology&) {
+        return {};
+    }
+    /// Why this cannot be the slices of `rank`.
+    std::string shard_problem(const tensor_division& d, int rank) const {
+        return array.size() == d.part().size(rank) ? std::string()
+                                                   : zeropp::shard_problem(d.part(), rank, array.size());
+    }
+    /// Why this cannot take the result for `full`.
+    template <class U, topology Topology>
+    std::string same_problem(const array_operand<U, Space>& full, const Topology&) const {
+        if (array.size() == full.array.size()) return {};
+        return "expected a result of " + std::to_string(full.array.size()) + " elements, given one of " +
+               std::to_string(array.size());
+    }
+    /// Whether it overlaps `full`, but for being the same.
+    template <class U>
+    bool overlaps_partly(const array_operand<U, Space>& full) const {
+        return overlap(full.array, array) && static_cast<const void*>(array.data()) != full.array.data();
+    }
+    /// Whether it overlaps `full`, at other places than where the slice of `rank` lies.
+    template <class U>
+    bool overlaps_elsewhere(const array_operand<U, Space>& full, const tensor_division& d, int rank) const {
+        return overlap(full.array, array) &&
+               static_cast<const void*>(array.data()) != full.array.data() + d.part().offset(rank);
+    }
+};
+
+/// A list.
+template <class T, class Space>
+struct list_operand {
+    const tensor_list<T, Space>& list;
+
+    using element = std::remove_const_t<T>;
+    static constexpr bool is_list = true;
+
+    tensor_table<T> tensor() const { return {list.resident_tensors()}; }
+    template <topology Topology>
+    list_division over_ranks(const Topology&) const {
+        return {list.over_ranks(), list.resident_over_ranks(), list.digest()};
+    }
+    list_division over_group(int) const { return {list.over_group(), list.resident_over_group(), list.digest()}; }
+    tensors_shape shape() const { return list; }
+    bool has_gaps() const { return list.has_gaps(); }
+    template <topology Topology>
+    std::string whole_problem(const Topology& ranks) const {
+        if (list.ranks() == ranks.size() && list.group_size() == ranks.group_size()) return {};
+        return "expected a list of whole tensors over " + std::to_string(ranks.size()) + " ranks in groups of " +
+               std::to_string(ranks.group_size()) + ", given " +
+               (list.ranks() == 0 ? std::string("a list of slices")
+                                  : "one over " + std::to_string(list.ranks()) + " ranks in groups of " +
+                                        std::to_string(list.group_size()));
+    }
+    std::string shard_problem(const list_division& d, int rank) const {
+        if (list.ranks() != 0) return "expected a list of slices, given one of whole tensors";
+        if (list.size() != d.segments().size()) {
+            return "expected a list of " + std::to_string(d.segments().size()) + " slices, given one of " +
+                   std::to_string(list.size());
+        }
+        for (std::size_t t = 0; t != list.size(); ++t) {
+            const partition& part = d.segments()[t].part;
+            const std::size_t n = list[t].size();
+            if (n != part.size(rank) && n != part.slice_size()) {
+                return "of tensor " + std::to_string(t) + ", " + zeropp::shard_problem(part, rank, n);
+            }
+        }
+        return {};
+    }
+    template <class U, topology Topology>
+    std::string same_problem(const list_operand<U, Space>& full, const Topology& ranks) const {
+        if (std::string problem = whole_problem(ranks); !problem.empty()) return problem;
+        if (list.digest() == full.list.digest() && list.size() == full.list.size()) return {};
+        return "expected a result of the same tensors as full, given " + std::to_string(list.size()) +
+               " tensors of other sizes for its " + std::to_string(full.list.size());
+    }
+    template <class U>
+    bool overlaps_partly(const list_operand<U, Space>& full) const {
+        for (std::size_t t = 0; t != list.size(); ++t) {
+            if (overlap(full.list[t], list[t]) &&
+                static_cast<const void*>(list[t].data()) != full.list[t].data()) {
+                return true;
+            }
+        }
+        return false;
+    }
+    template <class U>
+    bool overlaps_elsewhere(const list_operand<U, Space>& full, const list_division& d, int rank) const {
+        for (std::size_t t = 0; t != list.size(); ++t) {
+            const segment& s = d.segments()[t];
+            if (overlap(full.list[t], list[t]) &&
+                static_cast<const void*>(list[t].data()) !=
+                    full.list[t].data() + static_cast<std::size_t>(rank) * s.stride) {
+                return true;
+            }
+        }
+        return false;
+    }
+};
+
+/// Tensors as a collective sees them.
+template <class Space, class R>
+auto operand_of(R&& tensors) {
+    if constexpr (is_tensor_list<std::remove_cvref_t<R>>) {
+        using list = std::remove_cvref_t<R>;
+        return list_operand<typename list::element_type, Space>{tensors};
+    } else {
+        const auto array = as_view<Space>(tensors);
+        return array_operand<typename decltype(array)::element_type, Space>{array};
+    }
+}
+
+}  // namespace detail
+
+}  // namespace zeropp

@@ -1,0 +1,184 @@
+#pragma once
+/// \file
+/// Tensors that travel together.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/message_place.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/slices.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace zeropp {
+
+/// How one tensor of a list is divided over ranks, and where its slices lie.
+struct division {
+    /// Slices are whole rows of so many elements: those of FSDP, which divides along the first dimension.
+    std::size_t row = 1;
+    /// From the start of one rank's slice to the next one's, in elements, where memory has gaps between slices, as
+    /// DeepSpeed's flat buffers have; 0 where it has none.
+    std::size_t stride = 0;
+    /// The tensor's elements, where memory has gaps; 0 for all that the array has.
+    std::size_t elements = 0;
+};
+
+/// One array of a list. `array` is any array in Space.
+template <class T, class Space>
+struct list_tensor {
+    template <array_in<Space> Array>
+    list_tensor(Array&& array, const division& how = {}) : memory(as_view<Space>(array)), divided(how) {}
+
+    view<T, Space> memory;
+    division divided;
+};
+
+/// Any number of tensors of one element type that a collective moves as one: in one message for each peer and hop, each
+/// tensor divided over the ranks by itself, in blocks of its own. What becomes of each is what a call for it alone would make of
+/// it, to the bit, but for a message_scaled_quantizer, whose messages have one scale.
+///
+/// Takes the place of an array in a call: a list of whole tensors, and, for shards, one of this rank's slices, with the
+/// tensors in the same order. Tensors of different element types are lists of their own.
+///
+/// Made once and used in every step: refers to the tensors, and owns a table of them in Space, 104 bytes for each, that
+/// kernels read. Making it allocates and, for device_space, blocks. It must outlive the work that uses it.
+template <class T, class Space = host_space>
+class tensor_list {
+public:
+    using element_type = T;
+    using space = Space;
+
+    /// Whole tensors, on every rank, divided over `ranks`; for secondary partitions, over those of a group. Throws
+    /// precondition_error where an array is too small for how it is divided, or slices overlap.
+    template <topology Topology>
+    tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors)
+        : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), group_size_(ranks.group_size()), memory_(0) {
+        world_ = segments(ranks_);
+        group_ = segments(group_size_);
+        for (std::size_t t = 0; t != tensors_.size(); ++t) require_room(t);
+        make_resident();
+    }
+    template <topology Topology>
+    tensor_list(const Topology& ranks, std::initializer_list<list_tensor<T, Space>> tensors)
+        : tensor_list(ranks, std::span(tensors.begin(), tensors.size())) {}
+
+    /// This rank's slices: of each tensor what `partition` says, or that and padding up to what the first rank has.
+    explicit tensor_list(std::span<const list_tensor<T, Space>> slices)
+        : tensors_(slices.begin(), slices.end()), memory_(0) {
+        make_resident();
+    }
+    explicit tensor_list(std::initializer_list<list_tensor<T, Space>> slices)
+        : tensor_list(std::span(slices.begin(), slices.size())) {}
+
+    std::size_t size() const { return tensors_.size(); }
+    /// The arrays as they were given.
+    view<T, Space> operator[](std::size_t t) const { return tensors_[t].memory; }
+
+    /// The ranks over which whole tensors are divided, and those of a group; 0 for a list of slices.
+    int ranks() const { return ranks_; }
+    int group_size() const { return group_size_; }
+
+    /// Elements of all tensors.
+    std::size_t elements() const {
+        std::size_t sum = 0;
+        for (std::size_t t = 0; t != size(); ++t) sum += count(t);
+        return sum;
+    }
+
+    /// Whether memory has gaps between the slices of a tensor.
+    bool has_gaps() const {
+        for (const list_tensor<T, Space>& tensor : tensors_) {
+            if (tensor.divided.stride != 0) return true;
+        }
+        return false;
+    }
+
+    // For collectives.
+
+    /// The segments of whole tensors over all ranks, or over those of a group: on the host, and in Space.
+    std::span<const segment> over_ranks() const { return world_; }
+    std::span<const segment> over_group() const { return group_; }
+    const segment* resident_over_ranks() const { return reinterpret_cast<const segment*>(memory_.view().data()); }
+    const segment* resident_over_group() const { return resident_over_ranks() + world_.size(); }
+    /// The tensors' addresses, in Space.
+    T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident_over_group() + group_.size()); }
+
+    /// A number for the division: the same on ranks that agree, and almost surely not elsewhere.
+    std::uint64_t digest() const {
+        std::uint64_t hash = 0xcbf29ce484222325;
+        for (const segment& s : world_) {
+            for (const std::size_t n : {s.part.count(), s.part.slice_size()}) hash = (hash ^ n) * 0x100000001b3;
+        }
+        return hash;
+    }
+
+private:
+    std::size_t count(std::size_t t) const {
+        const list_tensor<T, Space>& tensor = tensors_[t];
+        return tensor.divided.elements != 0 ? tensor.divided.elements : tensor.memory.size();
+    }
+
+    std::vector<segment> segments(int ranks) const {
+        std::vector<segment> all;
+        all.reserve(size());
+        message_place place;
+        for (std::size_t t = 0; t != size(); ++t) {
+            const division& how = tensors_[t].divided;
+            const partition part(count(t), ranks, how.row == 0 ? 1 : how.row);
+            all.push_back({part, how.stride != 0 ? how.stride : part.slice_size(), place});
+            place = place.next(part.slice_size());
+        }
+        return all;
+    }
+
+    void require_room(std::size_t t) const {
+        const segment& s = world_[t];
+        const division& how = tensors_[t].divided;
+        const auto fail = [t](const std::string& expected, std::size_t given) {
+            throw precondition_error("tensor_list", "tensor " + std::to_string(t) + " " + expected,
+                                     std::to_string(given));
+        };
+        if (how.row == 0) fail("in rows of at least 1 element", 0);
+        if (s.stride < s.part.slice_size()) {
+            fail("with a stride of at least a slice's " + std::to_string(s.part.slice_size()) + " elements", s.stride);
+        }
+        if (s.part.count() == 0) return;
+        const int last = static_cast<int>((s.part.count() - 1) / s.part.slice_size());
+        const std::size_t end = static_cast<std::size_t>(last) * s.stride + s.part.size(last);
+        if (tensors_[t].memory.size() < end) {
+            fail("in an array of at least " + std::to_string(end) + " elements", tensors_[t].memory.size());
+        }
+    }
+
+    void make_resident() {
+        std::vector<T*> addresses;
+        for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
+        const std::size_t segment_bytes = (world_.size() + group_.size()) * sizeof(segment);
+        std::vector<std::byte> table(segment_bytes + size() * sizeof(T*));
+        const auto put = [&](std::size_t at, const void* from, std::size_t bytes) {
+            if (bytes != 0) std::memcpy(table.data() + at, from, bytes);
+        };
+        put(0, world_.data(), world_.size() * sizeof(segment));
+        put(world_.size() * sizeof(segment), group_.data(), group_.size() * sizeof(segment));
+        put(segment_bytes, addresses.data(), size() * sizeof(T*));
+        memory_ = workspace<Space>(table.size());
+        memory_.assign(table.data(), table.size());
+    }
+
+    std::vector<list_tensor<T, Space>> tensors_;
+    int ranks_ = 0;
+    int group_size_ = 0;
+    std::vector<segment> world_;
+    std::vector<segment> group_;
+    workspace<Space> memory_;
+};
+
+}  // namespace zeropp

@@ -1,0 +1,459 @@
+/// \file
+/// Lists of tensors in every collective that takes them: each tensor as if it were alone, to the bit, whatever its size,
+/// rows and gaps; one message for each peer and hop; and what a list refuses.
+
+#include "collective/drawn_case.hpp"
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/error_feedback.hpp>
+#include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <cstddef>
+#include <deque>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace collective_test;
+using zeropp::host;
+using zeropp::host_queue;
+using zeropp::list_tensor;
+using zeropp::tensor_list;
+
+namespace {
+
+constexpr zeropp::block_integer<8, 64> int8;
+constexpr zeropp::block_integer<4, 32> int4;
+
+/// One tensor of a drawn list, as the test knows it: n elements in slices of whole rows.
+struct drawn_tensor {
+    std::size_t n;
+    std::size_t row;
+    std::size_t gap;  // elements between slices in memory
+
+    std::size_t slice(std::size_t ranks) const {
+        const std::size_t rows = (n + row - 1) / row;
+        return (rows + ranks - 1) / ranks * row;
+    }
+    std::size_t begin(std::size_t ranks, std::size_t r) const { return std::min(n, r * slice(ranks)); }
+    std::size_t size(std::size_t ranks, std::size_t r) const { return begin(ranks, r + 1) - begin(ranks, r); }
+    std::size_t memory(std::size_t ranks) const { return gap == 0 ? n : ranks * (slice(ranks) + gap); }
+    /// Where element i is.
+    std::size_t place(std::size_t ranks, std::size_t i) const {
+        const std::size_t s = slice(ranks);
+        return i / s * (s + gap) + i % s;
+    }
+    zeropp::division division(std::size_t ranks) const {
+        return {.row = row, .stride = gap == 0 ? 0 : slice(ranks) + gap, .elements = gap == 0 ? 0 : n};
+    }
+    std::vector<float> slice_of(const std::vector<float>& tensor, std::size_t ranks, std::size_t r) const {
+        const auto first = tensor.begin() + static_cast<std::ptrdiff_t>(begin(ranks, r));
+        return {first, first + static_cast<std::ptrdiff_t>(size(ranks, r))};
+    }
+};
+
+/// Tensors from none to many: empty, of fewer elements than ranks, in rows, with gaps, of several blocks.
+std::vector<drawn_tensor> drawn_tensors(random_source& random, bool gaps) {
+    std::vector<drawn_tensor> tensors(random.below(9));
+    for (drawn_tensor& t : tensors) {
+        const std::size_t sizes[] = {0, 1, 3, 1 + random.below(70), 64 * (1 + random.below(8)), random.below(3000)};
+        t.n = sizes[random.below(std::size(sizes))];
+        t.row = random.below(2) == 0 ? 1 : 1 + random.below(40);
+        t.gap = gaps && t.n != 0 && random.below(3) == 0 ? 1 + random.below(100) : 0;
+    }
+    return tensors;
+}
+
+/// One rank's arrays of a list. Whole tensors have what is between slices in guards of their own.
+template <class T>
+struct arrays {
+    std::deque<guarded<T>> all;
+    std::vector<list_tensor<T, zeropp::host_space>> tensors;
+
+    void add(std::size_t n, const zeropp::division& how = {}, std::size_t shift = 0) {
+        all.emplace_back(n, shift);
+        tensors.emplace_back(all.back().view(), how);
+    }
+    bool intact() {
+        for (guarded<T>& array : all) {
+            if (!array.intact()) return false;
+        }
+        return true;
+    }
+};
+
+template <class T>
+void put(guarded<T>& array, const drawn_tensor& t, std::size_t ranks, const std::vector<float>& values) {
+    const std::vector<T> elements = narrowed<T>(values);
+    for (std::size_t i = 0; i != t.n; ++i) array.data()[t.place(ranks, i)] = elements[i];
+}
+template <class T>
+std::vector<float> take(guarded<T>& array, const drawn_tensor& t, std::size_t ranks) {
+    std::vector<T> elements(t.n);
+    for (std::size_t i = 0; i != t.n; ++i) elements[i] = array.data()[t.place(ranks, i)];
+    return widened(elements.data(), t.n);
+}
+/// Whether what lies between slices is as it was.
+template <class T>
+bool gaps_intact(guarded<T>& array, const drawn_tensor& t, std::size_t ranks) {
+    std::vector<char> used(t.memory(ranks));
+    for (std::size_t i = 0; i != t.n; ++i) used[t.place(ranks, i)] = 1;
+    const guarded<T> fresh_array(t.memory(ranks));
+    auto& fresh = const_cast<guarded<T>&>(fresh_array);
+    for (std::size_t i = 0; i != used.size(); ++i) {
+        if (used[i] == 0 && std::memcmp(array.data() + i, fresh.data() + i, sizeof(T)) != 0) return false;
+    }
+    return true;
+}
+
+std::vector<float> values_of(const drawn_tensor& t, std::size_t number, std::size_t rank,
+                             const reference::float_format& format) {
+    return tensor_of(t.n, format, number * 64 + rank);
+}
+
+template <class T, class Execution, class Q>
+void check_gather(int seed, const Q& q) {
+    drawn_case drawn(seed);
+    const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
+    const auto ranks = at(drawn.map.ranks());
+    const bool padded = drawn.random.below(2) == 0;
+    INFO(drawn.text() << ", a list of " << tensors.size() << (padded ? ", padded" : ""));
+    std::vector<std::vector<std::vector<float>>> results(ranks);
+    std::vector<char> intact(ranks);
+    on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(drawn.map.topology(), transport);
+        const auto r = at(comm.rank());
+        arrays<T> fulls, shards;
+        for (std::size_t t = 0; t != tensors.size(); ++t) {
+            const drawn_tensor& of = tensors[t];
+            fulls.add(of.memory(ranks), of.division(ranks), (t % (16 / alignof(T))) * alignof(T));
+            const auto own = narrowed<T>(of.slice_of(values_of(of, t, 0, format_of<T>), ranks, r));
+            shards.add(padded ? of.slice(ranks) : own.size());
+            if (!own.empty()) std::memcpy(shards.all.back().data(), own.data(), own.size() * sizeof(T));
+        }
+        const tensor_list<T> full(comm.topology(), fulls.tensors);
+        const tensor_list<T> shard(shards.tensors);
+        const zeropp::gather_options options{.chunks = drawn.chunks};
+        guarded<std::byte> scratch(
+            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full, options));
+        const Execution first, second;
+        zeropp::quantized_all_gather(zeropp::pipeline<Execution>{first, second}, comm, q, shard, full, options,
+                                     scratch.view());
+        first.wait();
+        intact[r] = fulls.intact() && shards.intact() && scratch.intact();
+        for (std::size_t t = 0; t != tensors.size(); ++t) {
+            results[r].push_back(take(fulls.all[t], tensors[t], ranks));
+            intact[r] = intact[r] && gaps_intact(fulls.all[t], tensors[t], ranks);
+        }
+    });
+    for (std::size_t t = 0; t != tensors.size(); ++t) {
+        INFO("tensor " << t << " of " << tensors[t].n << " in rows of " << tensors[t].row);
+        const auto tensor = values_of(tensors[t], t, 0, format_of<T>);
+        std::vector<float> expected;
+        for (std::size_t r = 0; r != ranks; ++r) {
+            for (const float x : described(q).through(tensors[t].slice_of(tensor, ranks, r)).values) {
+                expected.push_back(static_cast<float>(format_of<T>.nearest(x)));
+            }
+        }
+        for (std::size_t r = 0; r != ranks; ++r) {
+            INFO("rank " << r);
+            REQUIRE(difference(results[r][t], expected) == "");
+            REQUIRE(intact[r]);
+        }
+    }
+}
+
+/// The reference's shard of rank r of one tensor: the slices of all ranks as tensors of equal slices.
+template <class T>
+std::vector<float> reduced_slice(const node_map& map, const drawn_tensor& t, std::size_t number, std::size_t r,
+                                 const reference::quantizer& inside, const reference::quantizer& across, bool mean,
+                                 const reference::float_format& element) {
+    const auto ranks = at(map.ranks());
+    const std::size_t n = t.size(ranks, r);
+    std::vector<std::vector<float>> fulls;
+    for (std::size_t from = 0; from != ranks; ++from) {
+        const auto slice = t.slice_of(values_of(t, number, from, format_of<T>), ranks, r);
+        std::vector<float> full(ranks * n);
+        std::copy(slice.begin(), slice.end(), full.begin() + static_cast<std::ptrdiff_t>(r * n));
+        fulls.push_back(full);
+    }
+    return reference::reduce_scattered(map.node_of_rank, fulls, r, inside, across, mean, {}, element).shard;
+}
+
+template <class T, class Execution, class Inside, class Across>
+void check_reductions(int seed, const Inside& inside, const Across& across) {
+    drawn_case drawn(seed);
+    const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
+    const auto ranks = at(drawn.map.ranks());
+    const bool mean = drawn.random.below(2) == 0;
+    const auto operation = mean ? zeropp::reduction::mean : zeropp::reduction::sum;
+    INFO(drawn.text() << ", a list of " << tensors.size() << (mean ? ", mean" : ", sum"));
+    std::vector<std::vector<std::vector<float>>> slices(ranks), wholes(ranks);
+    std::vector<char> intact(ranks);
+    on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(drawn.map.topology(), transport);
+        const auto r = at(comm.rank());
+        arrays<T> fulls, shards;
+        for (std::size_t t = 0; t != tensors.size(); ++t) {
+            const drawn_tensor& of = tensors[t];
+            fulls.add(of.memory(ranks), of.division(ranks));
+            put(fulls.all.back(), of, ranks, values_of(of, t, r, format_of<T>));
+            shards.add(of.size(ranks, r));
+        }
+        const tensor_list<T> full(comm.topology(), fulls.tensors);
+        const tensor_list<T> shard(shards.tensors);
+        const Execution first, second;
+        const zeropp::pipeline<Execution> both{first, second};
+        const zeropp::reduce_options reduce{.operation = operation, .chunks = drawn.chunks};
+        guarded<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm.topology(), inside, across, full, reduce));
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, inside, across, full, shard, reduce, scratch.view());
+        const zeropp::all_reduce_options all{.operation = operation,
+                                             .chunks = drawn.chunks,
+                                             .route = zeropp::all_reduce_route::scatter};
+        guarded<std::byte> more(zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside,
+                                                                             full, all));
+        zeropp::quantized_all_reduce(both, comm, inside, across, inside, full, full, all, more.view());
+        first.wait();
+        intact[r] = fulls.intact() && shards.intact() && scratch.intact() && more.intact();
+        for (std::size_t t = 0; t != tensors.size(); ++t) {
+            slices[r].push_back(shards.all[t].values());
+            wholes[r].push_back(take(fulls.all[t], tensors[t], ranks));
+            intact[r] = intact[r] && gaps_intact(fulls.all[t], tensors[t], ranks);
+        }
+    });
+    for (std::size_t t = 0; t != tensors.size(); ++t) {
+        INFO("tensor " << t << " of " << tensors[t].n << " in rows of " << tensors[t].row);
+        std::vector<float> whole;
+        for (std::size_t r = 0; r != ranks; ++r) {
+            INFO("rank " << r);
+            const auto of = [&](const reference::float_format& element) {
+                return reduced_slice<T>(drawn.map, tensors[t], t, r, described(inside), described(across), mean,
+                                        element);
+            };
+            REQUIRE(difference(slices[r][t], of(format_of<T>)) == "");
+            for (const float x : described(inside).through(of(reference::fp32)).values) {
+                whole.push_back(static_cast<float>(format_of<T>.nearest(x)));
+            }
+        }
+        for (std::size_t r = 0; r != ranks; ++r) {
+            INFO("rank " << r);
+            REQUIRE(difference(wholes[r][t], whole) == "");
+            REQUIRE(intact[r]);
+        }
+    }
+}
+
+template <class T>
+std::vector<list_tensor<T, zeropp::host_space>> listed(std::vector<std::vector<T>>& tensors) {
+    return {tensors.begin(), tensors.end()};
+}
+
+}  // namespace
+
+TEST_CASE("lists: drawn all-gathers") {
+    for (int seed = 0; seed != 80; ++seed) {
+        seed % 2 == 0 ? check_gather<float, host_queue>(seed, int8) : check_gather<zeropp::half, host>(seed, int4);
+    }
+}
+
+TEST_CASE("lists: drawn reductions") {
+    for (int seed = 0; seed != 80; ++seed) {
+        seed % 2 == 0 ? check_reductions<float, host_queue>(seed, int8, int4)
+                      : check_reductions<zeropp::bfloat16, host>(seed, int4, int8);
+    }
+}
+
+TEST_CASE("lists: ten thousand tensors of three elements, in one message for each peer and hop") {
+    constexpr std::size_t count = 10'000;
+    on_ranks(4, "many tensors", [&](zeropp::thread_transport& transport) {
+        zeropp::counting counted(transport, zeropp::two_level(2, 2));
+        zeropp::communicator comm(zeropp::two_level(2, 2), counted);
+        std::vector<std::vector<float>> tensors(count, std::vector<float>(3)), own(count);
+        for (std::size_t t = 0; t != count; ++t) {
+            if (comm.rank() < 3) own[t] = {static_cast<float>(t % 100) + static_cast<float>(comm.rank())};
+        }
+        const tensor_list<float> full(comm.topology(), listed(tensors));
+        const tensor_list<float> shard(listed(own));
+        zeropp::quantized_all_gather(host{}, comm, int8, shard, full);
+        std::size_t wrong = 0;
+        for (std::size_t t = 0; t != count; ++t) {
+            for (std::size_t i = 0; i != 3; ++i) {
+                wrong += std::fabs(tensors[t][i] - static_cast<float>(t % 100 + i)) > 1e-3f ? 1u : 0u;
+            }
+        }
+        REQUIRE(wrong == 0);
+        // Of each tensor 32 codes, but one of the last, and a scale of four bytes: 359,972, a multiple of 16 in all.
+        REQUIRE(counted.total().calls == 1);
+        REQUIRE(counted.total().bytes_across == count * 36 - 16);
+    });
+}
+
+TEST_CASE("lists: what is not finite in one tensor stays in it") {
+    on_ranks(4, "not finite", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(zeropp::two_level(2, 2), transport);
+        std::vector<std::vector<float>> tensors(3, std::vector<float>(500, 1.0f));
+        if (comm.rank() == 2) tensors[1][77] = std::numeric_limits<float>::infinity();
+        const tensor_list<float> list(comm.topology(), listed(tensors));
+        zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, list, list,
+                                     {.route = zeropp::all_reduce_route::scatter});
+        for (const std::size_t t : {0u, 2u}) REQUIRE(tensors[t] == std::vector<float>(500, 4.0f));
+        REQUIRE(tensors[1][77] != tensors[1][77]);
+        REQUIRE(tensors[1][400] == 4.0f);
+    });
+}
+
+TEST_CASE("lists: noise, and error feedback, are those of the tensors by themselves") {
+    using dithered = zeropp::stochastic<zeropp::block_integer<4, 32>>;
+    using memory_type = zeropp::error_feedback<dithered, dithered, zeropp::residuals_in_int8, zeropp::host_space>;
+    const dithered q{{}, 17};
+    on_ranks(6, "noise and feedback", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(zeropp::two_level(2, 3), transport);
+        const auto r = at(comm.rank());
+        const std::size_t sizes[] = {700, 0, 5, 1301};
+        std::vector<std::vector<float>> gradients, of_list, alone;
+        std::deque<guarded<std::byte>> storages;
+        std::deque<memory_type> memories;
+        for (const std::size_t n : sizes) {
+            const zeropp::partition part(n, 6);
+            gradients.push_back(tensor_of(n, reference::fp32, n + r));
+            of_list.emplace_back(part.size(comm.rank()));
+            alone.emplace_back(part.size(comm.rank()));
+            storages.emplace_back(memory_type::storage_bytes(comm.topology(), n, {}));
+            memories.emplace_back(comm.topology(), n, zeropp::error_feedback_options{}, storages.back().view());
+        }
+        const tensor_list<float> full(comm.topology(), listed(gradients));
+        const tensor_list<float> shard(listed(of_list));
+        guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), full, {}));
+        memory_type memory(comm.topology(), full, {}, storage.view());
+        const zeropp::reduce_options options{.chunks = 3};
+        guarded<std::byte> scratch(
+            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), q, q, full, options));
+        for (int step = 0; step != 3; ++step) {
+            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, q, q, full, shard, options, scratch.view(),
+                                                          memory);
+            for (std::size_t t = 0; t != std::size(sizes); ++t) {
+                zeropp::workspace<zeropp::host_space> own(
+                    zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), q, q, sizes[t], {}));
+                zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, q, q, gradients[t], alone[t], {},
+                                                              own.view(), memories[t]);
+                REQUIRE(difference(of_list[t], alone[t]) == "");
+            }
+        }
+        REQUIRE(storage.intact());
+        REQUIRE(scratch.intact());
+    });
+}
+
+TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipeline") {
+    on_ranks(6, "secondary", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(zeropp::two_level(2, 3), transport);
+        using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+        const std::size_t sizes[] = {1000, 2, 0, 777};
+        std::vector<std::vector<float>> tensors, again, shards;
+        for (const std::size_t n : sizes) {
+            tensors.emplace_back(n);
+            again.emplace_back(n);
+            shards.push_back(reference::slice_of(tensor_of(n, reference::fp32, n), 6, at(comm.rank())));
+        }
+        const tensor_list<float> full(comm.topology(), listed(tensors));
+        const tensor_list<float> backward(comm.topology(), listed(again));
+        const tensor_list<float> shard(listed(shards));
+        guarded<std::byte> storage(secondary_type::storage_bytes({}, full, 3));
+        secondary_type secondary({}, full, 3, comm.index(), storage.view());
+        const host_queue first, second;
+        const zeropp::gather_options options{.chunks = 4};
+        guarded<std::byte> scratch(
+            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full, options));
+        zeropp::quantized_all_gather(zeropp::pipeline<host_queue>{first, second}, comm, int8, shard, full, options,
+                                     scratch.view(), zeropp::stored_in(secondary, 5));
+        first.wait();
+        zeropp::secondary_partition_gather(host{}, comm, secondary, 5, backward);
+        REQUIRE(again == tensors);
+        REQUIRE(storage.intact());
+        for (std::size_t t = 0; t != std::size(sizes); ++t) {
+            const auto expected = reference::gathered(tensor_of(sizes[t], reference::fp32, sizes[t]), 6,
+                                                      described(int8), reference::fp32);
+            REQUIRE(difference(tensors[t], expected) == "");
+        }
+        tensors[0].pop_back();
+        const tensor_list<float> other(comm.topology(), listed(tensors));
+        CHECK_THROWS_AS(secondary.store(host{}, other, 6), zeropp::precondition_error);
+        CHECK_THROWS_AS(secondary.store(host{}, std::vector<float>(1779), 6), zeropp::precondition_error);
+    });
+}
+
+TEST_CASE("lists: one scale for a message of several tensors, where the quantizer has one") {
+    on_ranks(2, "message scale", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(zeropp::two_level(1, 2), transport);
+        const zeropp::nvfp4 q;
+        std::vector<std::vector<float>> tensors{std::vector<float>(64), std::vector<float>(64)};
+        std::vector<std::vector<float>> shards{std::vector<float>(32, 6.0f), std::vector<float>(32, 0.75f)};
+        const tensor_list<float> full(comm.topology(), listed(tensors));
+        zeropp::quantized_all_gather(host{}, comm, q, tensor_list<float>(listed(shards)), full);
+        REQUIRE(tensors[0] == std::vector<float>(64, 6.0f));
+        REQUIRE(tensors[1] == std::vector<float>(64, 0.75f));
+    });
+}
+
+TEST_CASE("lists: what is wrong with a list is said where it is made") {
+    const zeropp::two_level ranks(2, 2);
+    std::vector<float> ten(10);
+    using made = tensor_list<float>;
+    CHECK_THROWS_WITH(made(ranks, {{ten, {.stride = 2}}}),
+                      "tensor_list: expected tensor 0 with a stride of at least a slice's 3 elements, given 2");
+    CHECK_THROWS_WITH(made(ranks, {ten, {ten, {.stride = 4, .elements = 10}}}),
+                      "tensor_list: expected tensor 1 in an array of at least 13 elements, given 10");
+    CHECK_THROWS_WITH(made(ranks, {{ten, {.row = 0}}}),
+                      "tensor_list: expected tensor 0 in rows of at least 1 element, given 0");
+    const made empty(ranks, std::span<const list_tensor<float, zeropp::host_space>>());
+    CHECK(empty.elements() == 0);
+}
+
+TEST_CASE("lists: ranks that disagree about one are told") {
+    on_ranks(4, "disagreement", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
+        const bool last = comm.rank() == 3;
+        const auto refuses = [&](auto call, const std::string& words) {
+            std::string said;
+            try {
+                call();
+            } catch (const zeropp::precondition_error& e) {
+                said = e.what();
+            }
+            CHECK(said.find(words) != std::string::npos);
+        };
+        std::vector<float> a(100), b(60), c(last ? 101 : 100), d(last ? 59 : 60), own(25), small(15);
+        const tensor_list<float> full(comm.topology(), {a, b});
+        const tensor_list<float> differs(comm.topology(), {c, d});
+        const tensor_list<float> shard({own, small});
+        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, differs, differs); },
+                "a list of 2 tensors");
+        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? tensor_list<float>({own}) : shard, full); },
+                "on rank 3, expected a list of 2 slices, given one of 1");
+        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full); },
+                "of tensor 1, expected a shard of 15 elements of 60, given one of 100");
+        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, shard, shard); },
+                "expected a list of whole tensors over 4 ranks in groups of 2, given a list of slices");
+        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, full, full); },
+                "expected a list of slices, given one of whole tensors");
+        const tensor_list<float> flat(zeropp::two_level(1, 4), {a, b});
+        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, flat, flat); },
+                "given one over 4 ranks in groups of 4");
+    });
+}

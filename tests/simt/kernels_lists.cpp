@@ -1,0 +1,177 @@
+/// \file
+/// The kernels on lists of tensors, against the host: the same bytes and bits, one launch for each pass whatever the number
+/// of tensors.
+
+#include "simt/abilities_against_host.hpp"
+#include "support/samples.hpp"
+
+#include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <deque>
+
+namespace simt = zeropp_test::simt;
+using zeropp::block_integer;
+using zeropp::hadamard;
+
+namespace {
+
+/// The same list on the host and on the device, of `ranks` slices: n elements, in rows, with gaps, anywhere in memory.
+template <class T>
+class both_lists {
+public:
+    both_lists(zeropp_test::random_source& random, const zeropp::two_level& ranks, std::size_t tensors, std::size_t most) {
+        std::vector<zeropp::list_tensor<T, zeropp::host_space>> of_host;
+        std::vector<zeropp::list_tensor<T, zeropp::device_space>> of_device;
+        for (std::size_t t = 0; t != tensors; ++t) {
+            const std::size_t n = random.below(3) == 0 ? random.below(10) : random.below(most);
+            const std::size_t row = random.below(2) == 0 ? 1 : 1 + random.below(20);
+            const std::size_t slice = zeropp::partition(n, ranks.size(), row).slice_size();
+            const bool gaps = random.below(4) == 0 && n != 0;
+            const std::size_t stride = slice + random.below(40);
+            const zeropp::division how{.row = row, .stride = gaps ? stride : 0, .elements = gaps ? n : 0};
+            const auto memory = gaps ? static_cast<std::size_t>(ranks.size()) * stride : n;
+            host_arrays.push_back(simt::tensor<T>(memory, t, n));
+            device_arrays.emplace_back(host_arrays.back(), random.below(4));
+            of_host.emplace_back(host_arrays.back(), how);
+            of_device.emplace_back(device_arrays.back().view(), how);
+        }
+        host.emplace(ranks, std::span<const zeropp::list_tensor<T, zeropp::host_space>>(of_host));
+        device.emplace(ranks, std::span<const zeropp::list_tensor<T, zeropp::device_space>>(of_device));
+    }
+
+    /// Whether the device's arrays are the host's, and nothing beside them has been written.
+    bool same() const {
+        for (std::size_t t = 0; t != host_arrays.size(); ++t) {
+            if (!device_arrays[t].intact()) return false;
+            if (simt::difference(device_arrays[t].read(), host_arrays[t]) != "") return false;
+        }
+        return true;
+    }
+
+    std::deque<std::vector<T>> host_arrays;
+    std::deque<simt::device_array<T>> device_arrays;
+    std::optional<zeropp::tensor_list<T, zeropp::host_space>> host;
+    std::optional<zeropp::tensor_list<T, zeropp::device_space>> device;
+};
+
+zeropp::detail::list_chunks chunks_of(const auto& list, int wanted, int block) {
+    const zeropp::detail::list_division whole(list.over_ranks(), list.resident_over_ranks(), 0);
+    return {whole, wanted, static_cast<std::size_t>(block)};
+}
+
+template <class T, class From, class To, class Storage>
+void check(const From& from, const To& to, int seed, std::size_t tensors, std::size_t most) {
+    zeropp_test::random_source random(static_cast<std::uint64_t>(seed));
+    static constexpr int irregular[] = {5, 2, 5, 2};
+    const zeropp::two_level ranks = seed % 3 == 0 ? zeropp::two_level(irregular) : zeropp::two_level(2, 2);
+    both_lists<T> lists(random, ranks, tensors, most);
+    const int wanted = 1 + static_cast<int>(random.below(3));
+    INFO("seed " << seed << ", " << tensors << " tensors in " << wanted << " chunks");
+    const int block = std::max(From::block_size, To::block_size);
+    const auto on_host = chunks_of(*lists.host, wanted, block);
+    const auto on_device = chunks_of(*lists.device, wanted, block);
+    REQUIRE(on_host.size() == on_device.size());
+    const simt::owned_stream stream;
+    const zeropp::cuda_stream& exec = stream.exec();
+    using host_codec = zeropp::codec<zeropp::host>;
+    using device_codec = zeropp::codec<zeropp::cuda_stream>;
+
+    const zeropp::detail::list_division whole(lists.host->over_ranks(), nullptr, 0);
+    const std::size_t kept = 4 * zeropp::detail::whole_wire_bytes<Storage>(whole);
+    std::vector<std::byte> host_kept(kept);
+    const simt::device_array<std::byte> device_kept(host_kept);
+    for (std::size_t c = 0; c != on_host.size(); ++c) {
+        if (on_host[c].sections() == 0) continue;
+        const auto host_where = on_host[c].in_slots(ranks.order(), 0, 4);
+        const auto device_where = on_device[c].in_slots(ranks.order(), 0, 4);
+        const std::size_t in = zeropp::detail::chunk_wire_bytes<From>(host_where);
+        const std::size_t out = zeropp::detail::chunk_wire_bytes<To>(host_where);
+        // What four contributors sent, each as this list with another scale.
+        std::vector<std::byte> messages(4 * in), all(3 * 4 * in), sums(4 * out);
+        const simt::device_array<std::byte> device_messages(messages.size()), device_all(all.size()),
+            device_sums(sums.size());
+        const zeropp::tensor_table<const T> of_host{lists.host->resident_tensors()};
+        const zeropp::tensor_table<const T> of_device{lists.device->resident_tensors()};
+        const zeropp::feedback<Storage> host_memory{
+            {}, host_kept.data(), host_kept.data(), whole.last_count(), 1.0f, 0.0f, whole.last()};
+        const zeropp::feedback<Storage> device_memory{
+            {}, device_kept.data(), device_kept.data(), whole.last_count(), 1.0f, 0.0f, whole.last()};
+        for (std::size_t contributor = 0; contributor != 3; ++contributor) {
+            if constexpr (zeropp::detail::storage_fits<From, zeropp::feedback<Storage>>::value) {
+                host_codec::encode(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);
+                device_codec::encode(exec, from, of_device, device_where, device_messages.data(), device_memory);
+            } else {
+                host_codec::encode(zeropp::host{}, from, of_host, host_where, messages.data());
+                device_codec::encode(exec, from, of_device, device_where, device_messages.data());
+            }
+            exec.wait();
+            REQUIRE((device_messages.read() == messages));
+            REQUIRE(device_messages.intact());
+            std::copy(messages.begin(), messages.end(),
+                      all.begin() + static_cast<std::ptrdiff_t>(contributor * messages.size()));
+        }
+        const simt::device_array<std::byte> sent(all);
+        host_codec::reduce_encode(zeropp::host{}, from, all.data(), 3, host_where, to, sums.data(),
+                                  zeropp::no_feedback{}, zeropp::divided_by{3.0f});
+        device_codec::reduce_encode(exec, from, sent.data(), 3, device_where, to, device_sums.data(),
+                                    zeropp::no_feedback{}, zeropp::divided_by{3.0f});
+        exec.wait();
+        REQUIRE((device_sums.read() == sums));
+        REQUIRE(device_sums.intact());
+        const zeropp::tensor_table<T> to_host{lists.host->resident_tensors()};
+        const zeropp::tensor_table<T> to_device{lists.device->resident_tensors()};
+        const zeropp::finish last{2.0f, true};
+        host_codec::reduce_decode(zeropp::host{}, from, all.data(), 3, host_where, to_host, last);
+        device_codec::reduce_decode(exec, from, sent.data(), 3, device_where, to_device, last);
+        exec.wait();
+        REQUIRE(lists.same());
+        host_codec::decode(zeropp::host{}, to, sums.data(), host_where, to_host);
+        device_codec::decode(exec, to, device_sums.data(), device_where, to_device);
+        exec.wait();
+        REQUIRE(lists.same());
+    }
+    REQUIRE((device_kept.read() == host_kept));
+    REQUIRE(device_kept.intact());
+}
+
+}  // namespace
+
+TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among them", "[simt][kernels][lists]") {
+    for (int seed = 0; seed != 12; ++seed) {
+        const std::size_t tensors = seed < 3 ? 1 : static_cast<std::size_t>(seed) * 3;
+        check<zeropp::bfloat16, block_integer<8, 256>, block_integer<4, 128>, block_integer<8, 256>>({}, {}, seed,
+                                                                                                     tensors, 6000);
+        check<float, hadamard<block_integer<4, 64>, 32>, block_integer<8, 16>, zeropp::lossless<float>>({}, {}, seed,
+                                                                                                        tensors, 900);
+    }
+}
+
+TEST_CASE("kernels on lists: scales of messages, noise, blocks of more than a team holds", "[simt][kernels][lists]") {
+    using dithered = zeropp::stochastic<block_integer<4, 128>>;
+    for (int seed = 20; seed != 24; ++seed) {
+        check<zeropp::half, zeropp::nvfp4, dithered, zeropp::lossless<zeropp::bfloat16>>({}, {{}, 7}, seed, 9, 2000);
+        check<float, block_integer<8, 65536>, hadamard<block_integer<4, 2048>, 256>, zeropp::lossless<float>>(
+            {}, {}, seed, 5, 30000);
+    }
+}
+
+TEST_CASE("kernels on lists: one launch for each pass of 4096 tensors", "[simt][kernels][lists]") {
+    zeropp_test::random_source random(1);
+    const zeropp::two_level ranks(1, 2);
+    both_lists<float> lists(random, ranks, 4096, 70);
+    const block_integer<8, 64> q;
+    const auto where = chunks_of(*lists.device, 1, 64)[0].in_slots({}, 0, 2);
+    const simt::device_array<std::byte> messages(2 * zeropp::detail::chunk_wire_bytes<block_integer<8, 64>>(where));
+    const simt::owned_stream stream;
+    const std::size_t before = simt::calls("cudaLaunchKernel");
+    const zeropp::tensor_table<float> tensors{lists.device->resident_tensors()};
+    zeropp::codec<zeropp::cuda_stream>::encode(stream.exec(), q, tensors, where, messages.data());
+    zeropp::codec<zeropp::cuda_stream>::decode(stream.exec(), q, messages.data(), where, tensors);
+    stream.exec().wait();
+    CHECK(simt::calls("cudaLaunchKernel") - before == 2);
+}
