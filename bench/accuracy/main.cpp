@@ -16,6 +16,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -89,7 +90,7 @@ int main(int argc, char** argv) {
                      {"slice", slice},
                      {"steps", steps},
                      {"fresh_noise", fresh_noise}};
-        for (const char* part : {"formats", "block_sizes", "sums", "feedback"}) results[part] = json::array();
+        for (const char* part : {"formats", "block_sizes", "sums", "sixteen_bits", "feedback"}) results[part] = json::array();
 
         std::vector<sample> samples;
         for (const distribution d : all) samples.push_back({name_of(d), {values_of(d, 1, elements)}});
@@ -113,6 +114,16 @@ int main(int argc, char** argv) {
                                                {"relative_l2_one_hop", s.one_hop},
                                                {"relative_l2_two_hops", s.two_hops}});
                 }
+            }
+            for (const auto& [nodes, per_node] : {std::pair(2, 4), std::pair(8, 8), std::pair(48, 8)}) {
+                const sixteen_bits_accuracy s = measure_sixteen_bits(d, nodes, per_node, 4 * slice);
+                std::printf("%-10s %dx%d ranks, bf16 on the wire: a bf16 sum %.5f, float sums %.5f\n", name_of(d).c_str(),
+                            nodes, per_node, s.bfloat16_sum, s.float_sums);
+                results["sixteen_bits"].push_back({{"sample", name_of(d)},
+                                                   {"nodes", nodes},
+                                                   {"ranks_per_node", per_node},
+                                                   {"relative_l2_bfloat16_sum", s.bfloat16_sum},
+                                                   {"relative_l2_float_sums", s.float_sums}});
             }
             for (const feedback_accuracy& f : measure_feedback(d, steps, 16 * slice)) {
                 std::printf("%-10s %d steps, %s, %s: %.5f, at first %.5f\n", name_of(d).c_str(), steps,

@@ -81,6 +81,13 @@ def sums_table(rows):
     ])
 
 
+def sixteen_bits_table(rows):
+    return table(["numbers", "ranks", "a sum in bfloat16", "sums in float, bf16 on the wire"], [[
+        row["sample"], f"{row['nodes']}x{row['ranks_per_node']}", f"{row['relative_l2_bfloat16_sum']:.5f}",
+        f"{row['relative_l2_float_sums']:.5f}"
+    ] for row in rows])
+
+
 def feedback_table(rows, steps):
     heads = ["numbers", "format", "method", "after 1 step", f"after {steps} steps", "residuals, bytes per element"]
     return table(heads, [[
@@ -140,6 +147,12 @@ Through `hierarchical_quantized_reduce_scatter` on threads; {contents['slice']} 
 numbers its own. One hop: all ranks in one node, so that only the quantizer *inside* is used.
 
 {sums_table(contents['sums'])}
+## 16 bits on the wire: relative L2 error of an all-reduce
+
+`quantized_all_reduce` of bfloat16 tensors with `lossless<bfloat16>` on every hop, whose sums are in float, beside a sum that
+is rounded to bfloat16 after each rank's addition, as a ring of bfloat16 does it.
+
+{sixteen_bits_table(contents['sixteen_bits'])}
 ## Error feedback: relative L2 error of the sum over steps
 
 Through `hierarchical_quantized_reduce_scatter` on 2x2 ranks that are threads, {16 * contents['slice']} elements, the format

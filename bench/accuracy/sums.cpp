@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 namespace zeropp_bench {
 
@@ -65,6 +66,43 @@ std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_
     measure(hadamard<block_integer<8, 512>>{}, hadamard<int4_signed>{});
     measure(hadamard<block_integer<8, 512>>{}, hadamard<zeropp::scale_search<int4_signed>, 128>{});
     return all;
+}
+
+sixteen_bits_accuracy measure_sixteen_bits(distribution d, int nodes, int ranks_per_node, std::size_t elements) {
+    using zeropp::bfloat16;
+    const int ranks = nodes * ranks_per_node;
+    std::vector<std::vector<bfloat16>> of_rank;
+    std::vector<double> exact(elements);
+    std::vector<bfloat16> ring(elements);
+    for (int r = 0; r != ranks; ++r) {
+        std::vector<bfloat16> own;
+        for (const float x : values_of(d, 100 + static_cast<std::uint64_t>(r), elements)) own.emplace_back(x);
+        for (std::size_t i = 0; i != elements; ++i) {
+            exact[i] += static_cast<double>(static_cast<float>(own[i]));
+            ring[i] = r == 0 ? own[i] : bfloat16(static_cast<float>(ring[i]) + static_cast<float>(own[i]));
+        }
+        of_rank.push_back(std::move(own));
+    }
+    std::vector<bfloat16> result(elements);
+    zeropp::run_on_threads(ranks, [&](zeropp::thread_transport transport) {
+        zeropp::communicator comm(zeropp::two_level(nodes, ranks_per_node), transport);
+        const zeropp::lossless<bfloat16> wire;
+        std::vector<bfloat16>& own = of_rank[static_cast<std::size_t>(comm.rank())];
+        zeropp::quantized_all_reduce(zeropp::host{}, comm, wire, wire, wire, own, own,
+                                     {.route = zeropp::all_reduce_route::scatter});
+        if (comm.rank() == 0) result = own;
+    });
+    const auto error = [&](const std::vector<bfloat16>& given) {
+        double signal = 0;
+        double noise = 0;
+        for (std::size_t i = 0; i != elements; ++i) {
+            const double off = static_cast<double>(static_cast<float>(given[i])) - exact[i];
+            signal += exact[i] * exact[i];
+            noise += off * off;
+        }
+        return std::sqrt(noise / signal);
+    };
+    return {nodes, ranks_per_node, error(ring), error(result)};
 }
 
 }  // namespace zeropp_bench

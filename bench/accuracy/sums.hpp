@@ -23,6 +23,19 @@ struct sum_accuracy {
 /// elements.
 std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_node, std::size_t slice);
 
+/// The error of an all-reduce with 16 bits on the wire, ||result - sum|| / ||sum||.
+struct sixteen_bits_accuracy {
+    int nodes = 0;
+    int ranks_per_node = 0;
+    /// In bfloat16 throughout, rounded after each addition, rank after rank, as a ring of a bfloat16 sum does it.
+    double bfloat16_sum = 0;
+    /// quantized_all_reduce with lossless<bfloat16> on every hop: sums in float.
+    double float_sums = 0;
+};
+
+/// Every rank, of which each is a thread, contributes a bfloat16 tensor of `elements`.
+sixteen_bits_accuracy measure_sixteen_bits(distribution d, int nodes, int ranks_per_node, std::size_t elements);
+
 /// How far the sum over many steps is off.
 struct feedback_accuracy {
     std::string format;

@@ -203,7 +203,7 @@ int launch(int argc, char** argv, const program_facts& program, const rank_work&
     if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, with_mpi);
 
     // Support for threads slows MPI down; only chunks need it.
-    const bool threads = parsed.wanted && parsed.wanted->chunks > 1;
+    const bool threads = parsed.wanted && parsed.wanted->chunks != 1;
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     int status = 1;

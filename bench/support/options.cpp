@@ -2,12 +2,16 @@
 
 #include "support/quantizers.hpp"
 
+#include <zeropp/topology/chunking.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <stdexcept>
 
 namespace zeropp_bench {
@@ -139,8 +143,8 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
         app.add_option("--chunks", o.chunks,
                        "chunks whose hops overlap, on two threads of every rank; 1: one hop after the other; auto: as "
                        "many as the library takes")
-            ->transform(CLI::Transformer({{"auto", std::to_string(zeropp::automatic)}}))
-            ->check(CLI::Range(1, 1'000'000) | CLI::IsMember({std::to_string(zeropp::automatic)}))
+            ->transform(CLI::Transformer(std::map<std::string, int>{{"auto", zeropp::automatic}}))
+            ->check(CLI::Range(1, 1'000'000) | CLI::IsMember(std::set<int>{zeropp::automatic}))
             ->capture_default_str();
     }
 

@@ -48,9 +48,9 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host_message]")
          {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
         guarded<std::byte> message(layout.bytes, 0xee);
         const auto load = [&](std::size_t begin, std::size_t, float*) { return tensor.data() + begin; };
-        zeropp::detail::encode_message(
-            quantizer{}, layout, zeropp::slices::single(valid, 0, n), 0, false,
-            [&](const zeropp::section&, std::size_t) { return load; }, zeropp::no_feedback{}, message.data());
+        zeropp::detail::encode_messages(
+            quantizer{}, layout, zeropp::slices::single(valid, 0, n), false,
+            [&](const zeropp::section&, std::size_t, int) { return load; }, zeropp::no_feedback{}, message.data());
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
     }

@@ -35,40 +35,6 @@ constexpr zeropp::block_integer<4, 32> int4;
 constexpr zeropp::block_integer<6, 128> int6;
 constexpr zeropp::lossless<zeropp::bfloat16> bf16;
 
-/// What every rank has in the end, by the definition of the two routes.
-std::vector<float> all_reduced(const node_map& map, const std::vector<std::vector<float>>& fulls,
-                               const reference::quantizer& inside, const reference::quantizer& across,
-                               const reference::quantizer& back, bool mean, bool gathers,
-                               const reference::float_format& element) {
-    const auto ranks = at(map.ranks());
-    std::vector<float> result;
-    for (std::size_t r = 0; r != ranks; ++r) {
-        std::vector<float> sum;
-        if (gathers) {
-            const auto nodes = reference::nodes_of(map.node_of_rank);
-            const reference::quantizer& first = nodes[0].size() > 1 || nodes.size() == 1 ? inside : across;
-            for (std::size_t i = 0; i != nodes[0].size(); ++i) {
-                for (const std::vector<int>& node : nodes) {
-                    const auto sent = first.through(reference::slice_of(fulls[at(node[i])], ranks, r)).values;
-                    if (sum.empty()) {
-                        sum = sent;
-                    } else {
-                        for (std::size_t k = 0; k != sum.size(); ++k) sum[k] += sent[k];
-                    }
-                }
-            }
-            for (float& x : sum) x = mean ? x / static_cast<float>(ranks) : x;
-        } else {
-            const auto shard =
-                reference::reduce_scattered(map.node_of_rank, fulls, r, inside, across, mean, {}, reference::fp32)
-                    .shard;
-            sum = back.through(shard).values;
-        }
-        for (const float x : sum) result.push_back(static_cast<float>(element.nearest(x)));
-    }
-    return result;
-}
-
 template <class T, class Execution, class Inside, class Across, class Back>
 void check_drawn(int seed, const Inside& inside, const Across& across, const Back& back) {
     drawn_case drawn(seed);
@@ -102,8 +68,9 @@ void check_drawn(int seed, const Inside& inside, const Across& across, const Bac
         intact[r] = full.intact() && apart.intact() && scratch.intact() &&
                     (in_place || difference(full.values(), fulls[r]).empty());
     });
-    const std::vector<float> expected = all_reduced(drawn.map, fulls, described(inside), described(across),
-                                                    described(back), mean, gathers, format_of<T>);
+    const std::vector<float> expected =
+        reference::all_reduced(drawn.map.node_of_rank, fulls, described(inside), described(across), described(back), mean,
+                               gathers, format_of<T>);
     for (std::size_t r = 0; r != ranks; ++r) {
         INFO("rank " << r);
         REQUIRE(difference(results[r], expected) == "");

@@ -8,8 +8,10 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
@@ -92,6 +94,29 @@ void check_reduce_scatters(const Inside& inside, const Across& across) {
                                std::vector<T> shard = shard_of<T>(comm, n);
                                zeropp::hierarchical_quantized_reduce_scatter(
                                    zeropp::host{}, comm, inside, across, std::vector<T>(n), shard, {.chunks = chunks});
+                           });
+            }
+        }
+    }
+}
+
+template <class T, class Inside, class Across>
+void check_all_reduces(const Inside& inside, const Across& across) {
+    for (const auto [nodes, per_node] : grid) {
+        const zeropp::two_level ranks(nodes, per_node);
+        for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}, std::size_t{120'001}}) {
+            for (const int chunks : {1, 3, zeropp::automatic}) {
+                check_sent(ranks, ranks,
+                           "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
+                           zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(inside),
+                                                     zeropp::wire_format_of(across), zeropp::wire_format_of(across), n,
+                                                     chunks),
+                           [&](auto& comm) {
+                               const zeropp::host_queue first, second;
+                               std::vector<T> tensor(n);
+                               zeropp::quantized_all_reduce(zeropp::pipeline<zeropp::host_queue>{first, second}, comm,
+                                                            inside, across, across, tensor, tensor,
+                                                            {.chunks = chunks});
                            });
             }
         }

@@ -45,11 +45,6 @@ auto loader(const difference<T, Base>& d, std::size_t offset) {
     };
 }
 
-template <class Byte>
-Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
-    return messages + static_cast<std::size_t>(slot) * bytes;
-}
-
 template <quantizer Q, class Slices>
 wire_layout<Q> layout_of(const Slices& where) {
     return wire_layout<Q>(where.last_count(), where.last());
@@ -57,13 +52,10 @@ wire_layout<Q> layout_of(const Slices& where) {
 
 template <quantizer Q, class Tensor, class Slices, class Residuals>
 void encode_slots(Q q, Tensor tensor, const Slices& where, std::byte* messages, Residuals residuals) {
-    const auto layout = layout_of<Q>(where);
-    for (int s = 0; s != where.slots; ++s) {
-        const auto load_of = [&](const section& of, std::size_t i) {
-            return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.rank(s)));
-        };
-        encode_message(q, layout, where, s, false, load_of, residuals, message_at(messages, s, layout.bytes));
-    }
+    const auto load_of = [&](const section& of, std::size_t i, int s) {
+        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.rank(s)));
+    };
+    encode_messages(q, layout_of<Q>(where), where, false, load_of, residuals, messages);
 }
 
 /// to <- `size` elements of a section of a message.
@@ -106,18 +98,17 @@ void reduce_section(const From& from, const coded_section& first, std::size_t st
     });
 }
 
-/// write(slot's first message, section, where its elements begin in memory, how many there are) for every section of every
-/// slot that has elements.
+/// write(a section of a slot's message, how many elements it has, where they begin in memory) for every section of every
+/// slot that has elements, in the order of memory.
 template <quantizer Q, class Tensor, class Slices, class Write>
 void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where, Tensor tensor,
                       Write write) {
-    for (int s = 0; s != where.slots; ++s) {
-        const std::byte* const message = message_at(messages, s, layout.bytes);
-        for (std::size_t i = 0; i != where.sections(); ++i) {
-            const section of = where.at(i);
+    for (std::size_t i = 0; i != where.sections(); ++i) {
+        const section of = where.at(i);
+        for (int s = 0; s != where.slots; ++s) {
             const std::size_t size = of.size(where.rank(s));
             if (size == 0) continue;
-            write(coded_section(layout, of.place, message), size,
+            write(coded_section(layout, of.place, message_at(messages, s, layout.bytes)), size,
                   tensor_at(tensor, where.tensor(i)) + of.offset(where.rank(s)));
         }
     }
@@ -135,22 +126,18 @@ template <quantizer From, quantizer To, class Slices, class Residuals, class Mea
 void reduce_encode_slots(From from, const std::byte* messages, int contributors, const Slices& where, To to,
                          std::byte* sums, Residuals residuals, [[maybe_unused]] Mean mean) {
     const auto in = layout_of<From>(where);
-    const auto out = layout_of<To>(where);
     const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
-    for (int s = 0; s != where.slots; ++s) {
-        const std::byte* const message = message_at(messages, s, in.bytes);
-        const auto load_of = [&](const section& of, std::size_t) {
-            const coded_section first(in, of.place, message);
-            return [=](std::size_t begin, auto n, float* buffer) -> const float* {
-                sum_elements(from, first, stride, contributors, begin, n, buffer);
-                if constexpr (std::is_same_v<Mean, divided_by>) {
-                    for (std::size_t i = 0; i != n; ++i) buffer[i] = quotient(buffer[i], mean.divisor);
-                }
-                return buffer;
-            };
+    const auto load_of = [&](const section& of, std::size_t, int s) {
+        const coded_section first(in, of.place, message_at(messages, s, in.bytes));
+        return [=](std::size_t begin, auto n, float* buffer) -> const float* {
+            sum_elements(from, first, stride, contributors, begin, n, buffer);
+            if constexpr (std::is_same_v<Mean, divided_by>) {
+                for (std::size_t i = 0; i != n; ++i) buffer[i] = quotient(buffer[i], mean.divisor);
+            }
+            return buffer;
         };
-        encode_message(to, out, where, s, true, load_of, residuals, message_at(sums, s, out.bytes));
-    }
+    };
+    encode_messages(to, layout_of<To>(where), where, true, load_of, residuals, sums);
 }
 
 template <quantizer From, class Tensor, class Slices>

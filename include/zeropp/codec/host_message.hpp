@@ -18,6 +18,11 @@
 
 namespace zeropp::detail {
 
+template <class Byte>
+Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
+    return messages + static_cast<std::size_t>(slot) * bytes;
+}
+
 /// The residuals of one section of a slot: of the elements from `begin` on of a tensor's slice.
 template <class Feedback>
 class section_residuals;
@@ -157,43 +162,51 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
     });
 }
 
-/// Encodes slot s of `where`; everything in the message without an element is zero. load_of(section, i) returns what loads
-/// the i-th section's elements. `sums` says that those are sums.
+/// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns what
+/// loads the elements of the i-th section in slot s. `sums` says that those are sums.
+///
+/// Section by section, each in all slots: slices of one tensor lie side by side in memory.
 template <quantizer Q, class Slices, class LoadOf, class Residuals>
-void encode_message(const Q& q, const wire_layout<Q>& layout, const Slices& where, int s, bool sums, LoadOf load_of,
-                    const Residuals& residuals, std::byte* message) {
+void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, LoadOf load_of,
+                     const Residuals& residuals, std::byte* messages) {
     using kept = section_residuals<Residuals>;
-    const int rank = where.rank(s);
-    const auto values_of = [&](const section& of, std::size_t i) {
-        return section_values<Q, decltype(load_of(of, i)), kept>{load_of(of, i), kept(residuals, of, s)};
+    const auto values_of = [&](const section& of, std::size_t i, int s) {
+        return section_values<Q, decltype(load_of(of, i, s)), kept>{load_of(of, i, s), kept(residuals, of, s)};
     };
-    if constexpr (message_scaled_quantizer<Q>) {
-        std::uint32_t absmax = 0;
-        for (std::size_t i = 0; i != where.sections(); ++i) {
-            const section of = where.at(i);
-            if (const std::size_t valid = of.size(rank); valid != 0) {
-                absmax = largest_magnitude<Q>(values_of(of, i), valid, absmax);
+    for (int s = 0; s != where.slots; ++s) {
+        std::byte* const message = message_at(messages, s, layout.bytes);
+        if constexpr (message_scaled_quantizer<Q>) {
+            std::uint32_t absmax = 0;
+            for (std::size_t i = 0; i != where.sections(); ++i) {
+                const section of = where.at(i);
+                if (const std::size_t valid = of.size(where.rank(s)); valid != 0) {
+                    absmax = largest_magnitude<Q>(values_of(of, i, s), valid, absmax);
+                }
             }
+            std::memcpy(message + layout.scale_offset, &absmax, sizeof absmax);
         }
-        std::memcpy(message + layout.scale_offset, &absmax, sizeof absmax);
+        std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
     }
-    const Q scaled = quantizer_of(q, coded_section(layout, {}, message));
-    std::byte* codes_end = message;
-    std::byte* params_end = message + layout.params_offset;
     for (std::size_t i = 0; i != where.sections(); ++i) {
         const section of = where.at(i);
-        const std::size_t valid = of.size(rank);
-        if (valid == 0) continue;
-        const coded<std::byte> to(layout, of.place, message);
-        std::fill(codes_end, to.codes, std::byte{0});
-        std::fill(params_end, to.params, std::byte{0});
-        encode_section(scaled, values_of(of, i), valid, {where.index(of, s), sums}, to);
-        codes_end = to.codes + code_bytes<Q>(valid);
-        params_end = to.params + ceil_div(valid, static_cast<std::size_t>(Q::block_size)) * params_bytes<Q>;
+        const bool last = i + 1 == where.sections();
+        // What this section has of a message, with the padding behind it.
+        const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
+        const std::size_t params_end = last ? layout.scale_offset
+                                            : layout.params_offset +
+                                                  where.blocks_end(i, wire_layout<Q>::block_size) * params_bytes<Q>;
+        for (int s = 0; s != where.slots; ++s) {
+            std::byte* const message = message_at(messages, s, layout.bytes);
+            const coded<std::byte> to(layout, of.place, message);
+            const std::size_t valid = of.size(where.rank(s));
+            if (valid != 0) {
+                encode_section(quantizer_of(q, to), values_of(of, i, s), valid, {where.index(of, s), sums}, to);
+            }
+            const std::size_t blocks = ceil_div(valid, wire_layout<Q>::block_size);
+            std::fill(to.codes + code_bytes<Q>(valid), message + codes_end, std::byte{0});
+            std::fill(to.params + blocks * params_bytes<Q>, message + params_end, std::byte{0});
+        }
     }
-    std::fill(codes_end, message + layout.params_offset, std::byte{0});
-    std::fill(params_end, message + layout.scale_offset, std::byte{0});
-    std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
 }
 
 }  // namespace zeropp::detail

@@ -74,10 +74,8 @@ inline void add_agreed(short_text& agreed, std::string_view words) {
 
 /// `wanted`, or the route for `ranks` messages of so many bytes, each of a whole tensor.
 constexpr all_reduce_route route_for(all_reduce_route wanted, int ranks, std::size_t tensor_bytes) {
-    constexpr std::size_t most_gathered = 128 * 1024;
     if (wanted != all_reduce_route::by_size) return wanted;
-    return static_cast<std::size_t>(ranks) * tensor_bytes <= most_gathered ? all_reduce_route::gather
-                                                                           : all_reduce_route::scatter;
+    return sums_everywhere(ranks, tensor_bytes) ? all_reduce_route::gather : all_reduce_route::scatter;
 }
 
 /// The number of chunks, for messages across nodes of so many bytes, where hops overlap or do not.

@@ -41,11 +41,23 @@ inline std::uint64_t message_bytes(const chunking& cut, const wire_format& forma
     return (cut.chunks - 1) * format.bytes(cut.chunk) + format.bytes(cut.count(cut.chunks - 1));
 }
 
-/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks: its own messages to its
-/// counterparts, then the messages of its index to its node.
+namespace detail {
+/// A tensor's slices in so many chunks, or, if `automatic`, in as many as a pipeline takes; `across` is the format of the
+/// messages between nodes.
+template <topology Topology>
+chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
+                        std::size_t block) {
+    const std::size_t slice = partition(elements, ranks.size()).slice_size();
+    if (chunks == automatic) chunks = has_hop_across(ranks) ? automatic_chunks(across.bytes(slice)) : 1;
+    return {slice, chunks, block};
+}
+}  // namespace detail
+
+/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks, or `automatic`: its own messages
+/// to its counterparts, then the messages of its index to its node.
 template <topology Topology>
 volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
-    const chunking cut(partition(elements, ranks.size()).slice_size(), chunks, format.block_size);
+    const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
     const std::uint64_t messages = message_bytes(cut, format);
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
@@ -57,12 +69,35 @@ volume all_gather_volume(const Topology& ranks, const wire_format& format, std::
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                              std::size_t elements, int chunks = 1) {
-    const chunking cut(partition(elements, ranks.size()).slice_size(), chunks,
-                       std::max(inside.block_size, across.block_size));
+    const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
+                                                std::max(inside.block_size, across.block_size));
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
     return {.inside = (group_size - 1) * groups * message_bytes(cut, inside),
             .across = (groups - 1) * message_bytes(cut, across)};
+}
+
+/// What a rank sends in quantized_all_reduce of a tensor of `elements` in so many chunks, or `automatic`, on the route that
+/// its size takes: out as a reduce-scatter and back as an all-gather, or all of its tensor to everybody.
+template <topology Topology>
+volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
+                         const wire_format& back, std::size_t elements, int chunks = automatic) {
+    if (elements == 0) return {};
+    const auto groups = static_cast<std::uint64_t>(ranks.groups());
+    const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
+    const auto gathered = [&](std::uint64_t bytes) -> volume {
+        return {.inside = (group_size - 1) * groups * bytes, .across = (groups - 1) * bytes};
+    };
+    const std::size_t slice = partition(elements, ranks.size()).slice_size();
+    const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
+                                (has_hop_inside(ranks) ? inside.bytes(slice) : across.bytes(slice));
+    if (sums_everywhere(ranks.size(), whole)) return gathered(whole);
+    const chunking cut =
+        detail::planned_chunks(ranks, across, elements, chunks,
+                               std::max({inside.block_size, across.block_size, back.block_size}));
+    return volume{.inside = (group_size - 1) * groups * message_bytes(cut, inside),
+                  .across = (groups - 1) * message_bytes(cut, across)} +
+           gathered(message_bytes(cut, back));
 }
 
 /// The peers of a rank in a secondary group of `group_size` consecutive ranks: how many are on its node, and how many
@@ -114,7 +149,7 @@ struct step_options {
     wire_format gradients_inside;
     wire_format gradients_across;
     std::optional<secondary_options> secondary = std::nullopt;
-    /// Of the reduce-scatter, and of the all-gathers.
+    /// Of the reduce-scatter, and of the all-gathers; `automatic` is what they are in a pipeline by themselves.
     int chunks = 1;
     int gather_chunks = 1;
 };

@@ -52,9 +52,11 @@ struct encode_kernel {
     /// What is known of the blocks meanwhile; a word or two of it are among what every kernel takes.
     static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
                                                                      : 0;
-    static constexpr int resident_blocks = resident_blocks_for(
-        (held ? rounds * share * values::kept_words : values::kept_words) + rounds * stats_words +
-        (values::kept_as_loaded ? 0 : Source::loaded_words) + Source::scratch_words + Residuals::scratch_words);
+    static constexpr int value_words = (held ? rounds * share * values::kept_words : values::kept_words) +
+                                 rounds * stats_words + (values::kept_as_loaded ? 0 : Source::loaded_words) +
+                                 Source::scratch_words + Residuals::scratch_words;
+    /// Where a block lies in a list takes registers too.
+    static constexpr int resident_blocks = resident_blocks_for(value_words) - (Slices::is_list ? 1 : 0);
 
     /// Units in a slot; one, for its scale and its padding, where a message without elements has bytes.
     static constexpr std::size_t units(const Slices& w) {
@@ -74,11 +76,11 @@ struct encode_kernel {
                 for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
                      first += std::size_t{gridDim.x} * unit_blocks) {
                     if (part.slot.source.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
-                        encode<rounds, true>(part, first + static_cast<std::size_t>(team()));
+                        encode<rounds, true>(part, first, team());
                     } else {
 #pragma unroll 1
                         for (int r = 0; r != rounds; ++r)
-                            encode<1, false>(part, first + static_cast<std::size_t>(r * teams + team()));
+                            encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
                     }
                 }
             }
@@ -124,7 +126,7 @@ private:
             const slot_part part = open(layout, message, of, i, s);
             const std::size_t in_section = first - of.place.blocks(Q::block_size);
             if (part.slot.source.aligned && (in_section + unit_blocks) * Q::block_size <= part.size) {
-                encode<rounds, true>(part, in_section + static_cast<std::size_t>(team()));
+                encode<rounds, true>(part, in_section, team());
                 continue;
             }
 #pragma unroll 1
@@ -133,7 +135,7 @@ private:
                 const std::size_t own = where.section_of(block, Q::block_size);
                 const section of_own = where.at(own);
                 encode<1, false>(open(layout, message, of_own, own, s),
-                                 block - of_own.place.blocks(Q::block_size));
+                                 block - of_own.place.blocks(Q::block_size), 0);
             }
         }
     }
@@ -147,15 +149,15 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes blocks of a section, Rounds for each team, of which `first` is the team's first. `Whole` says that all of
-    /// their elements exist.
+    /// Encodes blocks of a section, Rounds for each team, of which `first` + `team` is this one's first. `Whole` says that
+    /// all of their elements exist.
     template <int Rounds, bool Whole>
-    __device__ void encode(const slot_part& part, std::size_t first) const {
-        const std::size_t mine = first * block_granules + static_cast<std::size_t>(lane());
+    __device__ void encode(const slot_part& part, std::size_t first, int team) const {
+        const std::size_t mine = first * block_granules + static_cast<std::size_t>(team * block_granules + lane());
         const auto granule = [=](std::size_t n) {
             return mine + n / share * teams * block_granules + n % share * lanes;
         };
-        const auto block = [=](std::size_t r) { return first + r * teams; };
+        const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
         typename Q::stats stats[std::size_t{Rounds}];
         kept_granule kept[std::size_t{held ? Rounds * share : 1}];
         if constexpr (held) fetch<Whole>(part, granule, kept);

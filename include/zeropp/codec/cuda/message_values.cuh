@@ -23,7 +23,7 @@ struct float_granule {
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
     /// Whether the source has something to do to values that are rotated back.
-    static constexpr bool finished = requires(const Source& s, float (&x)[granule_size]) { s.finish(x); };
+    static constexpr bool finished = requires(const Source& s, float_granule& g) { s.finish(g.x); };
     static constexpr bool changed = Source::rotation > 1 || finished || rotating_quantizer<Q> || Residuals::any;
 
     using kept = std::conditional_t<changed, float_granule, typename Source::kept>;

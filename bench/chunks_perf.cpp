@@ -1,0 +1,139 @@
+/// \file
+/// How many chunks pay, and which way of an all-reduce: fixed numbers of chunks and both routes beside what the library
+/// chooses by itself, in turns.
+
+#include "support/data.hpp"
+#include "support/interleaved.hpp"
+#include "support/launch.hpp"
+#include "support/quantizers.hpp"
+#include "support/rank_times.hpp"
+#include "support/report.hpp"
+
+#include <zeropp/zeropp.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_bench;
+
+constexpr std::array fixed{1, 2, 4, 8, 16, 32};
+const zeropp::block_integer<8, 256> inside;
+const zeropp::block_integer<4, 128> across;
+
+/// What one rank calls, in so many chunks, on two queues.
+class calls {
+public:
+    calls(ranks_on<host_place>& ranks, comm_on<host_place>& comm, std::size_t elements)
+        : comm_(comm), part_(elements, ranks.size()), full_(elements), result_(elements),
+          shard_(part_.size(ranks.rank())) {
+        fill<float>(full_, 1 + static_cast<std::uint64_t>(ranks.rank()), 0);
+    }
+
+    void gather(int chunks) {
+        const zeropp::gather_options how{.chunks = chunks};
+        reserve(zeropp::quantized_all_gather_workspace_bytes(comm_.topology(), across, full_.size(), how));
+        zeropp::quantized_all_gather(exec_, comm_, across, shard_, result_, how, scratch_);
+        first_.wait();
+    }
+    void reduce(int chunks) {
+        const zeropp::reduce_options how{.chunks = chunks};
+        reserve(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm_.topology(), inside, across,
+                                                                              full_.size(), how));
+        zeropp::hierarchical_quantized_reduce_scatter(exec_, comm_, inside, across, full_, shard_, how, scratch_);
+        first_.wait();
+    }
+    void all_reduce(int chunks, zeropp::all_reduce_route route) {
+        const zeropp::all_reduce_options how{.chunks = chunks, .route = route};
+        reserve(zeropp::quantized_all_reduce_workspace_bytes(comm_.topology(), inside, across, across, full_.size(),
+                                                             how));
+        zeropp::quantized_all_reduce(exec_, comm_, inside, across, across, full_, result_, how, scratch_);
+        first_.wait();
+    }
+
+private:
+    void reserve(std::size_t bytes) { scratch_.resize(std::max(bytes, scratch_.size())); }
+
+    comm_on<host_place>& comm_;
+    zeropp::partition part_;
+    std::vector<float> full_, result_, shard_;
+    std::vector<std::byte> scratch_;
+    zeropp::host_queue first_, second_;
+    zeropp::pipeline<zeropp::host_queue> exec_{first_, second_};
+};
+
+std::vector<column> columns() {
+    std::vector<column> all{{"", "size", "(B)", 12}, {"", "collective", "", 16}};
+    for (const int chunks : fixed) all.push_back({"time in chunks (us)", std::to_string(chunks), "", 11});
+    all.push_back({"", "automatic", "(us)", 11});
+    all.push_back({"automatic", "/ best", "", 7});
+    return all;
+}
+
+int run(const options& o, ranks_on<host_place>& ranks, const program_facts& program) {
+    report rows(ranks.rank() == 0, columns());
+    describe_program(rows, program, o);
+    rows.fact("transport", ranks.transport_name());
+    rows.fact("nodes", ranks.nodes().groups());
+    rows.fact("ranks_per_node", ranks.nodes().group_size());
+    rows.comment("int8:256 inside nodes and int4:128 across; gather is the all-reduce's other route, in one chunk");
+    rows.heading();
+    comm_on<host_place> comm(ranks.nodes(), ranks.world());
+    for (const std::size_t bytes : o.sizes()) {
+        calls made(ranks, comm, bytes / sizeof(float));
+        using route = zeropp::all_reduce_route;
+        const auto measure = [&](const std::string& name, const std::function<void(int)>& call, bool has_gather) {
+            std::vector<std::function<void()>> contestants;
+            for (const int chunks : fixed) contestants.push_back([&call, chunks] { call(chunks); });
+            if (has_gather) contestants.push_back([&made] { made.all_reduce(1, route::gather); });
+            contestants.push_back([&call] { call(zeropp::automatic); });
+            const auto seconds =
+                time_interleaved(contestants, o.warmup_iterations, o.iterations, [&] { ranks.barrier(); });
+            std::vector<double> medians;
+            for (const auto& s : seconds) medians.push_back(slowest(ranks, s).median * 1e6);
+            const double best = *std::min_element(medians.begin(), medians.end() - 1);
+            std::vector<std::string> cells{std::to_string(bytes), name};
+            nlohmann::ordered_json json{{"size", bytes}, {"collective", name}};
+            for (std::size_t i = 0; i != fixed.size(); ++i) {
+                cells.push_back(cell(medians[i], 0));
+                json[std::to_string(fixed[i])] = medians[i];
+            }
+            cells.push_back(cell(medians.back(), 0));
+            cells.push_back(cell(medians.back() / best, 2));
+            json["automatic"] = medians.back();
+            json["of_best"] = medians.back() / best;
+            if (has_gather) {
+                json["gather"] = medians[fixed.size()];
+                cells.back() += "  gather " + cell(medians[fixed.size()], 0);
+            }
+            rows.row(cells, json);
+        };
+        measure("all-gather", [&](int chunks) { made.gather(chunks); }, false);
+        measure("reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);
+        measure(
+            "all-reduce",
+            [&](int chunks) {
+                made.all_reduce(chunks, chunks == zeropp::automatic ? route::by_size : route::scatter);
+            },
+            true);
+    }
+    return finish_report(rows, o, 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // A command line that has --chunks makes MPI support threads.
+    const program_facts program{.name = "chunks_perf",
+                                .purpose = "Times zeropp's collectives in fixed numbers of chunks, and in as many as the "
+                                           "library takes by itself.",
+                                .quantizers = {"int8:256"},
+                                .has_chunks = true};
+    return launch(argc, argv, program,
+                  {[&](const options& o, ranks_on<host_place>& ranks) { return run(o, ranks, program); }});
+}

@@ -1,0 +1,119 @@
+/// \file
+/// A list of equal tensors beside one tensor of the same total, and beside a call for each, in turns.
+
+#include "support/data.hpp"
+#include "support/interleaved.hpp"
+#include "support/launch.hpp"
+#include "support/quantizers.hpp"
+#include "support/rank_times.hpp"
+#include "support/report.hpp"
+
+#include <zeropp/zeropp.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace zeropp_bench;
+
+constexpr std::size_t tensor_elements = 16 * 1024;  // 64 KiB
+const zeropp::block_integer<8, 256> int8;
+
+int run(const options& o, ranks_on<host_place>& ranks, const program_facts& program) {
+    report rows(ranks.rank() == 0, {{"", "size", "(B)", 12},
+                                    {"", "tensors", "", 8},
+                                    {"", "collective", "", 16},
+                                    {"", "list", "(us)", 11},
+                                    {"", "one tensor", "(us)", 11},
+                                    {"", "calls", "(us)", 11},
+                                    {"list /", "one", "", 7},
+                                    {"calls /", "list", "", 7}});
+    describe_program(rows, program, o);
+    rows.fact("transport", ranks.transport_name());
+    rows.fact("nodes", ranks.nodes().groups());
+    rows.fact("ranks_per_node", ranks.nodes().group_size());
+    rows.comment("tensors of 64 KiB of float, int8:256 on every hop; the list and the one tensor as the library chunks them");
+    rows.heading();
+    comm_on<host_place> comm(ranks.nodes(), ranks.world());
+    const zeropp::two_level& nodes = ranks.nodes();
+    const int rank = ranks.rank();
+    for (const std::size_t bytes : o.sizes()) {
+        const std::size_t count = bytes / sizeof(float) / tensor_elements;
+        if (count == 0) continue;
+        const std::size_t elements = count * tensor_elements;
+        const zeropp::partition whole(elements, ranks.size()), each(tensor_elements, ranks.size());
+        std::vector<float> full(elements), result(elements), shard(whole.size(rank));
+        fill<float>(full, 1 + static_cast<std::uint64_t>(rank), 0);
+        // The same memory, cut into tensors and their slices.
+        std::vector<zeropp::list_tensor<float, zeropp::host_space>> fulls, results, shards;
+        std::vector<float> slices(count * each.size(rank));
+        for (std::size_t t = 0; t != count; ++t) {
+            fulls.emplace_back(zeropp::host_view<float>(full.data() + t * tensor_elements, tensor_elements));
+            results.emplace_back(zeropp::host_view<float>(result.data() + t * tensor_elements, tensor_elements));
+            shards.emplace_back(zeropp::host_view<float>(slices.data() + t * each.size(rank), each.size(rank)));
+        }
+        const zeropp::tensor_list<float> full_list(nodes, fulls), result_list(nodes, results), shard_list(shards);
+        std::vector<std::byte> scratch(std::max(
+            {zeropp::quantized_all_gather_workspace_bytes(nodes, int8, full_list),
+             zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements),
+             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, full_list),
+             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, elements),
+             zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, full_list),
+             zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, elements)}));
+        const zeropp::host_queue first, second;
+        const zeropp::pipeline<zeropp::host_queue> exec{first, second};
+        const auto measure = [&](const std::string& name, auto call) {
+            const std::function<void()> contestants[] = {
+                [&] { call(full_list, result_list, shard_list); }, [&] { call(full, result, shard); },
+                [&] {
+                    for (std::size_t t = 0; t != count; ++t) {
+                        call(fulls[t].memory, results[t].memory, shards[t].memory);
+                    }
+                }};
+            const auto seconds =
+                time_interleaved(contestants, o.warmup_iterations, o.iterations, [&] { ranks.barrier(); });
+            std::vector<double> us;
+            for (const auto& s : seconds) us.push_back(slowest(ranks, s).median * 1e6);
+            rows.row({std::to_string(elements * sizeof(float)), std::to_string(count), name, cell(us[0], 0),
+                      cell(us[1], 0), cell(us[2], 0), cell(us[0] / us[1], 2), cell(us[2] / us[0], 2)},
+                     {{"size", elements * sizeof(float)},
+                      {"tensors", count},
+                      {"collective", name},
+                      {"list_us", us[0]},
+                      {"one_us", us[1]},
+                      {"calls_us", us[2]},
+                      {"list_over_one", us[0] / us[1]},
+                      {"calls_over_list", us[2] / us[0]}});
+        };
+        measure("all-gather", [&](auto&, auto& to, auto& own) {
+            zeropp::quantized_all_gather(exec, comm, int8, own, to, {}, scratch);
+            first.wait();
+        });
+        measure("reduce-scatter", [&](auto& from, auto&, auto& own) {
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int8, from, own, {}, scratch);
+            first.wait();
+        });
+        measure("all-reduce", [&](auto& from, auto& to, auto&) {
+            zeropp::quantized_all_reduce(exec, comm, int8, int8, int8, from, to, {}, scratch);
+            first.wait();
+        });
+    }
+    return finish_report(rows, o, 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // A command line that has --chunks makes MPI support threads.
+    const program_facts program{.name = "tensor_list_perf",
+                                .purpose = "Times zeropp's collectives on a list of tensors, beside one tensor of the same "
+                                           "total and a call for each.",
+                                .quantizers = {"int8:256"},
+                                .has_chunks = true};
+    return launch(argc, argv, program,
+                  {[&](const options& o, ranks_on<host_place>& ranks) { return run(o, ranks, program); }});
+}
