@@ -50,8 +50,8 @@ public:
     }
     void all_reduce(int chunks, zeropp::all_reduce_route route) {
         const zeropp::all_reduce_options how{.chunks = chunks, .route = route};
-        reserve(zeropp::quantized_all_reduce_workspace_bytes(comm_.topology(), inside, across, across, full_.size(),
-                                                             how));
+        reserve(
+            zeropp::quantized_all_reduce_workspace_bytes(comm_.topology(), inside, across, across, full_.size(), how));
         zeropp::quantized_all_reduce(exec_, comm_, inside, across, across, full_, result_, how, scratch_);
         first_.wait();
     }
@@ -113,13 +113,13 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             }
             rows.row(cells, json);
         };
-        measure("all-gather", [&](int chunks) { made.gather(chunks); }, false);
-        measure("reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);
+        measure(
+            "all-gather", [&](int chunks) { made.gather(chunks); }, false);
+        measure(
+            "reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);
         measure(
             "all-reduce",
-            [&](int chunks) {
-                made.all_reduce(chunks, chunks == zeropp::automatic ? route::by_size : route::scatter);
-            },
+            [&](int chunks) { made.all_reduce(chunks, chunks == zeropp::automatic ? route::by_size : route::scatter); },
             true);
     }
     return finish_report(rows, o, 0);
@@ -130,8 +130,9 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
 int main(int argc, char** argv) {
     // A command line that has --chunks makes MPI support threads.
     const program_facts program{.name = "chunks_perf",
-                                .purpose = "Times zeropp's collectives in fixed numbers of chunks, and in as many as the "
-                                           "library takes by itself.",
+                                .purpose =
+                                    "Times zeropp's collectives in fixed numbers of chunks, and in as many as the "
+                                    "library takes by itself.",
                                 .quantizers = {"int8:256"},
                                 .has_chunks = true};
     return launch(argc, argv, program,

@@ -41,8 +41,7 @@ route route_of(const Inside& inside, const Across& across, const zeropp::two_lev
                int chunks) {
     const std::size_t slice = zeropp::partition(elements, nodes.size()).slice_size();
     const int cuts = zeropp::detail::chunks_for(chunks, nodes, zeropp::wire_bytes(across, slice), true);
-    const zeropp::chunking cut(slice, cuts,
-                               static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
+    const zeropp::chunking cut(slice, cuts, static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
     const auto groups = static_cast<std::size_t>(nodes.groups());
     hop in{hop::link::inside, hop::pattern::all_to_all, 0, groups * slice};
     hop out{hop::link::across, hop::pattern::all_to_all, 0, slice};

@@ -45,8 +45,8 @@ route route_of(const Inside& inside, const Across& across, const zeropp::two_lev
     const auto ranks = static_cast<std::size_t>(nodes.size());
     const bool hop_inside = nodes.group_size() > 1;
     const bool hop_across = nodes.groups() > 1;
-    const std::size_t first = zeropp::has_hop_inside(nodes) ? zeropp::wire_bytes(inside, slice)
-                                                            : zeropp::wire_bytes(across, slice);
+    const std::size_t first =
+        zeropp::has_hop_inside(nodes) ? zeropp::wire_bytes(inside, slice) : zeropp::wire_bytes(across, slice);
     route hops;
     const auto add_gather = [&](std::size_t bytes, std::size_t count) {
         if (hop_across) hops.push_back({hop::link::across, hop::pattern::all_gather, bytes, count});
@@ -58,8 +58,7 @@ route route_of(const Inside& inside, const Across& across, const zeropp::two_lev
         return hops;
     }
     const int cuts = zeropp::detail::chunks_for(chunks, nodes, zeropp::wire_bytes(across, slice), true);
-    const zeropp::chunking cut(slice, cuts,
-                               static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
+    const zeropp::chunking cut(slice, cuts, static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
     std::size_t in = 0, out = 0;
     for (std::size_t c = 0; c != cut.chunks; ++c) {
         in += groups * zeropp::wire_bytes(inside, cut.count(c));
@@ -78,8 +77,7 @@ quantized_case case_of(const Inside& inside, const Across& across, ranks_on<Plac
                        std::shared_ptr<typename Place::executions> executions) {
     const zeropp::all_reduce_options how{.chunks = chunks};
     const zeropp::two_level& nodes = ranks.nodes();
-    scratch->reserve(
-        zeropp::quantized_all_reduce_workspace_bytes(nodes, inside, across, across, a->full.size(), how));
+    scratch->reserve(zeropp::quantized_all_reduce_workspace_bytes(nodes, inside, across, across, a->full.size(), how));
     quantized_case c;
     c.hops = route_of(inside, across, nodes, a->full.size(), chunks);
     const bool gathers = c.hops.empty() || c.hops.front().what == hop::pattern::all_gather;

@@ -36,7 +36,8 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
     rows.fact("transport", ranks.transport_name());
     rows.fact("nodes", ranks.nodes().groups());
     rows.fact("ranks_per_node", ranks.nodes().group_size());
-    rows.comment("tensors of 64 KiB of float, int8:256 on every hop; the list and the one tensor as the library chunks them");
+    rows.comment(
+        "tensors of 64 KiB of float, int8:256 on every hop; the list and the one tensor as the library chunks them");
     rows.heading();
     comm_on<host_place> comm(ranks.nodes(), ranks.world());
     const zeropp::two_level& nodes = ranks.nodes();
@@ -57,13 +58,13 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             shards.emplace_back(zeropp::host_view<float>(slices.data() + t * each.size(rank), each.size(rank)));
         }
         const zeropp::tensor_list<float> full_list(nodes, fulls), result_list(nodes, results), shard_list(shards);
-        std::vector<std::byte> scratch(std::max(
-            {zeropp::quantized_all_gather_workspace_bytes(nodes, int8, full_list),
-             zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements),
-             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, full_list),
-             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, elements),
-             zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, full_list),
-             zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, elements)}));
+        std::vector<std::byte> scratch(
+            std::max({zeropp::quantized_all_gather_workspace_bytes(nodes, int8, full_list),
+                      zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements),
+                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, full_list),
+                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, elements),
+                      zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, full_list),
+                      zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, elements)}));
         const zeropp::host_queue first, second;
         const zeropp::pipeline<zeropp::host_queue> exec{first, second};
         const auto measure = [&](const std::string& name, auto call) {
@@ -110,8 +111,9 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
 int main(int argc, char** argv) {
     // A command line that has --chunks makes MPI support threads.
     const program_facts program{.name = "tensor_list_perf",
-                                .purpose = "Times zeropp's collectives on a list of tensors, beside one tensor of the same "
-                                           "total and a call for each.",
+                                .purpose =
+                                    "Times zeropp's collectives on a list of tensors, beside one tensor of the same "
+                                    "total and a call for each.",
                                 .quantizers = {"int8:256"},
                                 .has_chunks = true};
     return launch(argc, argv, program,

@@ -31,7 +31,8 @@ int main() {
         std::vector<float> forward(elements), backward(elements);
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements));
-        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, forward, {}, scratch.view(), zeropp::stored_in(secondary, step));
+        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, forward, {}, scratch.view(),
+                                     zeropp::stored_in(secondary, step));
         const zeropp::traffic sent_forward = comm.world().total();
 
         comm.world().reset();

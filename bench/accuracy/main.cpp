@@ -90,7 +90,8 @@ int main(int argc, char** argv) {
                      {"slice", slice},
                      {"steps", steps},
                      {"fresh_noise", fresh_noise}};
-        for (const char* part : {"formats", "block_sizes", "sums", "sixteen_bits", "feedback"}) results[part] = json::array();
+        for (const char* part : {"formats", "block_sizes", "sums", "sixteen_bits", "feedback"})
+            results[part] = json::array();
 
         std::vector<sample> samples;
         for (const distribution d : all) samples.push_back({name_of(d), {values_of(d, 1, elements)}});
@@ -117,8 +118,8 @@ int main(int argc, char** argv) {
             }
             for (const auto& [nodes, per_node] : {std::pair(2, 4), std::pair(8, 8), std::pair(48, 8)}) {
                 const sixteen_bits_accuracy s = measure_sixteen_bits(d, nodes, per_node, 4 * slice);
-                std::printf("%-10s %dx%d ranks, bf16 on the wire: a bf16 sum %.5f, float sums %.5f\n", name_of(d).c_str(),
-                            nodes, per_node, s.bfloat16_sum, s.float_sums);
+                std::printf("%-10s %dx%d ranks, bf16 on the wire: a bf16 sum %.5f, float sums %.5f\n",
+                            name_of(d).c_str(), nodes, per_node, s.bfloat16_sum, s.float_sums);
                 results["sixteen_bits"].push_back({{"sample", name_of(d)},
                                                    {"nodes", nodes},
                                                    {"ranks_per_node", per_node},

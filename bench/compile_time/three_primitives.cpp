@@ -15,7 +15,8 @@ int main() {
         part secondary({}, full.size(), 2, comm.index(), storage.view());
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full.size()));
-        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full, {}, scratch.view(), zeropp::stored_in(secondary, 1));
+        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full, {}, scratch.view(),
+                                     zeropp::stored_in(secondary, 1));
         zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, 1, full);
     });
 }

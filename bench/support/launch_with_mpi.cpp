@@ -41,8 +41,9 @@ public:
     }
 
     void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) override {
-        require_mpi(MPI_Reduce_scatter_block(send, recv, counted(count), type(format), add(format), transport_.native()),
-                    "MPI_Reduce_scatter_block");
+        require_mpi(
+            MPI_Reduce_scatter_block(send, recv, counted(count), type(format), add(format), transport_.native()),
+            "MPI_Reduce_scatter_block");
     }
 
     void all_reduce(native_format format, const void* send, void* recv, std::size_t count) override {

@@ -28,8 +28,8 @@ TEST_CASE("messages are decoded from any multiple of a piece on", "[codec][host_
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{513}, n}) {
             const std::size_t some = std::min(count, n - begin);
             guarded<float> values(some, 0xcd);
-            zeropp::detail::decode_elements(quantizer{}, zeropp::detail::coded_section(layout, {}, bytes.data()), begin, some,
-                                            [&](std::size_t i, float x) { values.data()[i] = x; });
+            zeropp::detail::decode_elements(quantizer{}, zeropp::detail::coded_section(layout, {}, bytes.data()), begin,
+                                            some, [&](std::size_t i, float x) { values.data()[i] = x; });
             const auto decoded = values.values();
             for (std::size_t i = 0; i != some; ++i) {
                 if (!same(decoded[i], all[begin + i])) ++wrong;
@@ -68,8 +68,8 @@ TEST_CASE("sums are taken in the order of the contributors", "[codec][host_messa
             messages.insert(messages.end(), message.begin(), message.end());
         }
         float sum = -1.0f;
-        zeropp::detail::sum_elements(q, zeropp::detail::coded_section(layout, {}, as_bytes(messages).data()), layout.bytes,
-                                     static_cast<int>(contributors.size()), 0, std::size_t{1}, &sum);
+        zeropp::detail::sum_elements(q, zeropp::detail::coded_section(layout, {}, as_bytes(messages).data()),
+                                     layout.bytes, static_cast<int>(contributors.size()), 0, std::size_t{1}, &sum);
         return sum;
     };
     CHECK(sum_of({1e8f, -1e8f, 1.0f}) == 1.0f);

@@ -122,7 +122,8 @@ TEST_CASE("checked secondary: ranks at different versions get an error, forward 
             if (through_gather) {
                 zeropp::workspace<zeropp::host_space> scratch(
                     zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, 100));
-                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(25), full, {}, scratch.view(), zeropp::stored_in(secondary, stored));
+                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(25), full, {}, scratch.view(),
+                                             zeropp::stored_in(secondary, stored));
             } else {
                 secondary.store(host{}, full, stored);
             }

@@ -185,12 +185,14 @@ TEST_CASE("a quantizer that throws before any message leaves feedback and partit
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
         const zeropp::host exec;
-        zeropp::quantized_all_gather(exec, comm, nameless{}, shard, full, {}, scratch.view(), zeropp::stored_in(secondary, 7));
+        zeropp::quantized_all_gather(exec, comm, nameless{}, shard, full, {}, scratch.view(),
+                                     zeropp::stored_in(secondary, 7));
         zeropp::secondary_partition_gather(exec, comm, secondary, 7, before);
         const std::vector<float> other = tensor_of(n, reference::fp32, 4);
         nameless::throws = true;
         const auto gather = [&] {
-            zeropp::quantized_all_gather(exec, comm, nameless{}, other, after, {}, scratch.view(), zeropp::stored_in(secondary, 8));
+            zeropp::quantized_all_gather(exec, comm, nameless{}, other, after, {}, scratch.view(),
+                                         zeropp::stored_in(secondary, 8));
         };
         const auto scatter = [&] {
             zeropp::workspace<zeropp::host_space> room(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
@@ -221,7 +223,8 @@ TEST_CASE("a secondary partition is not stamped by a gather that fails") {
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
         const auto gather = [&] {
-            zeropp::quantized_all_gather(zeropp::host{}, comm, nameless{}, shard, full, {}, scratch.view(), zeropp::stored_in(secondary, 7));
+            zeropp::quantized_all_gather(zeropp::host{}, comm, nameless{}, shard, full, {}, scratch.view(),
+                                         zeropp::stored_in(secondary, 7));
         };
         if (zeropp_test::thrown<zeropp::error>(gather) != "a link is down") throw std::runtime_error("no failure");
         stamped[at(comm.rank())] = secondary.version().has_value();

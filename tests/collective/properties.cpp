@@ -85,8 +85,8 @@ void check_drawn_reduction(int seed, const Inside& inside, const Across& across)
     const std::size_t shard_shift = drawn.shift<T>();
     const zeropp::reduce_options options{drawn.random.below(2) == 0 ? zeropp::reduction::sum : zeropp::reduction::mean,
                                          drawn.chunks, drawn.random.below(2) == 0};
-    INFO(drawn.text() << ", " << options.text(options.chunks).str() << (in_place ? ", in place" : "") << ", shifts " << shift
-                      << " and " << shard_shift);
+    INFO(drawn.text() << ", " << options.text(options.chunks).str() << (in_place ? ", in place" : "") << ", shifts "
+                      << shift << " and " << shard_shift);
     std::vector<std::vector<float>> fulls;
     for (std::size_t r = 0; r != ranks; ++r) fulls.push_back(tensor_of(n, format_of<T>, at(seed) * 64 + r));
     const std::vector<float> before = tensor_of(n, format_of<T>, 7);

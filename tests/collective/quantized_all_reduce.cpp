@@ -61,16 +61,16 @@ void check_drawn(int seed, const Inside& inside, const Across& across, const Bac
             zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, back, n, options));
         const Execution first, second;
         const zeropp::host_view<T> result = in_place ? full.view() : apart.view();
-        zeropp::quantized_all_reduce(zeropp::pipeline<Execution>{first, second}, comm, inside, across, back, full.view(),
-                                     result, options, scratch.view());
+        zeropp::quantized_all_reduce(zeropp::pipeline<Execution>{first, second}, comm, inside, across, back,
+                                     full.view(), result, options, scratch.view());
         first.wait();
         results[r] = widened(result.data(), n);
         intact[r] = full.intact() && apart.intact() && scratch.intact() &&
                     (in_place || difference(full.values(), fulls[r]).empty());
     });
     const std::vector<float> expected =
-        reference::all_reduced(drawn.map.node_of_rank, fulls, described(inside), described(across), described(back), mean,
-                               gathers, format_of<T>);
+        reference::all_reduced(drawn.map.node_of_rank, fulls, described(inside), described(across), described(back),
+                               mean, gathers, format_of<T>);
     for (std::size_t r = 0; r != ranks; ++r) {
         INFO("rank " << r);
         REQUIRE(difference(results[r], expected) == "");

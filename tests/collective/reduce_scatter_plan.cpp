@@ -15,7 +15,8 @@ namespace {
 template <class Topology, class Inside, class Across>
 auto plan(const Topology& ranks, const Inside&, const Across&, std::size_t elements, int chunks) {
     using division = zeropp::detail::tensor_division;
-    return zeropp::detail::reduce_scatter_plan<Inside, Across, division>(ranks, division(elements, ranks.size()), chunks);
+    return zeropp::detail::reduce_scatter_plan<Inside, Across, division>(ranks, division(elements, ranks.size()),
+                                                                         chunks);
 }
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128> int4;

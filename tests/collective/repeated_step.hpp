@@ -66,9 +66,8 @@ private:
     static constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across{};
     static constexpr zeropp::gather_options in_chunks{.chunks = 2};
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
-    static constexpr zeropp::all_reduce_options all{.operation = zeropp::reduction::mean,
-                                                    .chunks = 3,
-                                                    .route = zeropp::all_reduce_route::scatter};
+    static constexpr zeropp::all_reduce_options all{
+        .operation = zeropp::reduction::mean, .chunks = 3, .route = zeropp::all_reduce_route::scatter};
     static constexpr zeropp::error_feedback_options keeping{.undoable = true};
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,

@@ -107,7 +107,8 @@ TEST_CASE("secondary gather: forward and backward enqueued on one queue, one wai
         const std::vector<float> shard = reference::slice_of(tensor, 4, r);
         std::vector<float> full(1003);
         const zeropp::host_queue queue;
-        zeropp::quantized_all_gather(queue, comm, int8, shard, full, {}, scratch.view(), zeropp::stored_in(secondary, 1));
+        zeropp::quantized_all_gather(queue, comm, int8, shard, full, {}, scratch.view(),
+                                     zeropp::stored_in(secondary, 1));
         zeropp::secondary_partition_gather(queue, comm, secondary, 1, results[r], scratch_again.view());
         queue.wait();
     });
@@ -204,7 +205,8 @@ TEST_CASE("all-gather: a secondary partition of another tensor is an error befor
             guarded<float> full(100);
             guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(nodes, int8, 100));
             try {
-                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(25), full.view(), {}, scratch.view(), zeropp::stored_in(secondary, 1));
+                zeropp::quantized_all_gather(host{}, comm, int8, std::vector<float>(25), full.view(), {},
+                                             scratch.view(), zeropp::stored_in(secondary, 1));
             } catch (...) {
                 untouched[at(comm.rank())] = full.untouched() && scratch.untouched() && !secondary.version();
                 throw;

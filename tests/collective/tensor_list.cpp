@@ -149,8 +149,7 @@ void check_gather(int seed, const Q& q) {
         const tensor_list<T> full(comm.topology(), fulls.tensors);
         const tensor_list<T> shard(shards.tensors);
         const zeropp::gather_options options{.chunks = drawn.chunks};
-        guarded<std::byte> scratch(
-            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full, options));
+        guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full, options));
         const Execution first, second;
         zeropp::quantized_all_gather(zeropp::pipeline<Execution>{first, second}, comm, q, shard, full, options,
                                      scratch.view());
@@ -223,11 +222,10 @@ void check_reductions(int seed, const Inside& inside, const Across& across) {
         guarded<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
             comm.topology(), inside, across, full, reduce));
         zeropp::hierarchical_quantized_reduce_scatter(both, comm, inside, across, full, shard, reduce, scratch.view());
-        const zeropp::all_reduce_options all{.operation = operation,
-                                             .chunks = drawn.chunks,
-                                             .route = zeropp::all_reduce_route::scatter};
-        guarded<std::byte> more(zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside,
-                                                                             full, all));
+        const zeropp::all_reduce_options all{
+            .operation = operation, .chunks = drawn.chunks, .route = zeropp::all_reduce_route::scatter};
+        guarded<std::byte> more(
+            zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, full, all));
         zeropp::quantized_all_reduce(both, comm, inside, across, inside, full, full, all, more.view());
         first.wait();
         intact[r] = fulls.intact() && shards.intact() && scratch.intact() && more.intact();
@@ -378,8 +376,7 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         secondary_type secondary({}, full, 3, comm.index(), storage.view());
         const host_queue first, second;
         const zeropp::gather_options options{.chunks = 4};
-        guarded<std::byte> scratch(
-            zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full, options));
+        guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full, options));
         zeropp::quantized_all_gather(zeropp::pipeline<host_queue>{first, second}, comm, int8, shard, full, options,
                                      scratch.view(), zeropp::stored_in(secondary, 5));
         first.wait();
@@ -444,10 +441,14 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         const tensor_list<float> shard({own, small});
         refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, differs, differs); },
                 "a list of 2 tensors");
-        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? tensor_list<float>({own}) : shard, full); },
-                "on rank 3, expected a list of 2 slices, given one of 1");
-        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full); },
-                "of tensor 1, expected a shard of 15 elements of 60, given one of 100");
+        refuses(
+            [&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? tensor_list<float>({own}) : shard, full); },
+            "on rank 3, expected a list of 2 slices, given one of 1");
+        refuses(
+            [&] {
+                zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full);
+            },
+            "of tensor 1, expected a shard of 15 elements of 60, given one of 100");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, shard, shard); },
                 "expected a list of whole tensors over 4 ranks in groups of 2, given a list of slices");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, full, full); },

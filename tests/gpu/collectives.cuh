@@ -90,7 +90,8 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
         zeropp::workspace<space> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks, eight_bits, n));
         zeropp::workspace<space> storage(secondary_type::storage_bytes({}, n, ranks.group_size()));
         secondary_type secondary({}, n, ranks.group_size(), comm.index(), storage.view());
-        zeropp::quantized_all_gather(exec, comm, eight_bits, shard.view(), full.view(), {}, scratch.view(), zeropp::stored_in(secondary, 3));
+        zeropp::quantized_all_gather(exec, comm, eight_bits, shard.view(), full.view(), {}, scratch.view(),
+                                     zeropp::stored_in(secondary, 3));
         array again(n);
         zeropp::secondary_partition_gather(exec, comm, secondary, 3, again.view());
         exec.wait();

@@ -106,18 +106,16 @@ void check_all_reduces(const Inside& inside, const Across& across) {
         const zeropp::two_level ranks(nodes, per_node);
         for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}, std::size_t{120'001}}) {
             for (const int chunks : {1, 3, zeropp::automatic}) {
-                check_sent(ranks, ranks,
-                           "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
-                           zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(inside),
-                                                     zeropp::wire_format_of(across), zeropp::wire_format_of(across), n,
-                                                     chunks),
-                           [&](auto& comm) {
-                               const zeropp::host_queue first, second;
-                               std::vector<T> tensor(n);
-                               zeropp::quantized_all_reduce(zeropp::pipeline<zeropp::host_queue>{first, second}, comm,
-                                                            inside, across, across, tensor, tensor,
-                                                            {.chunks = chunks});
-                           });
+                check_sent(
+                    ranks, ranks, "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
+                    zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(inside), zeropp::wire_format_of(across),
+                                              zeropp::wire_format_of(across), n, chunks),
+                    [&](auto& comm) {
+                        const zeropp::host_queue first, second;
+                        std::vector<T> tensor(n);
+                        zeropp::quantized_all_reduce(zeropp::pipeline<zeropp::host_queue>{first, second}, comm, inside,
+                                                     across, across, tensor, tensor, {.chunks = chunks});
+                    });
             }
         }
     }

@@ -64,7 +64,8 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
         expected[r].resize(n);
         expected_from_secondary[r].resize(n);
         zeropp::workspace<zeropp::host_space> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, n));
-        quantized_all_gather(zeropp::host{}, comm, q, shard_of(all, part, comm.rank()), expected[r], {}, scratch.view(), zeropp::stored_in(secondary, 7));
+        quantized_all_gather(zeropp::host{}, comm, q, shard_of(all, part, comm.rank()), expected[r], {}, scratch.view(),
+                             zeropp::stored_in(secondary, 7));
         secondary_partition_gather(zeropp::host{}, comm, secondary, 7, expected_from_secondary[r]);
     });
 
@@ -90,7 +91,8 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
         secondary_partition<Q, zeropp::device_space> secondary(q, n, comm.topology().group_size(), comm.index(),
                                                                storage.view());
 
-        quantized_all_gather(exec, comm, q, shard.view(), full.view(), {}, scratch.view(), zeropp::stored_in(secondary, 7));
+        quantized_all_gather(exec, comm, q, shard.view(), full.view(), {}, scratch.view(),
+                             zeropp::stored_in(secondary, 7));
         secondary_partition_gather(exec, comm, secondary, 7, from_secondary.view(), more.view());
         // The same scratch at once, the shard inside the tensor, and chunks on two streams.
         exec.copy(in_place.data() + part.offset(comm.rank()), shard.data(), part.size(comm.rank()) * sizeof(T));
@@ -117,8 +119,9 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
 template <class T, zeropp::quantizer Inside, zeropp::quantizer Across>
 void check_reduce_scatter(const Inside& inside, const Across& across, const ranks_and_nodes& ranks, std::size_t n,
                           const zeropp::reduce_options& options, const make_transport& make) {
-    INFO(zeropp::short_text(inside.name()).str() << " + " << zeropp::short_text(across.name()).str() << " on "
-                                                 << ranks.name << ", " << n << " elements, " << options.text(options.chunks).str());
+    INFO(zeropp::short_text(inside.name()).str()
+         << " + " << zeropp::short_text(across.name()).str() << " on " << ranks.name << ", " << n << " elements, "
+         << options.text(options.chunks).str());
     const auto size = static_cast<std::size_t>(ranks.topology.size());
     const zeropp::partition part(n, ranks.topology.size());
     const auto held = tensor<T>(n, 31, n);

@@ -417,8 +417,8 @@ using simt::device;
 
 void zeropp::detail::emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel) {
     const cudaError_t code = simt::on_stream("cudaLaunchKernel", stream, [&](device& d, const auto& s) {
-        const bool grid_fits = grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
-                               grid.z <= 65535;
+        const bool grid_fits =
+            grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
         const std::size_t threads = std::size_t{block.x} * block.y * block.z;
         if (!grid_fits || threads < 1 || threads > 1024) return cudaErrorInvalidConfiguration;
         if (d.logging) d.grids.push_back(grid);
@@ -461,10 +461,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
     return simt::entry_point("cudaDeviceGetAttribute", [&](device& d) {
         if (number < 0 || number >= d.devices) return cudaErrorInvalidDevice;
         switch (attribute) {
-        case cudaDevAttrMultiProcessorCount: *value = d.multiprocessors; return cudaSuccess;
-        case cudaDevAttrComputeCapabilityMajor: *value = d.compute_capability / 10; return cudaSuccess;
-        case cudaDevAttrComputeCapabilityMinor: *value = d.compute_capability % 10; return cudaSuccess;
-        default: return cudaErrorInvalidValue;
+        case cudaDevAttrMultiProcessorCount:
+            *value = d.multiprocessors;
+            return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = d.compute_capability / 10;
+            return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = d.compute_capability % 10;
+            return cudaSuccess;
+        default:
+            return cudaErrorInvalidValue;
         }
     });
 }

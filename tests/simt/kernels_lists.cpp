@@ -24,7 +24,8 @@ namespace {
 template <class T>
 class both_lists {
 public:
-    both_lists(zeropp_test::random_source& random, const zeropp::two_level& ranks, std::size_t tensors, std::size_t most) {
+    both_lists(zeropp_test::random_source& random, const zeropp::two_level& ranks, std::size_t tensors,
+               std::size_t most) {
         std::vector<zeropp::list_tensor<T, zeropp::host_space>> of_host;
         std::vector<zeropp::list_tensor<T, zeropp::device_space>> of_device;
         for (std::size_t t = 0; t != tensors; ++t) {
@@ -97,8 +98,8 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
             device_sums(sums.size());
         const zeropp::tensor_table<const T> of_host{lists.host->resident_tensors()};
         const zeropp::tensor_table<const T> of_device{lists.device->resident_tensors()};
-        const zeropp::feedback<Storage> host_memory{
-            {}, host_kept.data(), host_kept.data(), whole.last_count(), 1.0f, 0.0f, whole.last()};
+        const zeropp::feedback<Storage> host_memory{{},   host_kept.data(), host_kept.data(), whole.last_count(), 1.0f,
+                                                    0.0f, whole.last()};
         const zeropp::feedback<Storage> device_memory{
             {}, device_kept.data(), device_kept.data(), whole.last_count(), 1.0f, 0.0f, whole.last()};
         for (std::size_t contributor = 0; contributor != 3; ++contributor) {

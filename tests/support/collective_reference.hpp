@@ -260,9 +260,10 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
 }
 
 /// What an all-reduce leaves on every rank, by the definition of its two routes.
-inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank, const std::vector<std::vector<float>>& fulls,
-                                      const quantizer& inside, const quantizer& across, const quantizer& back, bool mean,
-                                      bool gathers, const float_format& element) {
+inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
+                                      const std::vector<std::vector<float>>& fulls, const quantizer& inside,
+                                      const quantizer& across, const quantizer& back, bool mean, bool gathers,
+                                      const float_format& element) {
     const std::size_t ranks = node_of_rank.size();
     std::vector<float> result;
     for (std::size_t r = 0; r != ranks; ++r) {
@@ -272,7 +273,8 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank, cons
             const quantizer& first = nodes[0].size() > 1 || nodes.size() == 1 ? inside : across;
             for (std::size_t i = 0; i != nodes[0].size(); ++i) {
                 for (const std::vector<int>& node : nodes) {
-                    const auto sent = first.through(slice_of(fulls[static_cast<std::size_t>(node[i])], ranks, r)).values;
+                    const auto sent =
+                        first.through(slice_of(fulls[static_cast<std::size_t>(node[i])], ranks, r)).values;
                     if (sum.empty()) {
                         sum = sent;
                     } else {
@@ -282,9 +284,7 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank, cons
             }
             for (float& x : sum) x = mean ? x / static_cast<float>(ranks) : x;
         } else {
-            const auto shard =
-                reduce_scattered(node_of_rank, fulls, r, inside, across, mean, {}, fp32)
-                    .shard;
+            const auto shard = reduce_scattered(node_of_rank, fulls, r, inside, across, mean, {}, fp32).shard;
             sum = back.through(shard).values;
         }
         for (const float x : sum) result.push_back(static_cast<float>(element.nearest(x)));

@@ -24,8 +24,7 @@ bool visits_once(std::size_t elements, const two_level& t, std::size_t chunk, in
             const slices run{part, t.order(), begin, chunk, first, slots};
             for (int s = 0; s != slots; ++s) {
                 if (run.size(s) > chunk) return false;
-                for (std::size_t i = 0; i != run.size(s); ++i)
-                    ++visits.at(run.offset(s) + i);
+                for (std::size_t i = 0; i != run.size(s); ++i) ++visits.at(run.offset(s) + i);
             }
         }
     }
@@ -39,20 +38,17 @@ bool visits_once(std::size_t elements, const two_level& t, std::size_t chunk, in
 
 TEST_CASE("slice_order is the identity as default-constructed", "[topology][slice_order]") {
     const slice_order order;
-    for (int slot = 0; slot != 100; ++slot)
-        CHECK(order.rank(slot) == slot);
+    for (int slot = 0; slot != 100; ++slot) CHECK(order.rank(slot) == slot);
 }
 
 TEST_CASE("slice_order puts the counterparts of an index side by side", "[topology][slice_order]") {
     const two_level consecutive(2, 3);
     const int expected[] = {0, 3, 1, 4, 2, 5};
-    for (int slot = 0; slot != 6; ++slot)
-        CHECK(consecutive.order().rank(slot) == expected[slot]);
+    for (int slot = 0; slot != 6; ++slot) CHECK(consecutive.order().rank(slot) == expected[slot]);
     const std::vector<int> irregular{0, 1, 1, 0};
     const two_level table{std::span<const int>(irregular)};
     const int expected_of_table[] = {0, 1, 3, 2};
-    for (int slot = 0; slot != 4; ++slot)
-        CHECK(table.order().rank(slot) == expected_of_table[slot]);
+    for (int slot = 0; slot != 4; ++slot) CHECK(table.order().rank(slot) == expected_of_table[slot]);
 }
 
 TEST_CASE("slices visit every element of a tensor once, whatever the chunk", "[topology][slice_order]") {
@@ -82,8 +78,7 @@ TEST_CASE("slices end where the slice of their rank ends", "[topology][slice_ord
     const slices whole{partition(10, 4), slice_order{}, 0, 3, 0, 4};
     CHECK(whole.size(3) == 1);
     const slices behind{partition(10, 4), slice_order{}, 3, 3, 0, 4};
-    for (int s = 0; s != 4; ++s)
-        CHECK(behind.size(s) == 0);
+    for (int s = 0; s != 4; ++s) CHECK(behind.size(s) == 0);
 }
 
 TEST_CASE("slices::single is part of one tensor", "[topology][slice_order]") {

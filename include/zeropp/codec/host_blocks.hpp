@@ -247,8 +247,7 @@ void sum_elements(const Q& q, const coded_section& first, std::size_t stride, in
                   Size n, float* sums) {
     for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
         float* const sum = sums + done;
-        decode_elements(quantizer_of(q, first), first, begin + done, some,
-                        [=](std::size_t i, float x) { sum[i] = x; });
+        decode_elements(quantizer_of(q, first), first, begin + done, some, [=](std::size_t i, float x) { sum[i] = x; });
         for (int c = 1; c < contributors; ++c) {
             const coded_section next = first.behind(static_cast<std::size_t>(c) * stride);
             decode_elements(quantizer_of(q, next), next, begin + done, some,

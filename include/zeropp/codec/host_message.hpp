@@ -192,9 +192,9 @@ void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& whe
         const bool last = i + 1 == where.sections();
         // What this section has of a message, with the padding behind it.
         const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
-        const std::size_t params_end = last ? layout.scale_offset
-                                            : layout.params_offset +
-                                                  where.blocks_end(i, wire_layout<Q>::block_size) * params_bytes<Q>;
+        const std::size_t params_end =
+            last ? layout.scale_offset
+                 : layout.params_offset + where.blocks_end(i, wire_layout<Q>::block_size) * params_bytes<Q>;
         for (int s = 0; s != where.slots; ++s) {
             std::byte* const message = message_at(messages, s, layout.bytes);
             const coded<std::byte> to(layout, of.place, message);

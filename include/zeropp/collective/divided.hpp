@@ -48,8 +48,7 @@ concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
 /// Tensors whose elements can be written.
 template <class R, class Space>
 concept mutable_tensors_in = mutable_array_in<R, Space> ||
-                             (detail::list_in<R, Space> &&
-                              !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
+    (detail::list_in<R, Space> && !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
 
 /// What is known of tensors by their sizes: what an array of so many elements, or a list, makes of itself where a function
 /// asks for it. Refers to the list.
@@ -81,7 +80,8 @@ struct tensors_element {
     using type = element_of<R, Space>;
 };
 template <class R, class Space>
-requires is_tensor_list<std::remove_cvref_t<R>> struct tensors_element<R, Space> {
+requires is_tensor_list<std::remove_cvref_t<R>>
+struct tensors_element<R, Space> {
     using type = std::remove_const_t<typename std::remove_cvref_t<R>::element_type>;
 };
 template <class R, class Space>
@@ -196,7 +196,6 @@ private:
     std::uint64_t digest_;
     std::size_t elements_ = 0;
 };
-
 
 /// f(how these are divided over the ranks of a topology), or over those of a group.
 template <topology Topology, class F>
@@ -319,8 +318,7 @@ struct list_operand {
     template <class U>
     bool overlaps_partly(const list_operand<U, Space>& full) const {
         for (std::size_t t = 0; t != list.size(); ++t) {
-            if (overlap(full.list[t], list[t]) &&
-                static_cast<const void*>(list[t].data()) != full.list[t].data()) {
+            if (overlap(full.list[t], list[t]) && static_cast<const void*>(list[t].data()) != full.list[t].data()) {
                 return true;
             }
         }
@@ -330,9 +328,8 @@ struct list_operand {
     bool overlaps_elsewhere(const list_operand<U, Space>& full, const list_division& d, int rank) const {
         for (std::size_t t = 0; t != list.size(); ++t) {
             const segment& s = d.segments()[t];
-            if (overlap(full.list[t], list[t]) &&
-                static_cast<const void*>(list[t].data()) !=
-                    full.list[t].data() + static_cast<std::size_t>(rank) * s.stride) {
+            if (overlap(full.list[t], list[t]) && static_cast<const void*>(list[t].data()) !=
+                                                      full.list[t].data() + static_cast<std::size_t>(rank) * s.stride) {
                 return true;
             }
         }

@@ -77,15 +77,15 @@ private:
     }
     template <quantizer Stored>
     static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 ||
-                                           Stored::block_size <= std::max({Inside::block_size, Across::block_size,
-                                                                           back_block_size()});
+                                           Stored::block_size <=
+                                               std::max({Inside::block_size, Across::block_size, back_block_size()});
     static_assert(lies_in_chunks<inside_storage> && lies_in_chunks<across_storage> && lies_in_chunks<back_storage>,
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
     /// Whether this is for a reduction with these quantizers.
     template <class I, class A, class B = no_way_back>
-    static constexpr bool is_for = std::same_as<I, Inside> && std::same_as<A, Across> && std::same_as<B, Back>;
+    static constexpr bool is_for = std::same_as<I, Inside>&& std::same_as<A, Across>&& std::same_as<B, Back>;
 
     /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws precondition_error
     /// unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
@@ -199,8 +199,8 @@ private:
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
-            : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()),
-              list(gradient.text()), ranks(topology.size()), groups(topology.groups()) {
+            : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()), list(gradient.text()),
+              ranks(topology.size()), groups(topology.groups()) {
             if (has_hop_inside(topology))
                 inside = static_cast<std::size_t>(ranks) * detail::whole_wire_bytes<inside_storage>(gradient);
             if (has_hop_across(topology))
@@ -231,12 +231,8 @@ private:
         std::byte* const kept =
             options_.undoable ? storage_.data() + static_cast<std::size_t>(1 - generation_) * sizes_.of_one() + offset
                               : held;
-        return {Stored{},
-                starts_anew() ? nullptr : held,
-                kept,
-                sizes_.slice,
-                next_loss_scale_ / state_.loss_scale,
-                options_.decay,
+        return {Stored{},     starts_anew() ? nullptr : held,       kept,
+                sizes_.slice, next_loss_scale_ / state_.loss_scale, options_.decay,
                 sizes_.last};
     }
 

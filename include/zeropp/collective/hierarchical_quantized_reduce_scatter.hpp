@@ -33,9 +33,8 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
                                                                   const reduce_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
         using plan = detail::reduce_scatter_plan<Inside, Across, Division>;
-        return detail::largest_for_chunks(
-            options.chunks, ranks, detail::whole_wire_bytes<Across>(whole),
-            [&](int chunks) { return plan(ranks, whole, chunks).workspace_bytes(); });
+        return detail::largest_for_chunks(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole),
+                                          [&](int chunks) { return plan(ranks, whole, chunks).workspace_bytes(); });
     });
 }
 
@@ -73,7 +72,8 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     using T = detail::element_of_tensors<Shard, space>;
     static_assert(std::same_as<T, detail::element_of_tensors<Full, space>>,
                   "full and shard must have the same element type");
-    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> == detail::is_tensor_list<std::remove_cvref_t<Full>>,
+    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
+                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
                   "full and shard must both be arrays, or both tensor_lists");
     static_assert(codec_execution<execution_type, Inside, T> && codec_execution<execution_type, Across, T>,
                   "no codec for this execution: include its entry header");
@@ -108,10 +108,10 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         detail::add_agreed(agreed, memory.text());
         short_text quantizers = inside.name();
         quantizers.append(" + ").append(std::string_view(short_text(across.name())));
-        begin_collective(comm.world(),
-                         {"hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name,
-                          quantizers, agreed},
-                         problem);
+        begin_collective(
+            comm.world(),
+            {"hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, quantizers, agreed},
+            problem);
 
         const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
                           options.accumulate};
@@ -121,12 +121,12 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
             const auto chunk = plan.cut[c];
             if (chunk.sections() == 0) continue;
             on.inside.wait(finished[c % 2]);
-            detail::reduce_chunk(on, comm, inside, across, plan, plan.buffers(work.data(), c), in.tensor(), chunk,
-                                 memory,
-                                 [&](const auto& exec_of_hop, const auto& q, const std::byte* messages, int contributors) {
-                                     codec<execution_type>::reduce_decode(exec_of_hop, q, messages, contributors,
-                                                                          chunk.in_own(comm.rank()), out.tensor(), last);
-                                 });
+            detail::reduce_chunk(
+                on, comm, inside, across, plan, plan.buffers(work.data(), c), in.tensor(), chunk, memory,
+                [&](const auto& exec_of_hop, const auto& q, const std::byte* messages, int contributors) {
+                    codec<execution_type>::reduce_decode(exec_of_hop, q, messages, contributors,
+                                                         chunk.in_own(comm.rank()), out.tensor(), last);
+                });
             finished[c % 2] = on.across.record();
         }
         on.inside.wait(on.across.record());

@@ -39,7 +39,9 @@ bool overlaps_hops(const pipeline<E>& exec) {
 
 /// What a collective runs on: an execution, on which its hops run one after the other, or a pipeline of two.
 template <class E>
-concept executes = requires { typename detail::pipeline_traits<E>::execution_type; };
+concept executes = requires {
+    typename detail::pipeline_traits<E>::execution_type;
+};
 
 /// The memory that it works in.
 template <executes E>

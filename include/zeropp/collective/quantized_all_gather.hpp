@@ -88,7 +88,8 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     using T = detail::element_of_tensors<Full, space>;
     static_assert(std::same_as<T, detail::element_of_tensors<Shard, space>>,
                   "shard and full must have the same element type");
-    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> == detail::is_tensor_list<std::remove_cvref_t<Full>>,
+    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
+                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
                   "shard and full must both be arrays, or both tensor_lists");
     static_assert(codec_execution<execution_type, Quantizer, T>,
                   "no codec for this execution: include its entry header");
@@ -99,8 +100,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     const auto& ranks = comm.topology();
     const auto whole = out.over_ranks(ranks);
     const std::size_t message = detail::whole_wire_bytes<Quantizer>(whole);
-    const int chunks =
-        detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
+    const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = chunks_problem(options.chunks);
@@ -114,7 +114,8 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
         if (chunks > 1) detail::add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
         detail::add_agreed(agreed, stored.text());
         begin_collective(comm.world(),
-                         {"quantized_all_gather", whole.elements(), element_traits<T>::name, q.name(), agreed}, problem);
+                         {"quantized_all_gather", whole.elements(), element_traits<T>::name, q.name(), agreed},
+                         problem);
 
         const auto cut = detail::gather_chunks<Quantizer>(whole, chunks);
         // All of the shard, before any of it may be overwritten: it may lie anywhere in full.
@@ -143,8 +144,8 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
         stored.store(on.inside, full);
     };
     detail::with_scratch(
-        on, comm.world(), scratch,
-        [&] { return quantized_all_gather_workspace_bytes(ranks, q, out.shape(), options); }, run);
+        on, comm.world(), scratch, [&] { return quantized_all_gather_workspace_bytes(ranks, q, out.shape(), options); },
+        run);
 }
 
 }  // namespace zeropp

@@ -191,9 +191,9 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     using T = detail::element_of_tensors<Result, space>;
     static_assert(std::same_as<T, detail::element_of_tensors<Full, space>>,
                   "full and result must have the same element type");
-    static_assert(
-        detail::is_tensor_list<std::remove_cvref_t<Result>> == detail::is_tensor_list<std::remove_cvref_t<Full>>,
-        "full and result must both be arrays, or both tensor_lists");
+    static_assert(detail::is_tensor_list<std::remove_cvref_t<Result>> ==
+                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
+                  "full and result must both be arrays, or both tensor_lists");
     static_assert(codec_execution<execution_type, Inside, T> && codec_execution<execution_type, Across, T> &&
                       codec_execution<execution_type, Back, T>,
                   "no codec for this execution: include its entry header");
@@ -216,8 +216,8 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
         feeds_back && options.route == all_reduce_route::by_size ? all_reduce_route::scatter : options.route;
 
     const auto run = [&](const view<std::byte, space>& work) {
-        const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(
-            ranks, whole, route, chunks);
+        const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(ranks, whole,
+                                                                                                       route, chunks);
         const bool gathers = plan.route == all_reduce_route::gather;
         std::string problem = chunks_problem(options.chunks);
         if (problem.empty()) problem = in.whole_problem(ranks);
@@ -256,10 +256,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     };
     detail::with_scratch(
         on, comm.world(), scratch,
-        [&] {
-            return quantized_all_reduce_workspace_bytes(ranks, inside, across, back, in.shape(), options);
-        },
-        run);
+        [&] { return quantized_all_reduce_workspace_bytes(ranks, inside, across, back, in.shape(), options); }, run);
 }
 
 }  // namespace zeropp

@@ -3,10 +3,10 @@
 /// The weight all-gather of ranks that keep the gathered weights: what moves is how they changed.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/gather_messages.hpp>
-#include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/gather_messages.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -81,7 +81,8 @@ void quantized_difference_all_gather(const Execution& exec, Communicator& comm, 
                                         slices{part, ranks.order(), 0, part.slice_size(), 0, ranks.size()}, out.data(),
                                         finish{.divisor = 1.0f, .accumulate = true});
     };
-    detail::with_scratch(pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);
+    detail::with_scratch(
+        pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);
 }
 
 }  // namespace zeropp

@@ -94,8 +94,8 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
         codec<Execution>::decode(exec, q, messages, slices.in_slots({}, 0, group_size), out.tensor());
     };
     detail::with_scratch(
-        pipeline<Execution>{exec, exec}, comm.group(), scratch, [&] { return static_cast<std::size_t>(group_size) * bytes; },
-        run);
+        pipeline<Execution>{exec, exec}, comm.group(), scratch,
+        [&] { return static_cast<std::size_t>(group_size) * bytes; }, run);
 }
 
 }  // namespace zeropp

@@ -82,8 +82,8 @@ inline std::uint64_t secondary_gather_workspace(const secondary_options& seconda
 template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
                                        std::size_t elements, int chunks = 1) {
-    const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
-                                                std::max(inside.block_size, across.block_size));
+    const chunking cut =
+        detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
     if (cut.chunks == 0) return 0;
     std::uint64_t sent = 0;  // in a chunk; as much is received
     if (has_hop_inside(ranks)) sent += static_cast<std::uint64_t>(ranks.size()) * inside.bytes(cut.count(0));

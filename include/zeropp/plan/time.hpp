@@ -124,8 +124,8 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
                                     const wire_format& across, std::size_t elements, std::size_t element_bytes,
                                     int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
-                                                std::max(inside.block_size, across.block_size));
+    const chunking cut =
+        detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
     if (cut.chunks == 0) return {};
     const volume sent = reduce_scatter_volume(ranks, inside, across, elements, chunks);
     collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);

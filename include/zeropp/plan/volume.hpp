@@ -69,8 +69,8 @@ volume all_gather_volume(const Topology& ranks, const wire_format& format, std::
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                              std::size_t elements, int chunks = 1) {
-    const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
-                                                std::max(inside.block_size, across.block_size));
+    const chunking cut =
+        detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
     return {.inside = (group_size - 1) * groups * message_bytes(cut, inside),
@@ -89,12 +89,11 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const
         return {.inside = (group_size - 1) * groups * bytes, .across = (groups - 1) * bytes};
     };
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
-                                (has_hop_inside(ranks) ? inside.bytes(slice) : across.bytes(slice));
+    const std::uint64_t whole =
+        static_cast<std::uint64_t>(ranks.size()) * (has_hop_inside(ranks) ? inside.bytes(slice) : across.bytes(slice));
     if (sums_everywhere(ranks.size(), whole)) return gathered(whole);
-    const chunking cut =
-        detail::planned_chunks(ranks, across, elements, chunks,
-                               std::max({inside.block_size, across.block_size, back.block_size}));
+    const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
+                                                std::max({inside.block_size, across.block_size, back.block_size}));
     return volume{.inside = (group_size - 1) * groups * message_bytes(cut, inside),
                   .across = (groups - 1) * message_bytes(cut, across)} +
            gathered(message_bytes(cut, back));

@@ -38,7 +38,8 @@ struct decode_kernel {
     static std::size_t units(const Slices& w) {
         if constexpr (Slices::is_list) {
             if (w.sections() == 0) return 0;
-            const std::size_t blocks = w.last().blocks(Source::block_size) + ceil_div(w.last_count(), Source::block_size);
+            const std::size_t blocks =
+                w.last().blocks(Source::block_size) + ceil_div(w.last_count(), Source::block_size);
             return ceil_div(blocks * block_granules, unit_granules);
         } else {
             return ceil_div(w.count, unit_granules * granule_size);
@@ -79,8 +80,7 @@ private:
 
     /// The blocks of all sections of a slot.
     __device__ void write_list(int s) const {
-        const std::size_t granules =
-            where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
+        const std::size_t granules = where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
         for (std::size_t first = blockIdx.x * unit_granules; first < granules; first += gridDim.x * unit_granules) {
             const auto [i, before] = section_of(first);
             const part p = open(i, s);

@@ -53,8 +53,8 @@ struct encode_kernel {
     static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
                                                                      : 0;
     static constexpr int value_words = (held ? rounds * share * values::kept_words : values::kept_words) +
-                                 rounds * stats_words + (values::kept_as_loaded ? 0 : Source::loaded_words) +
-                                 Source::scratch_words + Residuals::scratch_words;
+                                       rounds * stats_words + (values::kept_as_loaded ? 0 : Source::loaded_words) +
+                                       Source::scratch_words + Residuals::scratch_words;
     /// Where a block lies in a list takes registers too.
     static constexpr int resident_blocks = resident_blocks_for(value_words) - (Slices::is_list ? 1 : 0);
 
@@ -134,8 +134,7 @@ private:
                 const std::size_t block = first + static_cast<std::size_t>(r * teams + team());
                 const std::size_t own = where.section_of(block, Q::block_size);
                 const section of_own = where.at(own);
-                encode<1, false>(open(layout, message, of_own, own, s),
-                                 block - of_own.place.blocks(Q::block_size), 0);
+                encode<1, false>(open(layout, message, of_own, own, s), block - of_own.place.blocks(Q::block_size), 0);
             }
         }
     }
@@ -310,8 +309,7 @@ private:
                                  std::size_t granule) {
         const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
         if (nominal == 0) return;
-        store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes),
-                                  nominal);
+        store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes), nominal);
     }
 
     /// kept <- what is kept of the error that its codes make.

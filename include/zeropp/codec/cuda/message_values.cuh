@@ -42,8 +42,8 @@ struct message_values {
     };
 
     template <class Slices>
-    __device__ static slot open(const Source& source, const Residuals& residuals, const Slices& where, const section& of,
-                                std::size_t i, int s) {
+    __device__ static slot open(const Source& source, const Residuals& residuals, const Slices& where,
+                                const section& of, std::size_t i, int s) {
         return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
