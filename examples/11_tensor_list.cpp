@@ -1,6 +1,6 @@
 /// \file
-/// A layer's tensors as one: weights that are gathered, and gradients that are reduced, where they lie, in one message for
-/// each peer and hop. The tensors have sizes of their own, and each is divided over the ranks by itself.
+/// A layer's tensors as one: weights that are gathered, and gradients that are reduced, where they lie, in one message
+/// for each peer and hop. The tensors have sizes of their own, and each is divided over the ranks by itself.
 
 #include <zeropp/zeropp.hpp>
 

@@ -49,8 +49,8 @@ using silent_communicator = zeropp::communicator<zeropp::two_level, silent_trans
 
 std::vector<std::byte> scratch_of(std::size_t bytes) { return std::vector<std::byte>(bytes); }
 
-/// Every rank's weights are all the same, and every gradient is one: what should arrive is known, and every format holds
-/// it to 2 %.
+/// Every rank's weights are all the same, and every gradient is one: what should arrive is known, and every format
+/// holds it to 2 %.
 float weight_of(int rank) { return static_cast<float>(rank + 1); }
 constexpr float gradient = 1;
 

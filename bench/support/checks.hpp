@@ -32,7 +32,8 @@ tally check_gathered(const Q& q, std::span<const T> full, const zeropp::partitio
     return found;
 }
 
-/// The sum of elements [begin, begin + n) of the tensors called first_seed + c, each of which has been through the codec.
+/// The sum of elements [begin, begin + n) of the tensors called first_seed + c, each of which has been through the
+/// codec.
 template <class T, class Accumulator = float, zeropp::bounded_quantizer Q>
 estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, std::size_t begin, std::size_t n) {
     std::vector<estimates> terms;

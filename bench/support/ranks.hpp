@@ -72,8 +72,8 @@ public:
     const zeropp::two_level& nodes() const { return nodes_; }
 
     virtual std::string transport_name() const = 0;
-    /// Whether this rank's processor time is counted with that of its process on this rank: on every rank where ranks are
-    /// processes, on one of those that share a process.
+    /// Whether this rank's processor time is counted with that of its process on this rank: on every rank where ranks
+    /// are processes, on one of those that share a process.
     virtual bool speaks_for_process() const = 0;
     /// What the native collectives are called; empty where the transport has none.
     virtual std::string native_all_gather_name() const = 0;
@@ -81,8 +81,8 @@ public:
     virtual std::string native_all_reduce_name() const = 0;
     /// The transport's own collectives over `members`, which are as in a transport's `split`; null where it has none.
     virtual std::shared_ptr<native_collectives> native(std::span<const int> members) = 0;
-    /// What moves the bytes of `hops` between the same ranks as the collective does, and does nothing else: one function
-    /// for each way to wait, since which one is the fastest depends on who else needs the processor.
+    /// What moves the bytes of `hops` between the same ranks as the collective does, and does nothing else: one
+    /// function for each way to wait, since which one is the fastest depends on who else needs the processor.
     virtual std::vector<std::function<void()>> bare_exchanges(const route& hops) = 0;
 
     int rank() const { return control_.rank(); }

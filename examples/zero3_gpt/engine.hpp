@@ -61,8 +61,8 @@ struct sum_squares {
 ///   backward  the same again, or secondary_partition_gather with hpZ
 ///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks; with error feedback if asked for
 ///
-/// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up to
-/// date on the way forward; the way back then moves nothing.
+/// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up
+/// to date on the way forward; the way back then moves nothing.
 ///
 /// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
 /// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.

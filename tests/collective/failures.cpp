@@ -1,6 +1,6 @@
 /// \file
-/// A transport or a quantizer that throws on one rank: nobody hangs, and what outlives the call is in the state that its
-/// page promises.
+/// A transport or a quantizer that throws on one rank: nobody hangs, and what outlives the call is in the state that
+/// its page promises.
 
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"

@@ -1,7 +1,7 @@
 /// \file
 /// The collectives and the transport under them on drawn cases: any size, any numbering of nodes, any chunks, arrays
-/// anywhere in memory and in each other, against the reference. A failure prints its case, whose number is the seed: the
-/// same on every machine.
+/// anywhere in memory and in each other, against the reference. A failure prints its case, whose number is the seed:
+/// the same on every machine.
 
 #include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"

@@ -1,6 +1,6 @@
 /// \file
-/// quantized_all_reduce against the reference: any size, topology, route and chunks, in place or not; error feedback, and
-/// what it refuses.
+/// quantized_all_reduce against the reference: any size, topology, route and chunks, in place or not; error feedback,
+/// and what it refuses.
 
 #include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"

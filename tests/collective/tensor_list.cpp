@@ -1,6 +1,6 @@
 /// \file
-/// Lists of tensors in every collective that takes them: each tensor as if it were alone, to the bit, whatever its size,
-/// rows and gaps; one message for each peer and hop; and what a list refuses.
+/// Lists of tensors in every collective that takes them: each tensor as if it were alone, to the bit, whatever its
+/// size, rows and gaps; one message for each peer and hop; and what a list refuses.
 
 #include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"

@@ -1,6 +1,6 @@
 /// \file
-/// The bytes that a plan predicts are those that `counting` counts: all-reduces on the route that their size takes, in as
-/// many chunks as a pipeline takes.
+/// The bytes that a plan predicts are those that `counting` counts: all-reduces on the route that their size takes, in
+/// as many chunks as a pipeline takes.
 
 #include "plan/counted.hpp"
 

@@ -115,7 +115,8 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
     }
 }
 
-/// hierarchical_quantized_reduce_scatter of tensors of n elements, twice in the same workspace: on one stream, and on two.
+/// hierarchical_quantized_reduce_scatter of tensors of n elements, twice in the same workspace: on one stream, and on
+/// two.
 template <class T, zeropp::quantizer Inside, zeropp::quantizer Across>
 void check_reduce_scatter(const Inside& inside, const Across& across, const ranks_and_nodes& ranks, std::size_t n,
                           const zeropp::reduce_options& options, const make_transport& make) {

@@ -601,7 +601,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return simt::on_stream("cudaStreamWaitEvent", stream, [&](device& d, const auto& s) {
         const CUevent_st* const e = d.find(event);
         if (!e) return cudaErrorInvalidResourceHandle;
-        // What counts is the last record until now: the event may be recorded again, or destroyed, before the wait runs.
+        // What counts is the last record until now: the event may be recorded again, or destroyed, before the wait
+        // runs.
         if (e->stream) d.enqueue(*s, [&d, on = e->stream, ticket = e->ticket] { d.complete(*on, ticket); });
         return cudaSuccess;
     });

@@ -1,6 +1,6 @@
 /// \file
-/// The kernels on lists of tensors, against the host: the same bytes and bits, one launch for each pass whatever the number
-/// of tensors.
+/// The kernels on lists of tensors, against the host: the same bytes and bits, one launch for each pass whatever the
+/// number of tensors.
 
 #include "simt/abilities_against_host.hpp"
 #include "support/samples.hpp"

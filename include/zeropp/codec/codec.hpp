@@ -17,11 +17,12 @@ namespace zeropp {
 /// Encoding without error feedback.
 struct no_feedback {};
 
-/// Error feedback: what quantization loses of an element is kept, as messages of a quantizer `Storage`, and added to the
-/// same element the next time. In the domain of the quantizer: rotated, if it rotates.
-///   h = element + rescale * held;  message = encode(h);  kept = decay * rescale * held + (1 - decay) * (h - decode(message))
-/// Where that is not finite, what was held is kept, or zero if rescale took that beyond a float, so that an overflow does
-/// not outlive its step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever is more.
+/// Error feedback: what quantization loses of an element is kept, as messages of a quantizer `Storage`, and added to
+/// the same element the next time. In the domain of the quantizer: rotated, if it rotates.
+///   h = element + rescale * held;  message = encode(h)
+///   kept = decay * rescale * held + (1 - decay) * (h - decode(message))
+/// Where that is not finite, what was held is kept, or zero if rescale took that beyond a float, so that an overflow
+/// does not outlive its step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever is more.
 template <quantizer Storage>
 struct feedback {
     static_assert(!message_scaled_quantizer<Storage>,
@@ -83,16 +84,16 @@ constexpr ZEROPP_HOST_DEVICE T* tensor_at(const tensor_table<T>& list, std::size
 /// The codec of an execution; specialised for each kind of execution by the headers in codec/. All functions are
 /// static, enqueue their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or
 /// `list_slices`; in a buffer of messages, its slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
-/// Sums over contributors are float, in contributor order, and for a quantizer that rotates taken before they are rotated
-/// back.
+/// Sums over contributors are float, in contributor order, and for a quantizer that rotates taken before they are
+/// rotated back.
 ///   `encode(exec, q, tensor, where, messages, residuals = no_feedback{})`
-///       slot s <- elements of `tensor` that `where` names, or of a `difference`, or of the tensors of a `tensor_table`,
-///       with error feedback if asked for. What a slot has no elements for is zero.
+///       slot s <- elements of `tensor` that `where` names, or of a `difference`, or of the tensors of a
+///       `tensor_table`, with error feedback if asked for. What a slot has no elements for is zero.
 ///   `decode(exec, q, messages, where, tensor)`
 ///       the elements of `tensor` that `where` names <- slot s
 ///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{}, mean = undivided{})`
-///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, divided if `mean` is a
-///       `divided_by`, and quantized by `to`
+///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, divided if `mean` is
+///       a `divided_by`, and quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, finish)`
 ///       the elements of `tensor` <- finish of the same sum
 ///   `squared_error(exec, tensor, decoded, n, energies)`

@@ -23,8 +23,8 @@ namespace zeropp {
 /// allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere,
 /// with the fast path where a slice starts on a 16-byte boundary.
 ///
-/// Residuals are stored without parameters, or with those of blocks as large as the quantizer's; `where.begin` is then a
-/// multiple of the block's size.
+/// Residuals are stored without parameters, or with those of blocks as large as the quantizer's; `where.begin` is then
+/// a multiple of the block's size.
 template <>
 struct codec<cuda_stream> {
     template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>
@@ -102,8 +102,8 @@ private:
         return {d.tensor, d.base};
     }
 
-    /// 1 / divisor where that is exact; otherwise 0. The reciprocal of a power of two is, and so multiplying by it rounds
-    /// the same number as dividing.
+    /// 1 / divisor where that is exact; otherwise 0. The reciprocal of a power of two is, and so multiplying by it
+    /// rounds the same number as dividing.
     static float exact_reciprocal(float divisor) {
         const bool power_of_two = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
         return power_of_two ? 1.0f / divisor : 0.0f;

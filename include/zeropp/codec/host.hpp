@@ -98,8 +98,8 @@ void reduce_section(const From& from, const coded_section& first, std::size_t st
     });
 }
 
-/// write(a section of a slot's message, how many elements it has, where they begin in memory) for every section of every
-/// slot that has elements, in the order of memory.
+/// write(a section of a slot's message, how many elements it has, where they begin in memory) for every section of
+/// every slot that has elements, in the order of memory.
 template <quantizer Q, class Tensor, class Slices, class Write>
 void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where, Tensor tensor,
                       Write write) {

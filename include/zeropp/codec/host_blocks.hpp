@@ -240,8 +240,8 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
     return false;
 }
 
-/// sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages, `stride` bytes apart: in order
-/// and, if Q rotates, rotated back at the end.
+/// sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages, `stride` bytes apart: in
+/// order and, if Q rotates, rotated back at the end.
 template <quantizer Q, class Size>
 void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
                   Size n, float* sums) {

@@ -162,8 +162,8 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
     });
 }
 
-/// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns what
-/// loads the elements of the i-th section in slot s. `sums` says that those are sums.
+/// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns
+/// what loads the elements of the i-th section in slot s. `sums` says that those are sums.
 ///
 /// Section by section, each in all slots: slices of one tensor lie side by side in memory.
 template <quantizer Q, class Slices, class LoadOf, class Residuals>

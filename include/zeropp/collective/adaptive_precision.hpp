@@ -68,8 +68,8 @@ public:
 
     /// Measures this rank's data, what it is about to send: its shard for an all-gather, its gradient for a
     /// reduce-scatter; any number of elements, none too. Sums are taken over all ranks, in rank order: every rank makes
-    /// the same choice. Moves 16 bytes for each candidate from each rank to each. Allocates as much on the host. Blocks until
-    /// it is known.
+    /// the same choice. Moves 16 bytes for each candidate from each rank to each. Allocates as much on the host. Blocks
+    /// until it is known.
     ///
     /// Requires  an execution with copy_to_host(to, from, bytes): all of the library's
     /// Throws    precondition_error before any message: a workspace too small or not aligned to 16 bytes

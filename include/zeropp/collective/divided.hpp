@@ -50,8 +50,8 @@ template <class R, class Space>
 concept mutable_tensors_in = mutable_array_in<R, Space> ||
     (detail::list_in<R, Space> && !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
 
-/// What is known of tensors by their sizes: what an array of so many elements, or a list, makes of itself where a function
-/// asks for it. Refers to the list.
+/// What is known of tensors by their sizes: what an array of so many elements, or a list, makes of itself where a
+/// function asks for it. Refers to the list.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}

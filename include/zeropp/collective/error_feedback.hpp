@@ -45,10 +45,10 @@ struct error_feedback_state {
 /// In place of the quantizer of a way back that a reduction does not have.
 struct no_way_back {};
 
-/// The residuals of the hierarchical_quantized_reduce_scatter of one tensor, or one list, on one rank, for each hop: those
-/// of its whole gradient on the first, those of its node's sums for the ranks of its index on the second. For a
-/// quantized_all_reduce, `Back` is the quantizer of its way back, and there are those of this rank's slice of the result.
-/// Refers to the caller's storage of `storage_bytes(...)`, whose contents do not matter at first.
+/// The residuals of the hierarchical_quantized_reduce_scatter of one tensor, or one list, on one rank, for each hop:
+/// those of its whole gradient on the first, those of its node's sums for the ranks of its index on the second. For a
+/// quantized_all_reduce, `Back` is the quantizer of its way back, and there are those of this rank's slice of the
+/// result. Refers to the caller's storage of `storage_bytes(...)`, whose contents do not matter at first.
 ///
 /// Storage    what residuals are stored as: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type
 ///            whose member template `storage<Q>` is the quantizer that stores what Q loses. Blocks with parameters must
@@ -58,7 +58,8 @@ struct no_way_back {};
 ///            more, P being all ranks; twice that if undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
 /// Requires   the same quantizers, options and sequence of calls on every rank
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
-///            ranks. If undoable they are as before, and ranks where it did not throw, or did so later on a queue, `undo`
+///            ranks. If undoable they are as before, and ranks where it did not throw, or did so later on a queue,
+///            `undo`
 /// Source     Seide et al., 1-bit SGD (Interspeech 2014); LoCo (arXiv 2407.04480)
 template <quantizer Inside, quantizer Across, class Storage, class Space, class Back = no_way_back>
 class error_feedback {
@@ -87,8 +88,8 @@ public:
     template <class I, class A, class B = no_way_back>
     static constexpr bool is_for = std::same_as<I, Inside>&& std::same_as<A, Across>&& std::same_as<B, Back>;
 
-    /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws precondition_error
-    /// unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
+    /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws
+    /// precondition_error unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
     template <topology Topology, mutable_array_in<Space> Array>
     error_feedback(const Topology& ranks, const tensors_shape& gradient, const error_feedback_options& options,
                    Array&& storage)

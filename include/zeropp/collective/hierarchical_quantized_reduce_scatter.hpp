@@ -38,25 +38,26 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
     });
 }
 
-/// Reduces every rank's gradient and leaves each rank its slice, moving quantized blocks in place of elements: inside the
-/// node with the quantizer `inside`, then across nodes with `across`. Only 1/k of the gradient crosses nodes from each of
-/// the node's k ranks.
+/// Reduces every rank's gradient and leaves each rank its slice, moving quantized blocks in place of elements: inside
+/// the node with the quantizer `inside`, then across nodes with `across`. Only 1/k of the gradient crosses nodes from
+/// each of the node's k ranks.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
-///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole
-///           tensors, shard of this rank's slices of them
+///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
+///           whole tensors, shard of this rank's slices of them
 /// Result    shard == this rank's slice of the sum or mean. Each node's ranks are summed in float, in order of index,
-///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone, groups
-///           of one the across hop alone. The bits do not depend on execution or transport, nor on
-///           chunks, but of a message_scaled_quantizer
+///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone,
+///           groups of one the across hop alone. The bits do not depend on execution or transport, nor on chunks, but
+///           of a message_scaled_quantizer
 /// In place  shard may be this rank's slice of full; otherwise they must not overlap. full is not changed elsewhere
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
 ///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
+///           complete
 /// Feedback  with an error_feedback at the end, what quantization lost the last time is added to this gradient, on both
 ///           hops, and what it loses now is kept. The bits depend on as little
-/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all a
-///           pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all
+///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
 ///           transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ

@@ -46,9 +46,9 @@ struct reduce_options {
     }
 };
 
-/// How an all-reduce goes: `gather`, everybody's tensor to everybody, who sums it, or `scatter`, each slice to one rank,
-/// and its sum from there to all; `by_size` chooses. The former is one hop out (two across nodes) for small tensors, where starting messages costs more than
-/// moving bytes; the latter is two (four), and moves far fewer bytes.
+/// How an all-reduce goes: `gather`, everybody's tensor to everybody, who sums it, or `scatter`, each slice to one
+/// rank, and its sum from there to all; `by_size` chooses. The former is one hop out (two across nodes) for small
+/// tensors, where starting messages costs more than moving bytes; the latter is two (four), and moves far fewer bytes.
 enum class all_reduce_route { by_size, gather, scatter };
 
 /// The options of an all-reduce.

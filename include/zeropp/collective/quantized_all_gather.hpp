@@ -60,21 +60,22 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// Gathers every rank's shard into `full`, moving quantized blocks in place of elements.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
-///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors, shard
-///           of this rank's slices of them
+///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors,
+///           shard of this rank's slices of them
 /// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included, so that all
 ///           ranks hold the same bits, which do not depend on execution or transport, nor on chunks, but of a
 ///           message_scaled_quantizer
 /// In place  shard may lie inside full
-/// Moves     two-level: each message across nodes once to the ranks of the same index, then inside the node. A list as one
-///           tensor: one message for each chunk
+/// Moves     two-level: each message across nodes once to the ranks of the same index, then inside the node. A list as
+///           one tensor: one message for each chunk
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
 ///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
+///           complete
 /// Stores    with `stored_in(secondary, version)` at the end, this rank's part of the gathered tensor in a
 ///           secondary_partition on the way, for secondary_partition_gather
-/// Requires  the same n, or list, element type, quantizer, options and version on all ranks, and on all one execution or
-///           on all a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Requires  the same n, or list, element type, quantizer, options and version on all ranks, and on all one execution
+///           or on all a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
 ///           transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ

@@ -119,8 +119,8 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         gather_inside(exec.inside, comm, messages, chunk_wire_bytes<Back>(chunk));
         codec::decode(exec.inside, back, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
-    // While a chunk crosses nodes, the next one is summed inside and the one before is gathered there. A chunk's buffers are
-    // used again once it has been gathered: that comes first on `inside`.
+    // While a chunk crosses nodes, the next one is summed inside and the one before is gathered there. A chunk's
+    // buffers are used again once it has been gathered: that comes first on `inside`.
     exec.inside.wait(exec.across.record());
     typename Execution::event crossed;
     std::size_t before = cut.size();
@@ -155,28 +155,29 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
     });
 }
 
-/// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements: each
-/// rank's slice is summed as by hierarchical_quantized_reduce_scatter, inside the node with the quantizer `inside` and across
-/// nodes with `across`, encoded with `back`, and gathered as by quantized_all_gather. Small tensors go round whole and every
-/// rank sums them.
+/// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements:
+/// each rank's slice is summed as by hierarchical_quantized_reduce_scatter, inside the node with the quantizer `inside`
+/// and across nodes with `across`, encoded with `back`, and gathered as by quantized_all_gather. Small tensors go round
+/// whole and every rank sums them.
 ///
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors
 /// Result    decode(encode(sum or mean)) in float, rounded to the element type once: the same bits on all ranks. The
-///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. On the route
-///           `gather`, the sum over the ranks, by index and then by node, each quantized once with the first hop's quantizer,
-///           and not encoded again. The bits do not depend on execution or transport, nor on chunks, but of a
-///           message_scaled_quantizer
+///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. On the
+///           route `gather`, the sum over the ranks, by index and then by node, each quantized once with the first
+///           hop's quantizer, and not encoded again. The bits do not depend on execution or transport, nor on chunks,
+///           but of a message_scaled_quantizer
 /// In place  result may be full; otherwise they must not overlap, and full is not changed
-/// Moves     out as hierarchical_quantized_reduce_scatter, back as quantized_all_gather: what crossed nodes with `back` goes
-///           round the node as it is, for encoding it anew could only lose more
+/// Moves     out as hierarchical_quantized_reduce_scatter, back as quantized_all_gather: what crossed nodes with `back`
+///           goes round the node as it is, for encoding it anew could only lose more
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
 ///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
-/// Feedback  with an error_feedback that has this `Back` at the end, what quantization lost the last time is added, on every
-///           hop, and what it loses now is kept. It needs the route `scatter`
-/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all a
-///           pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
+///           complete
+/// Feedback  with an error_feedback that has this `Back` at the end, what quantization lost the last time is added, on
+///           every hop, and what it loses now is kept. It needs the route `scatter`
+/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all
+///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
 ///           transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined

@@ -21,12 +21,13 @@
 namespace zeropp {
 
 /// Brings `replica`, which every rank holds with the same bits, up to date with the ranks' shards, moving the quantized
-/// difference: a step changes weights by little, so that few bits say it well. What is lost of one difference is part of
-/// the next, so that a replica is never farther from the weights than one difference's quantization error and the
+/// difference: a step changes weights by little, so that few bits say it well. What is lost of one difference is part
+/// of the next, so that a replica is never farther from the weights than one difference's quantization error and the
 /// rounding to its own element type, however many steps are made.
 ///
-/// Shapes    replica [n]; shard [partition(n, ranks).size(rank)], of any element type: float for master weights beside a
-///           replica in bfloat16; scratch as quantized_all_gather_workspace_bytes(...), with one chunk or automatic, aligned to 16
+/// Shapes    replica [n]; shard [partition(n, ranks).size(rank)], of any element type: float for master weights beside
+///           a replica in bfloat16; scratch as quantized_all_gather_workspace_bytes(...), with one chunk or automatic,
+///           aligned to 16
 /// Result    replica[i] + decode(encode(shard - replica))[i], in float, rounded to the replica's element type; the same
 ///           bits on all ranks as long as the replicas had. Blocks whose difference is not finite become NaN
 /// In place  shard must not overlap replica

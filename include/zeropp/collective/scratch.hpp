@@ -14,7 +14,8 @@
 
 namespace zeropp {
 
-/// In place of scratch memory, for first use: the call allocates a workspace of its own, and blocks until it is complete.
+/// In place of scratch memory, for first use: the call allocates a workspace of its own, and blocks until it is
+/// complete.
 struct allocate_scratch {};
 
 /// Scratch memory of a call in `Space`.

@@ -19,9 +19,9 @@
 
 namespace zeropp {
 
-/// This rank's 1/k of a tensor or of each tensor of a list, k being the ranks of its group, kept ready to be gathered as a
-/// message of `Quantizer`: `lossless` for exact weights, or a block quantizer to save memory and bytes. Refers to the
-/// caller's storage, of `storage_bytes(...)`; costs that memory on each rank for as long as it is used.
+/// This rank's 1/k of a tensor or of each tensor of a list, k being the ranks of its group, kept ready to be gathered
+/// as a message of `Quantizer`: `lossless` for exact weights, or a block quantizer to save memory and bytes. Refers to
+/// the caller's storage, of `storage_bytes(...)`; costs that memory on each rank for as long as it is used.
 ///
 /// A version, any number that changes whenever the weights do (the training step), is stamped on what is stored, and
 /// gathering with another version is an error: stale weights never train a model in silence.
@@ -30,8 +30,8 @@ class secondary_partition {
 public:
     using quantizer_type = Quantizer;
 
-    /// For a tensor of so many elements, or a tensor_list of whole tensors, over a group of `group_size` ranks, of which this
-    /// rank is `index`. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
+    /// For a tensor of so many elements, or a tensor_list of whole tensors, over a group of `group_size` ranks, of
+    /// which this rank is `index`. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : quantizer_(q), of_(detail::over_group(group_size, tensors, [](const auto& d) { return identity(d); })),
@@ -46,8 +46,8 @@ public:
     }
 
     /// Keeps this rank's part of `full` and stamps it with `version`. Enqueued on `exec`; no communication. Throws
-    /// precondition_error unless full has the tensor's size, or is a list of the same division. If `exec` fails later, before
-    /// or in this work, what is stored is not what the stamp says: `invalidate`.
+    /// precondition_error unless full has the tensor's size, or is a list of the same division. If `exec` fails later,
+    /// before or in this work, what is stored is not what the stamp says: `invalidate`.
     template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto from = detail::operand_of<Space>(full);
@@ -73,8 +73,8 @@ public:
     /// The message to gather.
     const std::byte* message() const { return storage_.data(); }
 
-    // For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when they
-    // do. Where this one was expected, and where those were.
+    // For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when
+    // they do. Where this one was expected, and where those were.
 
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
@@ -128,8 +128,8 @@ struct not_stored {
     static void store(const Execution&, const Full&) {}
 };
 
-/// Where a quantized_all_gather stores what it gathers, besides its result, and the version that it stamps on it. Refers to
-/// the partition.
+/// Where a quantized_all_gather stores what it gathers, besides its result, and the version that it stamps on it.
+/// Refers to the partition.
 template <class Secondary>
 class stored_in {
 public:

@@ -21,8 +21,8 @@
 
 namespace zeropp {
 
-/// Bytes of workspace that secondary_partition_gather needs for a tensor of so many elements, or for a tensor_list of whole
-/// tensors: one message for each rank of the group.
+/// Bytes of workspace that secondary_partition_gather needs for a tensor of so many elements, or for a tensor_list of
+/// whole tensors: one message for each rank of the group.
 template <quantizer Quantizer>
 std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Quantizer&, const tensors_shape& tensors) {
     return detail::over_group(group_size, tensors, [&](const auto& whole) {
@@ -30,15 +30,15 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
     });
 }
 
-/// Gathers tensors from the secondary partitions of this rank's group. Not one byte leaves the group, which by default is
-/// the node; another secondary group is another `comm`, made on a topology with groups of that size.
+/// Gathers tensors from the secondary partitions of this rank's group. Not one byte leaves the group, which by default
+/// is the node; another secondary group is another `comm`, made on a topology with groups of that size.
 ///
 /// Shapes    full [n], n as the partition's, or the tensor_list that it is for; scratch as
 ///           secondary_partition_gather_workspace_bytes(...), aligned to 16
 /// Result    full == what was stored on the ranks of the group, each part through its quantizer; the same bits on all
 ///           ranks of the group
-/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists and communicator must outlive the work. Without
-///           scratch, allocates a workspace and blocks until the work is complete
+/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists and communicator must outlive the work.
+///           Without scratch, allocates a workspace and blocks until the work is complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
 ///           `version`; on every rank of the group alike if what is wrong is wrong on all or the transport is `checked`

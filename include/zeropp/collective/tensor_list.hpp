@@ -42,8 +42,8 @@ struct list_tensor {
 };
 
 /// Any number of tensors of one element type that a collective moves as one: in one message for each peer and hop, each
-/// tensor divided over the ranks by itself, in blocks of its own. What becomes of each is what a call for it alone would make of
-/// it, to the bit, but for a message_scaled_quantizer, whose messages have one scale.
+/// tensor divided over the ranks by itself, in blocks of its own. What becomes of each is what a call for it alone
+/// would make of it, to the bit, but for a message_scaled_quantizer, whose messages have one scale.
 ///
 /// Takes the place of an array in a call: a list of whole tensors, and, for shards, one of this rank's slices, with the
 /// tensors in the same order. Tensors of different element types are lists of their own.

@@ -24,8 +24,9 @@ struct message_place {
         return {elements + round_up(count, alignment), tensors + 1};
     }
 
-    /// How many blocks of `size` elements, a power of two, there is room for before. Blocks never span two tensors: the last
-    /// one of each may be cut short, by a multiple of `alignment` as elements count. May be more than there are blocks.
+    /// How many blocks of `size` elements, a power of two, there is room for before. Blocks never span two tensors: the
+    /// last one of each may be cut short, by a multiple of `alignment` as elements count. May be more than there are
+    /// blocks.
     constexpr ZEROPP_HOST_DEVICE std::size_t blocks(std::size_t size) const {
         return (elements + tensors * (size > alignment ? size - alignment : 0)) / size;
     }

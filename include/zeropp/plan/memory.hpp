@@ -91,8 +91,8 @@ std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format&
     return std::min<std::uint64_t>(cut.chunks, 2) * 2 * sent;
 }
 
-/// Bytes on each rank that live while a tensor computes and is communicated, of the largest: `gathered` whole weights at
-/// a time (2 where the next tensor's are gathered meanwhile), one whole gradient, and the collectives' workspaces.
+/// Bytes on each rank that live while a tensor computes and is communicated, of the largest: `gathered` whole weights
+/// at a time (2 where the next tensor's are gathered meanwhile), one whole gradient, and the collectives' workspaces.
 template <topology Topology>
 std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
                              const state_bytes& bytes = {}, int gathered = 2) {

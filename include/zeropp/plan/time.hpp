@@ -53,8 +53,8 @@ struct collective_time {
 
 namespace detail {
 
-/// A hop in which a rank has so many peers and sends so many bytes to all of them together: a message for each peer, one
-/// after another.
+/// A hop in which a rank has so many peers and sends so many bytes to all of them together: a message for each peer,
+/// one after another.
 inline double hop_seconds(const link_speed& of, int peers, double bytes) {
     return peers == 0 ? 0.0 : static_cast<double>(peers) * of.latency_seconds + bytes / of.bytes_per_second;
 }
@@ -79,8 +79,8 @@ collective_time two_hops(const machine& m, const Topology& ranks, const volume& 
 
 }  // namespace detail
 
-/// Of quantized_all_gather of a tensor of `elements`, of `element_bytes` each: across, then inside; side by side when it is
-/// in chunks.
+/// Of quantized_all_gather of a tensor of `elements`, of `element_bytes` each: across, then inside; side by side when
+/// it is in chunks.
 template <topology Topology>
 collective_time all_gather_time(const machine& m, const Topology& ranks, const wire_format& format,
                                 std::size_t elements, std::size_t element_bytes, int chunks = 1) {

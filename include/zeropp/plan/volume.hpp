@@ -42,8 +42,8 @@ inline std::uint64_t message_bytes(const chunking& cut, const wire_format& forma
 }
 
 namespace detail {
-/// A tensor's slices in so many chunks, or, if `automatic`, in as many as a pipeline takes; `across` is the format of the
-/// messages between nodes.
+/// A tensor's slices in so many chunks, or, if `automatic`, in as many as a pipeline takes; `across` is the format of
+/// the messages between nodes.
 template <topology Topology>
 chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
                         std::size_t block) {
@@ -53,8 +53,8 @@ chunking planned_chunks(const Topology& ranks, const wire_format& across, std::s
 }
 }  // namespace detail
 
-/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks, or `automatic`: its own messages
-/// to its counterparts, then the messages of its index to its node.
+/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks, or `automatic`: its own
+/// messages to its counterparts, then the messages of its index to its node.
 template <topology Topology>
 volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
     const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
@@ -64,8 +64,8 @@ volume all_gather_volume(const Topology& ranks, const wire_format& format, std::
     return {.inside = (group_size - 1) * groups * messages, .across = (groups - 1) * messages};
 }
 
-/// What a rank sends in hierarchical_quantized_reduce_scatter of a tensor of `elements` in so many chunks: to each rank of
-/// its node the slices of that index, then to each counterpart its slice, once more for each chunk.
+/// What a rank sends in hierarchical_quantized_reduce_scatter of a tensor of `elements` in so many chunks: to each rank
+/// of its node the slices of that index, then to each counterpart its slice, once more for each chunk.
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                              std::size_t elements, int chunks = 1) {
@@ -77,8 +77,8 @@ volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, c
             .across = (groups - 1) * message_bytes(cut, across)};
 }
 
-/// What a rank sends in quantized_all_reduce of a tensor of `elements` in so many chunks, or `automatic`, on the route that
-/// its size takes: out as a reduce-scatter and back as an all-gather, or all of its tensor to everybody.
+/// What a rank sends in quantized_all_reduce of a tensor of `elements` in so many chunks, or `automatic`, on the route
+/// that its size takes: out as a reduce-scatter and back as an all-gather, or all of its tensor to everybody.
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                          const wire_format& back, std::size_t elements, int chunks = automatic) {
@@ -140,8 +140,8 @@ struct secondary_options {
     wire_format stored_as;
 };
 
-/// How a training step of ZeRO stage 3 communicates. ZeRO-3 itself is `lossless` formats and no secondary partition; qwZ
-/// is another `weights`, qgZ other `gradients_...`, hpZ a `secondary`.
+/// How a training step of ZeRO stage 3 communicates. ZeRO-3 itself is `lossless` formats and no secondary partition;
+/// qwZ is another `weights`, qgZ other `gradients_...`, hpZ a `secondary`.
 struct step_options {
     /// Of the forward gather, and of the backward one where there is no secondary partition.
     wire_format weights;

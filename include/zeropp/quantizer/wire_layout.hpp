@@ -27,9 +27,9 @@ constexpr ZEROPP_HOST_DEVICE std::size_t code_bytes(std::size_t n) {
 template <quantizer Q>
 inline constexpr std::size_t message_scale_bytes = message_scaled_quantizer<Q> ? sizeof(float) : 0;
 
-/// The layout of a message. Codes of all blocks come first, then the parameters of all blocks, aligned for their type, then
-/// the largest finite magnitude if the quantizer wants it, then zeros up to a multiple of 16 bytes. The blocks of a tensor
-/// lie together, at the place of its tensor; between tensors there are zeros.
+/// The layout of a message. Codes of all blocks come first, then the parameters of all blocks, aligned for their type,
+/// then the largest finite magnitude if the quantizer wants it, then zeros up to a multiple of 16 bytes. The blocks of
+/// a tensor lie together, at the place of its tensor; between tensors there are zeros.
 template <quantizer Q>
 struct wire_layout {
     static constexpr auto block_size = static_cast<std::size_t>(Q::block_size);

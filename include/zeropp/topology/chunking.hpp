@@ -13,9 +13,9 @@ namespace zeropp {
 /// In place of a number of chunks: as many as `automatic_chunks` says.
 inline constexpr int automatic = -1;
 
-/// How many chunks pay where two hops overlap, each message across nodes having so many bytes. Every chunk costs the start
-/// of its messages, and c of them leave 1 / c of what can overlap in the open: the best c grows as the root of the bytes.
-/// The 32 KiB are measured (bench/all_reduce.sh).
+/// How many chunks pay where two hops overlap, each message across nodes having so many bytes. Every chunk costs the
+/// start of its messages, and c of them leave 1 / c of what can overlap in the open: the best c grows as the root of
+/// the bytes. The 32 KiB are measured (bench/all_reduce.sh).
 constexpr int automatic_chunks(std::size_t message_bytes) {
     constexpr std::size_t of_one = 32 * 1024;
     int chunks = 1;
@@ -27,8 +27,8 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
     return chunks;
 }
 
-/// Whether a tensor whose message has so many bytes is so small that an all-reduce does best to send it whole to everybody:
-/// all that a rank receives then costs less than the start of more messages. Measured as above.
+/// Whether a tensor whose message has so many bytes is so small that an all-reduce does best to send it whole to
+/// everybody: all that a rank receives then costs less than the start of more messages. Measured as above.
 constexpr bool sums_everywhere(int ranks, std::size_t tensor_bytes) {
     return static_cast<std::size_t>(ranks) * tensor_bytes <= 128 * 1024;
 }

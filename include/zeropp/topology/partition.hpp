@@ -9,12 +9,13 @@
 
 namespace zeropp {
 
-/// Divides `count` elements over `ranks` ranks in order: every rank holds ceil(count / ranks) elements, but for the last
-/// ones, which hold what is left, possibly nothing. The division that torch.chunk and FSDP use; nothing has to divide.
+/// Divides `count` elements over `ranks` ranks in order: every rank holds ceil(count / ranks) elements, but for the
+/// last ones, which hold what is left, possibly nothing. The division that torch.chunk and FSDP use; nothing has to
+/// divide.
 class partition {
 public:
-    /// In slices of whole rows of `row` elements, as FSDP divides a tensor along its first dimension. Requires ranks > 0
-    /// and row > 0.
+    /// In slices of whole rows of `row` elements, as FSDP divides a tensor along its first dimension. Requires ranks >
+    /// 0 and row > 0.
     constexpr ZEROPP_HOST_DEVICE partition(std::size_t count, int ranks, std::size_t row = 1)
         : count_(count), slice_(ceil_div(ceil_div(count, row), static_cast<std::size_t>(ranks)) * row), ranks_(ranks) {}
 

@@ -11,8 +11,8 @@
 
 namespace zeropp {
 
-/// What every message of a run carries of one tensor: elements [begin, begin + count) of the slice of the message's rank,
-/// as far as that slice reaches.
+/// What every message of a run carries of one tensor: elements [begin, begin + count) of the slice of the message's
+/// rank, as far as that slice reaches.
 struct section {
     partition part;
     /// Between the slices of successive ranks in memory, in elements; 0 where memory holds one slice alone.
@@ -95,8 +95,8 @@ struct segment {
     message_place place;
 };
 
-/// The same of a list of tensors: in each message, elements from `begin` of the tensor `first` to `end` of the tensor `first +
-/// tensors - 1`, of their slices. Refers to the segments of the list, in the memory of the execution.
+/// The same of a list of tensors: in each message, elements from `begin` of the tensor `first` to `end` of the tensor
+/// `first + tensors - 1`, of their slices. Refers to the segments of the list, in the memory of the execution.
 struct list_slices {
     const segment* segments;
     std::size_t first;

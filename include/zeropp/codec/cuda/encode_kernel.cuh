@@ -21,12 +21,12 @@
 
 namespace zeropp::detail {
 
-/// Writes the messages of `where.slots` slots. A team of neighbouring threads shares a block, one granule for each where
-/// that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for a
-/// team's registers are read several times, all but the first from a cache.
+/// Writes the messages of `where.slots` slots. A team of neighbouring threads shares a block, one granule for each
+/// where that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for
+/// a team's registers are read several times, all but the first from a cache.
 ///
-/// In a list, the blocks of a message take turns whatever tensor they are of: a unit of work that has blocks of several goes
-/// block by block.
+/// In a list, the blocks of a message take turns whatever tensor they are of: a unit of work that has blocks of several
+/// goes block by block.
 ///
 /// Where messages have a scale, requires it to lie in them already.
 template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>, class Slices = slices>
@@ -148,8 +148,8 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes blocks of a section, Rounds for each team, of which `first` + `team` is this one's first. `Whole` says that
-    /// all of their elements exist.
+    /// Encodes blocks of a section, Rounds for each team, of which `first` + `team` is this one's first. `Whole` says
+    /// that all of their elements exist.
     template <int Rounds, bool Whole>
     __device__ void encode(const slot_part& part, std::size_t first, int team) const {
         const std::size_t mine = first * block_granules + static_cast<std::size_t>(team * block_granules + lane());

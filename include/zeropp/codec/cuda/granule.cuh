@@ -98,8 +98,8 @@ struct raw_granule {
     }
 };
 
-/// x <- x / divisor, where `exact_reciprocal` is 1 / divisor if that is exact, and 0 if not. To the bit the quotient: rounded
-/// before anything is added, and with a zero's sign.
+/// x <- x / divisor, where `exact_reciprocal` is 1 / divisor if that is exact, and 0 if not. To the bit the quotient:
+/// rounded before anything is added, and with a zero's sign.
 __device__ inline void divide(float (&x)[granule_size], float divisor, float exact_reciprocal) {
     if (exact_reciprocal != 0) {
 #pragma unroll

@@ -47,8 +47,8 @@ struct message_values {
         return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
-    /// k[n] <- granule(n), of a slot of `size` elements, all of which exist if `Whole`. Granules are spread over threads
-    /// as `rotate_granules` wants them; all threads of the block must come here.
+    /// k[n] <- granule(n), of a slot of `size` elements, all of which exist if `Whole`. Granules are spread over
+    /// threads as `rotate_granules` wants them; all threads of the block must come here.
     template <bool Whole, int Lanes, int Share, class Granule, std::size_t N>
     __device__ static void fetch(const Source& source, const Residuals& residuals, const slot& s, std::size_t size,
                                  Granule granule, kept (&k)[N]) {

@@ -97,7 +97,8 @@ struct message_slots {
     }
 };
 
-/// Sums, in order, of the values of `Contributors` messages for each slot; 0 where the number is known at run time only.
+/// Sums, in order, of the values of `Contributors` messages for each slot; 0 where the number is known at run time
+/// only.
 template <quantizer From, int Contributors>
 struct sum_source : message_slots<From> {
     using typename message_slots<From>::slot;
