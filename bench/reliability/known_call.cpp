@@ -5,12 +5,15 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/named.hpp>
 
 #include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -127,6 +130,53 @@ prepared_call secondary_gather(const known_call& call, const Quantizer& q, const
     };
 }
 
+template <class T, class Inside, class Across>
+prepared_call all_reduce(const known_call& call, const Inside& inside, const Across& across,
+                         const zeropp::two_level& nodes, int rank) {
+    struct arrays {
+        std::vector<T> given, full;
+        std::vector<float> expected;
+        std::vector<std::byte> scratch;
+    };
+    const zeropp::all_reduce_options options{.operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum,
+                                             .chunks = call.chunks,
+                                             .route = zeropp::all_reduce_route::scatter};
+    const auto a = std::make_shared<arrays>();
+    a->full.resize(call.elements);
+    const std::size_t first = call.elements / 3;
+    std::size_t begin = 0;
+    for (const std::size_t n : {first, call.elements - first}) {
+        std::vector<std::vector<float>> fulls;
+        for (int r = 0; r != nodes.size(); ++r) {
+            fulls.push_back(tensor_of(n, format_of<T>, call.seed + begin + static_cast<std::uint64_t>(r)));
+        }
+        for (const T x : narrowed<T>(fulls[at(rank)])) a->given.push_back(x);
+        for (const float x : reference::all_reduced(node_of_rank(nodes), fulls, described(inside), described(across),
+                                                    described(across), call.mean, false, format_of<T>)) {
+            a->expected.push_back(x);
+        }
+        begin += n;
+    }
+    const auto list = std::make_shared<const zeropp::tensor_list<T>>(
+        nodes, std::initializer_list<zeropp::list_tensor<T, zeropp::host_space>>{
+                   zeropp::host_view<T>(a->full.data(), first),
+                   zeropp::host_view<T>(a->full.data() + first, call.elements - first)});
+    a->scratch.resize(zeropp::quantized_all_reduce_workspace_bytes(nodes, inside, across, across, *list, options));
+    return [a, list, inside, across, options](comm_type& comm) {
+        a->full = a->given;
+        zeropp::quantized_all_reduce(both_hops, comm, inside, across, across, *list, *list, options, a->scratch);
+        return difference_of(a->full, a->expected);
+    };
+}
+
+template <class T, class Inside, class Across>
+prepared_call reduction(const known_call& call, const Inside& inside, const Across& across,
+                        const zeropp::two_level& nodes, int rank) {
+    return call.what == known_call::collective::quantized_all_reduce
+               ? all_reduce<T>(call, inside, across, nodes, rank)
+               : reduce_scatter<T>(call, inside, across, nodes, rank);
+}
+
 template <class T, class Inside>
 prepared_call of_element(const known_call& call, const Inside& inside, const zeropp::two_level& nodes, int rank) {
     switch (call.what) {
@@ -135,12 +185,13 @@ prepared_call of_element(const known_call& call, const Inside& inside, const zer
     case known_call::collective::secondary_partition_gather:
         return secondary_gather<T>(call, inside, nodes, rank);
     case known_call::collective::hierarchical_quantized_reduce_scatter:
+    case known_call::collective::quantized_all_reduce:
         break;
     }
-    if (call.across == call.inside) return reduce_scatter<T>(call, inside, inside, nodes, rank);
+    if (call.across == call.inside) return reduction<T>(call, inside, inside, nodes, rank);
     if constexpr (std::is_same_v<Inside, int8>) {
         if (std::holds_alternative<int4>(quantizers::parse(call.across))) {
-            return reduce_scatter<T>(call, inside, int4{}, nodes, rank);
+            return reduction<T>(call, inside, int4{}, nodes, rank);
         }
     }
     throw zeropp::precondition_error("known_call", "the same quantizer for both hops, or int8:256 and INT4",
@@ -151,10 +202,11 @@ prepared_call of_element(const known_call& call, const Inside& inside, const zer
 
 std::string known_call::text() const {
     static constexpr const char* names[] = {"quantized_all_gather", "hierarchical_quantized_reduce_scatter",
-                                            "secondary_partition_gather"};
+                                            "secondary_partition_gather", "quantized_all_reduce"};
     std::string t = names[static_cast<std::size_t>(what)];
     t += " of " + std::to_string(elements) + (bfloat16 ? " bf16" : " fp32") + " with " + inside;
-    if (what == collective::hierarchical_quantized_reduce_scatter) t += " and " + across + (mean ? ", mean" : ", sum");
+    if (what == collective::hierarchical_quantized_reduce_scatter || what == collective::quantized_all_reduce)
+        t += " and " + across + (mean ? ", mean" : ", sum");
     if (what != collective::secondary_partition_gather) t += " in " + std::to_string(chunks) + " chunks";
     return t;
 }

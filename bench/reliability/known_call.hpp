@@ -20,12 +20,17 @@ using comm_type = zeropp::communicator<zeropp::two_level, any_host_transport>;
 
 /// One call of a collective. Inputs are a function of `seed`, so that every rank knows what the others contribute.
 struct known_call {
-    enum class collective { quantized_all_gather, hierarchical_quantized_reduce_scatter, secondary_partition_gather };
+    enum class collective {
+        quantized_all_gather,
+        hierarchical_quantized_reduce_scatter,
+        secondary_partition_gather,
+        quantized_all_reduce  // of a list of two tensors, in place, with the quantizer across on its way back
+    };
 
     collective what = collective::quantized_all_gather;
     std::size_t elements = 0;
     bool bfloat16 = false;
-    /// Those of the two hops of a reduce-scatter; the others use the first.
+    /// Those of the two hops of a reduction; the others use the first.
     std::string inside = "int8:256";
     std::string across = "int8:256";
     int chunks = 1;

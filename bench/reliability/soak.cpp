@@ -88,7 +88,7 @@ public:
 
     known_call call(std::size_t most_elements) {
         known_call c;
-        c.what = static_cast<known_call::collective>(roll(3));
+        c.what = static_cast<known_call::collective>(roll(4));
         // As many small tensors as large ones, and some that are smaller than the ranks are many.
         const double exponent = std::log2(static_cast<double>(most_elements)) * static_cast<double>(roll(1001)) / 1000;
         c.elements = static_cast<std::size_t>(std::exp2(exponent)) - 1;
