@@ -8,13 +8,16 @@
 
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -166,7 +169,72 @@ void check_reduce_scatter(const Inside& inside, const Across& across, const rank
     }
 }
 
+/// quantized_all_reduce of a list of tensors, in place: on one stream, and in chunks on two.
+template <class T, zeropp::quantizer Inside, zeropp::quantizer Across>
+void check_all_reduce(const Inside& inside, const Across& across, const ranks_and_nodes& ranks,
+                      const std::vector<std::size_t>& sizes, const zeropp::all_reduce_options& options,
+                      const make_transport& make) {
+    INFO(zeropp::short_text(inside.name()).str()
+         << " + " << zeropp::short_text(across.name()).str() << " on " << ranks.name << ", " << sizes.size()
+         << " tensors in " << options.chunks << " chunks");
+    const auto size = static_cast<std::size_t>(ranks.topology.size());
+    std::vector<of_ranks<T>> expected(size);
+    with_communicators(ranks, on_host, [&](auto& comm) {
+        const auto r = static_cast<std::size_t>(comm.rank());
+        std::vector<zeropp::list_tensor<T, zeropp::host_space>> tensors;
+        for (const std::size_t n : sizes) expected[r].push_back(tensor<T>(n, r, n));
+        for (std::vector<T>& t : expected[r]) tensors.emplace_back(t);
+        const zeropp::tensor_list<T> list(comm.topology(), tensors);
+        quantized_all_reduce(zeropp::host{}, comm, inside, across, across, list, list, options);
+    });
+
+    std::vector<std::string> wrong(size);
+    with_communicators(ranks, make, [&](auto& comm) {
+        const auto r = static_cast<std::size_t>(comm.rank());
+        for (const bool both : {false, true}) {
+            const owned_stream first, second;
+            std::deque<device_array<T>> arrays;
+            std::vector<zeropp::list_tensor<T, zeropp::device_space>> tensors;
+            for (const std::size_t n : sizes) {
+                arrays.emplace_back(tensor<T>(n, r, n), r % 3);
+                tensors.emplace_back(arrays.back().view());
+            }
+            const zeropp::tensor_list<T, zeropp::device_space> list(comm.topology(), tensors);
+            const device_array<std::byte> scratch(
+                quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, across, list, options));
+            const zeropp::pipeline<cuda_stream> exec{first.exec(), both ? second.exec() : first.exec()};
+            quantized_all_reduce(exec, comm, inside, across, across, list, list, options, scratch.view());
+            first.exec().wait();
+            for (std::size_t t = 0; t != sizes.size(); ++t) {
+                wrong[r] += difference(arrays[t].read(), expected[r][t]);
+                if (!arrays[t].intact()) wrong[r] += "written outside a tensor";
+            }
+            if (!scratch.intact()) wrong[r] += "written outside the workspace";
+        }
+    });
+    for (std::size_t r = 0; r != size; ++r) {
+        INFO("rank " << r);
+        REQUIRE(wrong[r] == "");
+    }
+}
+
 }  // namespace
+
+void check_all_reduces(const make_transport& make) {
+    using zeropp::all_reduce_route;
+    using zeropp::block_integer;
+    using zeropp::reduction;
+    const live_objects before = live();
+    for (const ranks_and_nodes& ranks : topologies()) {
+        check_all_reduce<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), ranks,
+                                           {3001, 0, 5, 700, 1, 9000}, {reduction::mean, 3, all_reduce_route::scatter},
+                                           make);
+        check_all_reduce<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), ranks, {40, 1301},
+                                           {reduction::sum, 1, all_reduce_route::gather}, make);
+    }
+    REQUIRE(device_fault() == "");
+    REQUIRE(live() == before);
+}
 
 void check_all_gathers(const make_transport& make) {
     const live_objects before = live();

@@ -26,6 +26,10 @@ TEST_CASE("collectives on the device: reduce-scatter through a host transport", 
     simt::check_reduce_scatters(staged_threads);
 }
 
+TEST_CASE("collectives on the device: all-reduce of lists through a host transport", "[simt][collectives]") {
+    simt::check_all_reduces(staged_threads);
+}
+
 TEST_CASE("staged: the next operation, on another stream, waits for the pinned buffer", "[simt][collectives]") {
     std::vector<std::vector<int>> first(2);
     std::vector<std::vector<int>> second(2);

@@ -12,7 +12,12 @@
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/two_level.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <deque>
+#include <optional>
+#include <span>
+#include <vector>
 
 namespace simt = zeropp_test::simt;
 using zeropp::block_integer;

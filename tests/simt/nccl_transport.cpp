@@ -41,6 +41,11 @@ TEST_CASE("nccl: reduce-scatter of the collectives", "[simt][collectives][nccl]"
     CHECK(simt::live_communicators() == 0);
 }
 
+TEST_CASE("nccl: all-reduce of lists", "[simt][collectives][nccl]") {
+    simt::check_all_reduces(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
 TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
     const std::size_t sends = simt::nccl_calls("ncclSend");
     simt::check_splits<nccl_transport>();
