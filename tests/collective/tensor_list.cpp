@@ -392,6 +392,15 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         const tensor_list<float> other(comm.topology(), listed(tensors));
         CHECK_THROWS_AS(secondary.store(host{}, other, 6), zeropp::precondition_error);
         CHECK_THROWS_AS(secondary.store(host{}, std::vector<float>(1779), 6), zeropp::precondition_error);
+        const tensor_list<float> in_pairs(zeropp::two_level(3, 2), listed(again));
+        CHECK_THROWS_WITH(secondary.store(host{}, in_pairs, 6),
+                          "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
+        CHECK_THROWS_WITH(secondary_type({}, in_pairs, 3, 0, storage.view()),
+                          "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
+        std::vector<float> gapped(60);
+        const tensor_list<float> with_gaps(comm.topology(), {{gapped, {.stride = 10, .elements = 12}}});
+        CHECK_THROWS_WITH(secondary.store(host{}, with_gaps, 6),
+                          "secondary_partition: expected tensors without gaps between slices, given a list with gaps");
     });
 }
 

@@ -66,7 +66,7 @@ public:
 };
 
 zeropp::detail::list_chunks chunks_of(const auto& list, int wanted, int block) {
-    const zeropp::detail::list_division whole(list.over_ranks(), list.resident_over_ranks(), 0);
+    const zeropp::detail::list_division whole(list.over_ranks(), list.resident_over_ranks(), list.elements(), 0);
     return {whole, wanted, static_cast<std::size_t>(block)};
 }
 
@@ -87,7 +87,7 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     using host_codec = zeropp::codec<zeropp::host>;
     using device_codec = zeropp::codec<zeropp::cuda_stream>;
 
-    const zeropp::detail::list_division whole(lists.host->over_ranks(), nullptr, 0);
+    const zeropp::detail::list_division whole(lists.host->over_ranks(), nullptr, lists.host->elements(), 0);
     const std::size_t kept = 4 * zeropp::detail::whole_wire_bytes<Storage>(whole);
     std::vector<std::byte> host_kept(kept);
     const simt::device_array<std::byte> device_kept(host_kept);

@@ -57,7 +57,15 @@ public:
     tensors_shape(std::size_t elements) : elements_(elements) {}
     template <class T, class Space>
     tensors_shape(const tensor_list<T, Space>& list)
-        : list_(true), over_ranks_(list.over_ranks()), over_group_(list.over_group()), digest_(list.digest()) {}
+        : list_(true), elements_(list.elements()), over_ranks_(list.over_ranks()), over_group_(list.over_group()),
+          group_size_(list.group_size()), digest_(list.digest()) {}
+
+    /// Why these cannot be divided over groups of so many ranks, as "expected ..., given ..."; empty when they can.
+    std::string group_problem(int group_size) const {
+        if (!list_ || group_size == group_size_) return {};
+        return "expected a list over groups of " + std::to_string(group_size) + " ranks, given one over groups of " +
+               std::to_string(group_size_);
+    }
 
 private:
     template <topology Topology, class F>
@@ -69,6 +77,7 @@ private:
     std::size_t elements_ = 0;
     std::span<const segment> over_ranks_;
     std::span<const segment> over_group_;
+    int group_size_ = 0;
     std::uint64_t digest_ = 0;
 };
 
@@ -175,10 +184,9 @@ class list_division {
 public:
     using chunks = list_chunks;
 
-    list_division(std::span<const segment> segments, const segment* resident, std::uint64_t digest)
-        : segments_(segments), resident_(resident), digest_(digest) {
-        for (const segment& s : segments) elements_ += s.part.count();
-    }
+    list_division(std::span<const segment> segments, const segment* resident, std::size_t elements,
+                  std::uint64_t digest)
+        : segments_(segments), resident_(resident), elements_(elements), digest_(digest) {}
 
     std::size_t elements() const { return elements_; }
     std::size_t last_count() const { return segments_.empty() ? 0 : segments_.back().part.slice_size(); }
@@ -193,19 +201,19 @@ public:
 private:
     std::span<const segment> segments_;
     const segment* resident_;
+    std::size_t elements_;
     std::uint64_t digest_;
-    std::size_t elements_ = 0;
 };
 
 /// f(how these are divided over the ranks of a topology), or over those of a group.
 template <topology Topology, class F>
 auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
-    return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.digest_))
+    return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.elements_, tensors.digest_))
                          : f(tensor_division(tensors.elements_, ranks.size()));
 }
 template <class F>
 auto over_group(int group_size, const tensors_shape& tensors, F f) {
-    return tensors.list_ ? f(list_division(tensors.over_group_, nullptr, tensors.digest_))
+    return tensors.list_ ? f(list_division(tensors.over_group_, nullptr, tensors.elements_, tensors.digest_))
                          : f(tensor_division(tensors.elements_, group_size));
 }
 
@@ -279,9 +287,11 @@ struct list_operand {
     tensor_table<T> tensor() const { return {list.resident_tensors()}; }
     template <topology Topology>
     list_division over_ranks(const Topology&) const {
-        return {list.over_ranks(), list.resident_over_ranks(), list.digest()};
+        return {list.over_ranks(), list.resident_over_ranks(), list.elements(), list.digest()};
     }
-    list_division over_group(int) const { return {list.over_group(), list.resident_over_group(), list.digest()}; }
+    list_division over_group(int) const {
+        return {list.over_group(), list.resident_over_group(), list.elements(), list.digest()};
+    }
     tensors_shape shape() const { return list; }
     bool has_gaps() const { return list.has_gaps(); }
     template <topology Topology>

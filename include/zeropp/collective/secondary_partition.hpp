@@ -36,7 +36,8 @@ public:
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : quantizer_(q), of_(detail::over_group(group_size, tensors, [](const auto& d) { return identity(d); })),
           group_size_(group_size), index_(index), storage_(as_view<Space>(storage)) {
-        const std::string problem = workspace_problem(storage_, storage_bytes(q, tensors, group_size));
+        std::string problem = tensors.group_problem(group_size);
+        if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(q, tensors, group_size));
         if (!problem.empty()) throw precondition_error("secondary_partition: " + problem);
     }
 
@@ -78,13 +79,13 @@ public:
 
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
-        if (tensors.has_gaps()) return "expected tensors without gaps between slices, given a list with gaps";
+        if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
         const identity given(tensors.over_group(group_size_));
         return given == of_ ? std::string() : "expected " + of_.text() + ", given " + given.text_beside(of_);
     }
     template <class Operand>
     std::string partition_problem(const Operand& tensors) const {
-        if (tensors.has_gaps()) return tensors_problem(tensors);
+        if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
         const identity expected(tensors.over_group(group_size_));
         if (expected == of_) return {};
         return "expected a secondary partition of " + expected.text() + ", given one of " +
@@ -92,6 +93,12 @@ public:
     }
 
 private:
+    template <class Operand>
+    std::string group_problem(const Operand& tensors) const {
+        if (tensors.has_gaps()) return "expected tensors without gaps between slices, given a list with gaps";
+        return tensors.shape().group_problem(group_size_);
+    }
+
     /// By which tensors are known again.
     struct identity {
         std::size_t elements;

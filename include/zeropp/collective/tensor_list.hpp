@@ -64,6 +64,9 @@ public:
         world_ = segments(ranks_);
         group_ = segments(group_size_);
         for (std::size_t t = 0; t != tensors_.size(); ++t) require_room(t);
+        for (const segment& s : world_) {
+            for (const std::size_t n : {s.part.count(), s.part.slice_size()}) digest_ = (digest_ ^ n) * 0x100000001b3;
+        }
         make_resident();
     }
     template <topology Topology>
@@ -87,19 +90,9 @@ public:
     int group_size() const { return group_size_; }
 
     /// Elements of all tensors.
-    std::size_t elements() const {
-        std::size_t sum = 0;
-        for (std::size_t t = 0; t != size(); ++t) sum += count(t);
-        return sum;
-    }
-
+    std::size_t elements() const { return elements_; }
     /// Whether memory has gaps between the slices of a tensor.
-    bool has_gaps() const {
-        for (const list_tensor<T, Space>& tensor : tensors_) {
-            if (tensor.divided.stride != 0) return true;
-        }
-        return false;
-    }
+    bool has_gaps() const { return has_gaps_; }
 
     // For collectives.
 
@@ -112,13 +105,7 @@ public:
     T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident_over_group() + group_.size()); }
 
     /// A number for the division: the same on ranks that agree, and almost surely not elsewhere.
-    std::uint64_t digest() const {
-        std::uint64_t hash = 0xcbf29ce484222325;
-        for (const segment& s : world_) {
-            for (const std::size_t n : {s.part.count(), s.part.slice_size()}) hash = (hash ^ n) * 0x100000001b3;
-        }
-        return hash;
-    }
+    std::uint64_t digest() const { return digest_; }
 
 private:
     std::size_t count(std::size_t t) const {
@@ -159,6 +146,10 @@ private:
     }
 
     void make_resident() {
+        for (std::size_t t = 0; t != size(); ++t) {
+            elements_ += count(t);
+            has_gaps_ = has_gaps_ || tensors_[t].divided.stride != 0;
+        }
         std::vector<T*> addresses;
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
         const std::size_t segment_bytes = (world_.size() + group_.size()) * sizeof(segment);
@@ -176,6 +167,9 @@ private:
     std::vector<list_tensor<T, Space>> tensors_;
     int ranks_ = 0;
     int group_size_ = 0;
+    std::size_t elements_ = 0;
+    bool has_gaps_ = false;
+    std::uint64_t digest_ = 0xcbf29ce484222325;
     std::vector<segment> world_;
     std::vector<segment> group_;
     workspace<Space> memory_;
