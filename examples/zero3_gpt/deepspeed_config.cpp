@@ -189,12 +189,21 @@ void read_optimizer(section& optimizer, deepspeed_config& config) {
 }
 
 void read_zero(section& zero, deepspeed_config& config) {
-    constexpr const char* allowed_stage = "3: this example partitions parameters, gradients and optimizer states";
+    constexpr const char* allowed_stage = "3, where this example partitions parameters, gradients and optimizer "
+                                          "states, or 0, where it all-reduces gradients";
     const json* stage = zero.find("stage");
     if (stage == nullptr) zero.fail_missing("stage", allowed_stage);
-    if (!stage->is_number_integer() || *stage != 3) zero.fail("stage", *stage, allowed_stage);
+    if (!stage->is_number_integer() || (*stage != 3 && *stage != 0)) zero.fail("stage", *stage, allowed_stage);
+    config.zero.stage = stage->get<int>();
     zero.read("zero_quantized_weights", config.zero.quantized_weights);
     zero.read_count("zero_hpz_partition_size", config.zero.hpz_partition_size);
+    if (config.zero.stage == 0 && config.zero.quantized_weights) {
+        zero.fail("zero_quantized_weights", true, "false in stage 0: every rank keeps the whole weights");
+    }
+    if (config.zero.stage == 0 && config.zero.hpz_partition_size > 1) {
+        zero.fail("zero_hpz_partition_size", config.zero.hpz_partition_size,
+                  "1 in stage 0: every rank keeps the whole weights");
+    }
     zero.read("zero_quantized_gradients", config.zero.quantized_gradients);
     zero.read("overlap_comm", config.zero.overlap_comm);
     zero.warn_of_the_rest(config.warnings);
@@ -278,6 +287,10 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
             zeropp->fail("weight_differences", true,
                          "false with zero_optimization.zero_hpz_partition_size above 1: ranks that keep the whole "
                          "weights gather none on the way back");
+        }
+        if (config.zero.stage == 0 && (config.zeropp.weight_differences || config.zeropp.gradient_error_feedback)) {
+            zeropp->fail(config.zeropp.weight_differences ? "weight_differences" : "gradient_error_feedback", true,
+                         "false in stage 0");
         }
         zeropp->warn_of_the_rest(config.warnings);
     }

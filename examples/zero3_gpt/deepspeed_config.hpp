@@ -19,6 +19,7 @@ struct deepspeed_config {
         double weight_decay = 0.0;
     };
     struct zero_settings {
+        int stage = 3;                     ///< 3: everything partitioned; 0: data parallel, gradients all-reduced
         bool quantized_weights = false;    ///< qwZ: zero_quantized_weights
         int hpz_partition_size = 1;        ///< hpZ: zero_hpz_partition_size, 1 is off
         bool quantized_gradients = false;  ///< qgZ: zero_quantized_gradients

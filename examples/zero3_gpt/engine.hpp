@@ -61,6 +61,9 @@ struct sum_squares {
 ///   backward  the same again, or secondary_partition_gather with hpZ
 ///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks; with error feedback if asked for
 ///
+/// In stage 0, which is plain data parallelism, every rank keeps whole weights and AdamW state, nothing is gathered, and
+/// gradients go through quantized_all_reduce.
+///
 /// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up
 /// to date on the way forward; the way back then moves nothing.
 ///
@@ -75,7 +78,7 @@ public:
     /// Collective. `world` counts by the true nodes; `nodes` says how the collectives see them.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
-        : device_(device), network_(network),
+        : device_(device), network_(network), replicated_(config.zero.stage == 0),
           clipping_(config.gradient_clipping), mean_{.operation = zeropp::reduction::mean,
                                                      .chunks = config.zeropp.gradient_chunks},
           overlap_(config.zero.overlap_comm), world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
@@ -118,6 +121,7 @@ public:
         device_.wait(ready_[v % 2]);
         if (v + 1 != visits_.size()) start_gather(v + 1);
         const unit_state& u = units_[static_cast<std::size_t>(visits_[v].unit)];
+        if (replicated_) return u.shard.view();
         return differences_ ? u.replica.view() : full_[v % 2].view().subview(0, u.parameters);
     }
 
@@ -135,7 +139,11 @@ public:
             const auto full = gradient_[parity(unit)].view().subview(0, u.parameters);
             std::visit(
                 [&]<class Hops>(const Hops& hop) {
-                    if (feedback_) {
+                    if (replicated_) {
+                        zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_, hop.inside, hop.across,
+                                                     hop.across, full, u.gradient_shard.view(), all_mean(),
+                                                     reduce_scratch_.view());
+                    } else if (feedback_) {
                         zeropp::hierarchical_quantized_reduce_scatter(
                             reduce_queue_.exec(), gradient_comm_, hop.inside, hop.across, full, u.gradient_shard.view(),
                             mean_, reduce_scratch_.view(), std::get<feedback_of<Hops>>(u.feedback.front()));
@@ -165,7 +173,7 @@ public:
         device_.download(std::span(stretch_squares), square_sums_.data());
         double squares = 0;
         for (const double s : stretch_squares) squares += s;
-        const double norm = std::sqrt(sum_over_ranks(squares));
+        const double norm = std::sqrt(replicated_ ? squares : sum_over_ranks(squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
         for (unit_state& u : units_) u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate, scale);
@@ -228,6 +236,8 @@ private:
         bool backward;
     };
 
+    zeropp::all_reduce_options all_mean() const { return {.operation = mean_.operation, .chunks = mean_.chunks}; }
+
     static std::vector<int> everyone(int size) {
         std::vector<int> ranks(static_cast<std::size_t>(size));
         for (int r = 0; r != size; ++r) ranks[static_cast<std::size_t>(r)] = r;
@@ -243,8 +253,8 @@ private:
     void add_unit(int unit, const deepspeed_config& config, std::uint64_t seed) {
         const std::size_t n = network_.unit_parameters(unit);
         const zeropp::partition part(n, world_.size());
-        const std::size_t offset = part.offset(world_.rank());
-        const std::size_t size = part.size(world_.rank());
+        const std::size_t offset = replicated_ ? 0 : part.offset(world_.rank());
+        const std::size_t size = replicated_ ? n : part.size(world_.rank());
         std::vector<float> whole(n);
         network_.initialise(unit, seed, whole);
         const adamw_options options{.beta1 = config.optimizer.beta1,
@@ -273,6 +283,12 @@ private:
             weight_format_);
         std::visit(
             [&]<class Hops>(const Hops& hop) {
+                if (replicated_) {
+                    largest_reduce_ =
+                        std::max(largest_reduce_, zeropp::quantized_all_reduce_workspace_bytes(
+                                                      nodes, hop.inside, hop.across, hop.across, n, all_mean()));
+                    return;
+                }
                 largest_reduce_ =
                     std::max(largest_reduce_, zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
                                                   nodes, hop.inside, hop.across, n, mean_));
@@ -310,6 +326,10 @@ private:
         const auto full = full_[v % 2].view().subview(0, u.parameters);
         // The buffer, and the weights themselves after a step, are what computation has worked on until now.
         gather_queue_.exec().wait(device_.record());
+        if (replicated_) {
+            ready_[v % 2] = gather_queue_.exec().record();
+            return;
+        }
         count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
             if (differences_) {
                 // The way back finds the replica up to date.
@@ -359,6 +379,7 @@ private:
 
     const Device& device_;
     const model& network_;
+    bool replicated_;
     double clipping_;
     zeropp::reduce_options mean_;
     bool overlap_;

@@ -147,6 +147,11 @@ TEST_CASE("a wrong value names the key, what was given and what is allowed", "[z
     };
     const std::vector<wrong> cases{
         {stage("2"), "zero_optimization.stage is 2, allowed is 3"},
+        {stage(R"(0, "zero_quantized_weights": true)"), "zero_quantized_weights is true, allowed is false in stage 0"},
+        {stage(R"(0, "zero_hpz_partition_size": 2)"), "zero_hpz_partition_size is 2, allowed is 1 in stage 0"},
+        {R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 0, "zero_quantized_gradients": true},
+             "zeropp": {"gradient_error_feedback": true}})",
+         "zeropp.gradient_error_feedback is true, allowed is false in stage 0"},
         {stage("3.0"), "zero_optimization.stage is 3.0, allowed is 3"},
         {stage("\"3\""), "zero_optimization.stage is \"3\", allowed is 3"},
         {R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {}})", "zero_optimization.stage is missing"},
@@ -235,9 +240,10 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     };
     const auto expected = GENERATE(expectation{"zero3.json", false, 1, false}, expectation{"qwz.json", true, 1, false},
                                    expectation{"hpz.json", false, 2, false}, expectation{"qgz.json", false, 1, true},
-                                   expectation{"zeropp.json", true, 2, true});
+                                   expectation{"zeropp.json", true, 2, true}, expectation{"ddp.json", false, 1, true});
     CAPTURE(expected.file);
     const deepspeed_config config = zero3_gpt::read_deepspeed_config(samples() / expected.file);
+    CHECK(config.zero.stage == (std::string(expected.file) == "ddp.json" ? 0 : 3));
     CHECK(config.zero.quantized_weights == expected.quantized_weights);
     CHECK(config.zero.hpz_partition_size == expected.hpz_partition_size);
     CHECK(config.zero.quantized_gradients == expected.quantized_gradients);
@@ -251,7 +257,7 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.bf16);
     CHECK(config.warnings.empty());
 
-    // The five differ in communication only, so that their losses can be compared.
+    // They differ in communication only, so that their losses can be compared.
     const deepspeed_config baseline = zero3_gpt::read_deepspeed_config(samples() / "zero3.json");
     CHECK(config.train_micro_batch_size_per_gpu == baseline.train_micro_batch_size_per_gpu);
     CHECK(config.gradient_clipping == baseline.gradient_clipping);
