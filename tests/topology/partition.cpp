@@ -54,6 +54,20 @@ TEST_CASE("partition cuts as torch.chunk does: equal slices, then what is left, 
     CHECK(none.offset(2) == 0);
 }
 
+TEST_CASE("partition in rows cuts between them", "[topology][partition]") {
+    const partition p(7 * 30, 4, 30);
+    CHECK(p.slice_size() == 60);
+    CHECK(p.size(0) == 60);
+    CHECK(p.size(3) == 30);
+    CHECK(p.offset(3) == 180);
+    CHECK(covers_once(p));
+    // Of a row that is cut short, too.
+    const partition cut(100, 3, 30);
+    CHECK(cut.slice_size() == 60);
+    CHECK(cut.size(1) == 40);
+    CHECK(cut.size(2) == 0);
+}
+
 TEST_CASE("partition counts in 64 bits", "[topology][partition]") {
     const std::size_t counts[] = {std::size_t{1} << 31, (std::size_t{1} << 32) + 1, (std::size_t{1} << 40) - 7,
                                   (std::size_t{1} << 62) + 3};
