@@ -164,9 +164,11 @@ private:
 
     /// Where chunks part: at a whole block of the tensor that has element e, or at the next tensor.
     point at(std::size_t e) const {
-        const auto after = std::upper_bound(segments_.begin(), segments_.end(), e,
-                                            [](std::size_t n, const segment& s) { return n < s.place.elements; });
-        const auto tensor = static_cast<std::size_t>(after - segments_.begin()) - 1;
+        std::size_t tensor = 0;
+        for (std::size_t end = segments_.size(); end - tensor > 1;) {
+            const std::size_t middle = tensor + (end - tensor) / 2;
+            (segments_[middle].place.elements <= e ? tensor : end) = middle;
+        }
         const segment& s = segments_[tensor];
         const std::size_t begin = round_up(e - s.place.elements, quantum_);
         return begin < s.part.slice_size() ? point{tensor, begin} : point{tensor + 1, 0};

@@ -25,16 +25,24 @@
 
 namespace zeropp {
 
+namespace detail {
+/// What a call needs, whether its hops overlap or not.
+template <quantizer Inside, quantizer Across, topology Topology, class Division>
+std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whole, const reduce_options& options) {
+    return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Across>(whole), [&](int chunks) {
+        return reduce_scatter_plan<Inside, Across, Division>(ranks, whole, chunks).workspace_bytes();
+    });
+}
+}  // namespace detail
+
 /// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of so many elements, or for a
 /// tensor_list of whole tensors: for each chunk in flight (two at most), what it sends and receives on each hop.
 template <topology Topology, quantizer Inside, quantizer Across>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside&, const Across&,
                                                                   const tensors_shape& tensors,
                                                                   const reduce_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
-        using plan = detail::reduce_scatter_plan<Inside, Across, Division>;
-        return detail::largest_for_chunks(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole),
-                                          [&](int chunks) { return plan(ranks, whole, chunks).workspace_bytes(); });
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options);
     });
 }
 
@@ -136,10 +144,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     };
     detail::with_scratch(
         on, comm.world(), scratch,
-        [&] {
-            return hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, inside, across, in.shape(), options);
-        },
-        run);
+        [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); }, run);
 }
 
 }  // namespace zeropp

@@ -42,6 +42,13 @@ std::size_t gather_bytes(const Division& whole, int ranks, int chunks) {
     return static_cast<std::size_t>(ranks) * bytes;
 }
 
+/// What a call needs, whether its hops overlap or not.
+template <quantizer Q, topology Topology, class Division>
+std::size_t gather_workspace(const Topology& ranks, const Division& whole, const gather_options& options) {
+    return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
+                              [&](int chunks) { return gather_bytes<Q>(whole, ranks.size(), chunks); });
+}
+
 }  // namespace detail
 
 /// Bytes of workspace that quantized_all_gather needs for a tensor of so many elements, or for a tensor_list of whole
@@ -49,12 +56,8 @@ std::size_t gather_bytes(const Division& whole, int ranks, int chunks) {
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        const std::size_t message = detail::whole_wire_bytes<Quantizer>(whole);
-        return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
-            return detail::gather_bytes<Quantizer>(whole, ranks.size(), chunks);
-        });
-    });
+    return detail::over_ranks(
+        ranks, tensors, [&](const auto& whole) { return detail::gather_workspace<Quantizer>(ranks, whole, options); });
 }
 
 /// Gathers every rank's shard into `full`, moving quantized blocks in place of elements.
@@ -145,8 +148,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
         stored.store(on.inside, full);
     };
     detail::with_scratch(
-        on, comm.world(), scratch, [&] { return quantized_all_gather_workspace_bytes(ranks, q, out.shape(), options); },
-        run);
+        on, comm.world(), scratch, [&] { return detail::gather_workspace<Quantizer>(ranks, whole, options); }, run);
 }
 
 }  // namespace zeropp

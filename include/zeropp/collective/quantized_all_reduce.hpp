@@ -134,6 +134,19 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
     if (before != cut.size()) way_in(before, crossed);
 }
 
+/// What a call needs, whether its hops overlap or not.
+template <quantizer Inside, quantizer Across, quantizer Back, topology Topology, class Division>
+std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, const all_reduce_options& options) {
+    const auto bytes = [&](all_reduce_route route) {
+        return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Across>(whole), [&](int chunks) {
+            return all_reduce_plan<Inside, Across, Back, Division>(ranks, whole, route, chunks).workspace_bytes();
+        });
+    };
+    // With error feedback it is the latter whatever the size.
+    return options.route == all_reduce_route::by_size ? std::max(bytes(options.route), bytes(all_reduce_route::scatter))
+                                                      : bytes(options.route);
+}
+
 }  // namespace detail
 
 /// Bytes of workspace that quantized_all_reduce needs for a tensor of so many elements, or for a tensor_list of whole
@@ -141,17 +154,8 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
 template <topology Topology, quantizer Inside, quantizer Across, quantizer Back>
 std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Inside&, const Across&, const Back&,
                                                  const tensors_shape& tensors, const all_reduce_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
-        using plan = detail::all_reduce_plan<Inside, Across, Back, Division>;
-        const auto bytes = [&](all_reduce_route route) {
-            return detail::largest_for_chunks(
-                options.chunks, ranks, detail::whole_wire_bytes<Across>(whole),
-                [&](int chunks) { return plan(ranks, whole, route, chunks).workspace_bytes(); });
-        };
-        // With error feedback it is the latter whatever the size.
-        return options.route == all_reduce_route::by_size
-                   ? std::max(bytes(options.route), bytes(all_reduce_route::scatter))
-                   : bytes(options.route);
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options);
     });
 }
 
@@ -257,7 +261,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     };
     detail::with_scratch(
         on, comm.world(), scratch,
-        [&] { return quantized_all_reduce_workspace_bytes(ranks, inside, across, back, in.shape(), options); }, run);
+        [&] { return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options); }, run);
 }
 
 }  // namespace zeropp
