@@ -53,9 +53,9 @@ for nodes in 2 4; do
         on_cluster $nodes 2 200mbit "$programs/quantized_all_reduce_perf" -t mpi -b 64M -e 64M -n 3 "${wire[@]}"
 done
 
-section "chunks on threads, 2x2" "$programs/chunks_perf" -b 64K -e 256M -f 4 -n 9 -w 2 --ranks-per-node 2 --chunks auto
+section "chunks on threads, 2x2" "$programs/chunks_perf" -b 64K -e 64M -f 4 -n 9 -w 2 --ranks-per-node 2 --chunks auto
 for rate in 200mbit 1gbit; do
-    section "chunks on 2x2 at $rate" on_cluster 2 2 $rate "$programs/chunks_perf" -t mpi -b 64K -e 64M -f 4 -n 5 --chunks auto
+    section "chunks on 2x2 at $rate" on_cluster 2 2 $rate "$programs/chunks_perf" -t mpi -b 64K -e 16M -f 4 -n 5 --chunks auto
 done
 
 section "a list of 400 tensors on threads, 2x2" \
