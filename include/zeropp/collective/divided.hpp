@@ -20,7 +20,6 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 namespace zeropp {
 
@@ -231,13 +230,16 @@ std::size_t chunk_wire_bytes(const Slices& chunk) {
     return wire_layout<Q>(chunk.last_count(), chunk.last()).bytes;
 }
 
+/// Whether `part` overlaps `full` anywhere but exactly at element `offset`.
+template <class Full, class Part>
+bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
+    return overlap(full, part) && static_cast<const void*>(part.data()) != full.data() + offset;
+}
+
 /// One array, as a collective sees it.
 template <class T, class Space>
 struct array_operand {
     view<T, Space> array;
-
-    using element = std::remove_const_t<T>;
-    static constexpr bool is_list = false;
 
     /// What a codec takes.
     T* tensor() const { return array.data(); }
@@ -268,13 +270,12 @@ struct array_operand {
     /// Whether it overlaps `full`, but for being the same.
     template <class U>
     bool overlaps_partly(const array_operand<U, Space>& full) const {
-        return overlap(full.array, array) && static_cast<const void*>(array.data()) != full.array.data();
+        return overlaps_but_at(full.array, 0, array);
     }
     /// Whether it overlaps `full`, at other places than where the slice of `rank` lies.
     template <class U>
     bool overlaps_elsewhere(const array_operand<U, Space>& full, const tensor_division& d, int rank) const {
-        return overlap(full.array, array) &&
-               static_cast<const void*>(array.data()) != full.array.data() + d.part().offset(rank);
+        return overlaps_but_at(full.array, d.part().offset(rank), array);
     }
 };
 
@@ -282,9 +283,6 @@ struct array_operand {
 template <class T, class Space>
 struct list_operand {
     const tensor_list<T, Space>& list;
-
-    using element = std::remove_const_t<T>;
-    static constexpr bool is_list = true;
 
     tensor_table<T> tensor() const { return {list.resident_tensors()}; }
     template <topology Topology>
@@ -330,20 +328,15 @@ struct list_operand {
     template <class U>
     bool overlaps_partly(const list_operand<U, Space>& full) const {
         for (std::size_t t = 0; t != list.size(); ++t) {
-            if (overlap(full.list[t], list[t]) && static_cast<const void*>(list[t].data()) != full.list[t].data()) {
-                return true;
-            }
+            if (overlaps_but_at(full.list[t], 0, list[t])) return true;
         }
         return false;
     }
     template <class U>
     bool overlaps_elsewhere(const list_operand<U, Space>& full, const list_division& d, int rank) const {
         for (std::size_t t = 0; t != list.size(); ++t) {
-            const segment& s = d.segments()[t];
-            if (overlap(full.list[t], list[t]) && static_cast<const void*>(list[t].data()) !=
-                                                      full.list[t].data() + static_cast<std::size_t>(rank) * s.stride) {
-                return true;
-            }
+            const std::size_t offset = static_cast<std::size_t>(rank) * d.segments()[t].stride;
+            if (overlaps_but_at(full.list[t], offset, list[t])) return true;
         }
         return false;
     }

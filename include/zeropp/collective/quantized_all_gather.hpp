@@ -17,7 +17,6 @@
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <string>
