@@ -5,6 +5,8 @@
 #include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
+#include "support/on_threads.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
@@ -27,6 +29,9 @@ using zeropp::all_reduce_options;
 using zeropp::all_reduce_route;
 using zeropp::host;
 using zeropp::host_queue;
+using zeropp_test::expectations;
+using zeropp_test::on_threads;
+using zeropp_test::thrown;
 
 namespace {
 
@@ -97,7 +102,7 @@ TEST_CASE("all-reduce: drawn cases have the bits of the reference on every rank"
 
 TEST_CASE("all-reduce: small tensors go round whole, large ones in slices, by themselves") {
     for (const std::size_t n : {std::size_t{100}, std::size_t{400'000}}) {
-        on_ranks(4, "routes", [&](zeropp::thread_transport& transport) {
+        on_threads(4, "routes", [&](zeropp::thread_transport& transport, expectations& expect) {
             zeropp::counting counted(transport, zeropp::two_level(2, 2));
             zeropp::communicator comm(zeropp::two_level(2, 2), counted);
             const std::vector<float> full(n, 1.0f);
@@ -105,11 +110,11 @@ TEST_CASE("all-reduce: small tensors go round whole, large ones in slices, by th
             zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, result);
             const std::size_t slice = zeropp::wire_bytes(int8, n / 4);
             // Across: all of the tensor to one other node, or half of it out and a quarter back.
-            REQUIRE(counted.by_primitive().size() == 1);
-            REQUIRE(counted.total().calls == 1);
-            REQUIRE(counted.total().bytes_across == (n == 100 ? 4 * slice : 2 * slice));
-            REQUIRE(counted.total().bytes_inside == (n == 100 ? 8 * slice : 4 * slice));
-            REQUIRE(result == std::vector<float>(n, 4.0f));
+            expect(counted.by_primitive().size() == 1);
+            expect(counted.total().calls == 1);
+            expect(counted.total().bytes_across == (n == 100 ? 4 * slice : 2 * slice));
+            expect(counted.total().bytes_inside == (n == 100 ? 8 * slice : 4 * slice));
+            expect(result == std::vector<float>(n, 4.0f));
         });
     }
 }
@@ -117,13 +122,13 @@ TEST_CASE("all-reduce: small tensors go round whole, large ones in slices, by th
 TEST_CASE("all-reduce: what is not finite on one rank is not hidden on any") {
     for (const auto route : {all_reduce_route::gather, all_reduce_route::scatter}) {
         for (const float broken : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-            on_ranks(6, "not finite", [&](zeropp::thread_transport& transport) {
+            on_threads(6, "not finite", [&](zeropp::thread_transport& transport, expectations& expect) {
                 zeropp::communicator comm(zeropp::two_level(2, 3), transport);
                 std::vector<float> tensor(5000, 1.0f);
                 if (comm.rank() == 4) tensor[3000] = broken;
                 zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, tensor, tensor, {.route = route});
-                REQUIRE(tensor[3000] != tensor[3000]);
-                REQUIRE(std::isfinite(tensor[2900]));
+                expect(tensor[3000] != tensor[3000]);
+                expect(std::isfinite(tensor[2900]));
             });
         }
     }
@@ -134,7 +139,7 @@ TEST_CASE("all-reduce: error feedback makes up for every hop over time") {
     using memory_type =
         zeropp::error_feedback<zeropp::block_integer<4, 32>, zeropp::block_integer<4, 32>, zeropp::residuals_in_fp32,
                                zeropp::host_space, zeropp::block_integer<4, 32>>;
-    on_ranks(4, "feedback", [&](zeropp::thread_transport& transport) {
+    on_threads(4, "feedback", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
         const std::vector<float> gradient = tensor_of(n, reference::fp32, 10 + at(comm.rank()));
         std::vector<double> exact(n);
@@ -164,26 +169,21 @@ TEST_CASE("all-reduce: error feedback makes up for every hop over time") {
             return squares;
         };
         const double plain = error_of_sums(false, 40);
-        REQUIRE(error_of_sums(true, 40) < plain / 100);
-        REQUIRE(memory.state().uses == 40);
-        REQUIRE(storage.intact());
-        REQUIRE(scratch.intact());
+        expect(error_of_sums(true, 40) < plain / 100);
+        expect(memory.state().uses == 40);
+        expect(storage.intact());
+        expect(scratch.intact());
     });
 }
 
 TEST_CASE("all-reduce: refuses wrong arguments on every rank, before anything moves") {
-    on_ranks(4, "refusals", [&](zeropp::thread_transport& transport) {
+    on_threads(4, "refusals", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
         std::vector<float> full(1000), other(999);
         const auto refuses = [&](auto call, const std::string& words) {
-            std::string said;
-            try {
-                call();
-            } catch (const zeropp::precondition_error& e) {
-                said = e.what();
-            }
-            CHECK(said.find(words) != std::string::npos);
-            CHECK((said.find("quantized_all_reduce") != std::string::npos));
+            const std::string said = thrown<zeropp::precondition_error>(call);
+            expect(said.find(words) != std::string::npos, "\"" + words + "\", given \"" + said + "\"");
+            expect(said.find("quantized_all_reduce") != std::string::npos, "the name of the call in \"" + said + "\"");
         };
         const bool last = comm.rank() == 3;
         refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, last ? other : full); },

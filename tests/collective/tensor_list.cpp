@@ -5,6 +5,8 @@
 #include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
+#include "support/on_threads.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
@@ -34,6 +36,9 @@ using zeropp::host;
 using zeropp::host_queue;
 using zeropp::list_tensor;
 using zeropp::tensor_list;
+using zeropp_test::expectations;
+using zeropp_test::on_threads;
+using zeropp_test::thrown;
 
 namespace {
 
@@ -279,7 +284,7 @@ TEST_CASE("lists: drawn reductions") {
 
 TEST_CASE("lists: ten thousand tensors of three elements, in one message for each peer and hop") {
     constexpr std::size_t count = 10'000;
-    on_ranks(4, "many tensors", [&](zeropp::thread_transport& transport) {
+    on_threads(4, "many tensors", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::counting counted(transport, zeropp::two_level(2, 2));
         zeropp::communicator comm(zeropp::two_level(2, 2), counted);
         std::vector<std::vector<float>> tensors(count, std::vector<float>(3)), own(count);
@@ -295,24 +300,24 @@ TEST_CASE("lists: ten thousand tensors of three elements, in one message for eac
                 wrong += std::fabs(tensors[t][i] - static_cast<float>(t % 100 + i)) > 1e-3f ? 1u : 0u;
             }
         }
-        REQUIRE(wrong == 0);
+        expect(wrong == 0);
         // Of each tensor 32 codes, but one of the last, and a scale of four bytes: 359,972, a multiple of 16 in all.
-        REQUIRE(counted.total().calls == 1);
-        REQUIRE(counted.total().bytes_across == count * 36 - 16);
+        expect(counted.total().calls == 1);
+        expect(counted.total().bytes_across == count * 36 - 16);
     });
 }
 
 TEST_CASE("lists: what is not finite in one tensor stays in it") {
-    on_ranks(4, "not finite", [&](zeropp::thread_transport& transport) {
+    on_threads(4, "not finite", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
         std::vector<std::vector<float>> tensors(3, std::vector<float>(500, 1.0f));
         if (comm.rank() == 2) tensors[1][77] = std::numeric_limits<float>::infinity();
         const tensor_list<float> list(comm.topology(), listed(tensors));
         zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, list, list,
                                      {.route = zeropp::all_reduce_route::scatter});
-        for (const std::size_t t : {0u, 2u}) REQUIRE(tensors[t] == std::vector<float>(500, 4.0f));
-        REQUIRE(tensors[1][77] != tensors[1][77]);
-        REQUIRE(tensors[1][400] == 4.0f);
+        for (const std::size_t t : {0u, 2u}) expect(tensors[t] == std::vector<float>(500, 4.0f));
+        expect(tensors[1][77] != tensors[1][77]);
+        expect(tensors[1][400] == 4.0f);
     });
 }
 
@@ -320,7 +325,7 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
     using dithered = zeropp::stochastic<zeropp::block_integer<4, 32>>;
     using memory_type = zeropp::error_feedback<dithered, dithered, zeropp::residuals_in_int8, zeropp::host_space>;
     const dithered q{{}, 17};
-    on_ranks(6, "noise and feedback", [&](zeropp::thread_transport& transport) {
+    on_threads(6, "noise and feedback", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 3), transport);
         const auto r = at(comm.rank());
         const std::size_t sizes[] = {700, 0, 5, 1301};
@@ -350,16 +355,16 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
                     zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), q, q, sizes[t], {}));
                 zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, q, q, gradients[t], alone[t], {},
                                                               own.view(), memories[t]);
-                REQUIRE(difference(of_list[t], alone[t]) == "");
+                expect(difference(of_list[t], alone[t]) == "");
             }
         }
-        REQUIRE(storage.intact());
-        REQUIRE(scratch.intact());
+        expect(storage.intact());
+        expect(scratch.intact());
     });
 }
 
 TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipeline") {
-    on_ranks(6, "secondary", [&](zeropp::thread_transport& transport) {
+    on_threads(6, "secondary", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 3), transport);
         using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
         const std::size_t sizes[] = {1000, 2, 0, 777};
@@ -381,39 +386,43 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
                                      scratch.view(), zeropp::stored_in(secondary, 5));
         first.wait();
         zeropp::secondary_partition_gather(host{}, comm, secondary, 5, backward);
-        REQUIRE(again == tensors);
-        REQUIRE(storage.intact());
+        expect(again == tensors);
+        expect(storage.intact());
         for (std::size_t t = 0; t != std::size(sizes); ++t) {
             const auto expected = reference::gathered(tensor_of(sizes[t], reference::fp32, sizes[t]), 6,
                                                       described(int8), reference::fp32);
-            REQUIRE(difference(tensors[t], expected) == "");
+            expect(difference(tensors[t], expected) == "");
         }
         tensors[0].pop_back();
         const tensor_list<float> other(comm.topology(), listed(tensors));
-        CHECK_THROWS_AS(secondary.store(host{}, other, 6), zeropp::precondition_error);
-        CHECK_THROWS_AS(secondary.store(host{}, std::vector<float>(1779), 6), zeropp::precondition_error);
+        expect(thrown<zeropp::precondition_error>([&] {
+                   secondary.store(host{}, other, 6);
+               }).starts_with("secondary_partition: "));
+        expect(thrown<zeropp::precondition_error>([&] {
+                   secondary.store(host{}, std::vector<float>(1779), 6);
+               }).starts_with("secondary_partition: "));
         const tensor_list<float> in_pairs(zeropp::two_level(3, 2), listed(again));
-        CHECK_THROWS_WITH(secondary.store(host{}, in_pairs, 6),
-                          "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
-        CHECK_THROWS_WITH(secondary_type({}, in_pairs, 3, 0, storage.view()),
-                          "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
+        expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, in_pairs, 6); }),
+                     "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
+        expect.equal(thrown<zeropp::precondition_error>([&] { secondary_type({}, in_pairs, 3, 0, storage.view()); }),
+                     "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
         std::vector<float> gapped(60);
         const tensor_list<float> with_gaps(comm.topology(), {{gapped, {.stride = 10, .elements = 12}}});
-        CHECK_THROWS_WITH(secondary.store(host{}, with_gaps, 6),
-                          "secondary_partition: expected tensors without gaps between slices, given a list with gaps");
+        expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, with_gaps, 6); }),
+                     "secondary_partition: expected tensors without gaps between slices, given a list with gaps");
     });
 }
 
 TEST_CASE("lists: one scale for a message of several tensors, where the quantizer has one") {
-    on_ranks(2, "message scale", [&](zeropp::thread_transport& transport) {
+    on_threads(2, "message scale", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(1, 2), transport);
         const zeropp::nvfp4 q;
         std::vector<std::vector<float>> tensors{std::vector<float>(64), std::vector<float>(64)};
         std::vector<std::vector<float>> shards{std::vector<float>(32, 6.0f), std::vector<float>(32, 0.75f)};
         const tensor_list<float> full(comm.topology(), listed(tensors));
         zeropp::quantized_all_gather(host{}, comm, q, tensor_list<float>(listed(shards)), full);
-        REQUIRE(tensors[0] == std::vector<float>(64, 6.0f));
-        REQUIRE(tensors[1] == std::vector<float>(64, 0.75f));
+        expect(tensors[0] == std::vector<float>(64, 6.0f));
+        expect(tensors[1] == std::vector<float>(64, 0.75f));
     });
 }
 
@@ -432,17 +441,12 @@ TEST_CASE("lists: what is wrong with a list is said where it is made") {
 }
 
 TEST_CASE("lists: ranks that disagree about one are told") {
-    on_ranks(4, "disagreement", [&](zeropp::thread_transport& transport) {
+    on_threads(4, "disagreement", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
         const bool last = comm.rank() == 3;
         const auto refuses = [&](auto call, const std::string& words) {
-            std::string said;
-            try {
-                call();
-            } catch (const zeropp::precondition_error& e) {
-                said = e.what();
-            }
-            CHECK(said.find(words) != std::string::npos);
+            const std::string said = thrown<zeropp::precondition_error>(call);
+            expect(said.find(words) != std::string::npos, "\"" + words + "\", given \"" + said + "\"");
         };
         std::vector<float> a(100), b(60), c(last ? 101 : 100), d(last ? 59 : 60), own(25), small(15);
         const tensor_list<float> full(comm.topology(), {a, b});
