@@ -61,7 +61,7 @@ void encode_slots(Q q, Tensor tensor, const Slices& where, std::byte* messages, 
 /// to <- `size` elements of a section of a message.
 template <quantizer Q, element T>
 void decode_section(const Q& q, const coded_section& from, std::size_t size, T* to) {
-    for_each_piece_on_target<piece_size>(size, [&](std::size_t begin, auto n) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
         T* const slice = to + begin;
         if (decode_by_table(q, from, begin, n, slice)) return;
         if constexpr (std::is_same_v<T, float>) {
@@ -81,7 +81,7 @@ void decode_section(const Q& q, const coded_section& from, std::size_t size, T* 
 template <quantizer From, element T>
 void reduce_section(const From& from, const coded_section& first, std::size_t stride, int contributors,
                     std::size_t size, finish f, T* to) {
-    for_each_piece_on_target<piece_size>(size, [&](std::size_t begin, auto n) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
         T* const slice = to + begin;
         float sums[piece_size];
         sum_elements(from, first, stride, contributors, begin, n, sums);
@@ -105,12 +105,12 @@ void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, c
                       Write write) {
     for (std::size_t i = 0; i != where.sections(); ++i) {
         const section of = where.at(i);
-        for (int s = 0; s != where.slots; ++s) {
+        for_each_slot_in_memory(where, [&](int s) {
             const std::size_t size = of.size(where.rank(s));
-            if (size == 0) continue;
+            if (size == 0) return;
             write(coded_section(layout, of.place, message_at(messages, s, layout.bytes)), size,
                   tensor_at(tensor, where.tensor(i)) + of.offset(where.rank(s)));
-        }
+        });
     }
 }
 

@@ -30,6 +30,14 @@ inline constexpr std::size_t stretch_blocks = std::max<std::size_t>(1024 / stati
 /// The elements of a granule, whose noise is made at once.
 inline constexpr std::size_t granule_elements = 8;
 
+/// A number of elements that is a multiple of `Unit`, by its type.
+template <std::size_t Unit>
+struct multiple_of {
+    std::size_t value;
+
+    constexpr operator std::size_t() const { return value; }
+};
+
 /// Calls f(begin, n) for successive pieces of `Piece` of `size` elements. For whole pieces n is a constant, by type:
 /// loops over them need no code for what is left over.
 template <std::size_t Piece, class F>
@@ -44,20 +52,37 @@ void for_each_piece(std::integral_constant<std::size_t, Size> size, const F& f) 
     static_assert(Size % piece == 0);
     for (std::size_t begin = 0; begin != size; begin += piece) f(begin, std::integral_constant<std::size_t, piece>());
 }
+template <std::size_t Piece, std::size_t Unit, class F>
+void for_each_piece(multiple_of<Unit> size, const F& f) {
+    if constexpr (Piece <= Unit) {
+        static_assert(Unit % Piece == 0);
+        for (std::size_t begin = 0; begin != size; begin += Piece) {
+            f(begin, std::integral_constant<std::size_t, Piece>());
+        }
+    } else {
+        static_assert(Piece % Unit == 0);
+        for (std::size_t begin = 0; begin != size;) {
+            const multiple_of<Unit> some{std::min(Piece, size - begin)};
+            f(begin, some);
+            begin += some;
+        }
+    }
+}
 
-/// The outermost of such loops: the whole pieces with the instructions of the processor at hand, and what is left over,
-/// which is little, without the code size of that. The baseline of a processor that may have wider instructions shares
-/// the code of what is left over.
-template <std::size_t Piece, class F>
+/// The outermost of such loops: in pieces of no more than `Piece`, the whole units with the instructions of the
+/// processor at hand, and what is left over, which is little, without the code size of that. The baseline of a
+/// processor that may have wider instructions shares the code of what is left over.
+template <std::size_t Piece, std::size_t Unit, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
     std::size_t begin = 0;
-    const auto whole_pieces = [&] {
-        for (; size - begin >= Piece; begin += Piece) f(begin, std::integral_constant<std::size_t, Piece>());
+    const auto whole_units = [&] {
+        for_each_piece<Piece>(multiple_of<Unit>{size / Unit * Unit}, f);
+        begin = size / Unit * Unit;
     };
     if constexpr (!has_wide_targets) {
-        whole_pieces();
-    } else if (size >= Piece && active_host_target() != host_target::baseline) {
-        run_on_target(active_host_target(), whole_pieces);
+        whole_units();
+    } else if (size >= Unit && active_host_target() != host_target::baseline) {
+        run_on_target(active_host_target(), whole_units);
     }
     for (; begin != size; begin += std::min(Piece, size - begin)) f(begin, std::min(Piece, size - begin));
 }

@@ -115,13 +115,17 @@ struct section_values {
     }
 };
 
+/// A piece that ends with a block.
+template <quantizer Q>
+inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::block_size), piece_size);
+
 /// `so_far`, or the largest finite magnitude of `valid` values if that is more.
 template <quantizer Q, class Values>
 std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::uint32_t so_far) {
     constexpr std::size_t stretch = stretch_blocks<Q> * static_cast<std::size_t>(Q::block_size);
     float buffer[stretch];
     std::uint32_t absmax = so_far;
-    for_each_piece_on_target<stretch>(valid, [&](std::size_t begin, auto n) {
+    for_each_piece_on_target<stretch, whole_piece<Q>>(valid, [&](std::size_t begin, auto n) {
         const float* const x = values(begin, n, buffer);
         for (std::size_t i = 0; i != n; ++i) absmax = take_magnitude(absmax, x[i]);
     });
@@ -134,7 +138,7 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
                     const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     constexpr std::size_t stretch = stretch_blocks<Q> * block_size;
-    constexpr std::size_t piece = std::max(block_size, piece_size);
+    constexpr std::size_t piece = whole_piece<Q>;
     constexpr bool any_residuals = decltype(values.residuals)::any;
     if constexpr (any_residuals) {
         static_assert(decltype(values.residuals)::block_size <= std::max<std::size_t>(block_size, 1024),
@@ -142,7 +146,7 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
     }
     float buffer[stretch];
     std::array<typename Q::params, stretch_blocks<Q>> params;
-    for_each_piece_on_target<stretch>(valid, [&](std::size_t begin, auto n) {
+    for_each_piece_on_target<stretch, piece>(valid, [&](std::size_t begin, auto n) {
         // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
         const float* x = nullptr;
         for_each_piece<piece>(n, [&](std::size_t done, auto some) {
@@ -162,10 +166,17 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
     });
 }
 
+/// Calls f(s) for each slot of a run in the order in which slices lie in memory, where the ranks of a group follow each
+/// other: to jump there costs half of the speed.
+template <class Slices, class F>
+void for_each_slot_in_memory(const Slices& where, const F& f) {
+    for (int group = 0; group != where.order.groups; ++group) {
+        for (int s = group; s < where.slots; s += where.order.groups) f(s);
+    }
+}
+
 /// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns
 /// what loads the elements of the i-th section in slot s. `sums` says that those are sums.
-///
-/// Section by section, each in all slots: slices of one tensor lie side by side in memory.
 template <quantizer Q, class Slices, class LoadOf, class Residuals>
 void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, LoadOf load_of,
                      const Residuals& residuals, std::byte* messages) {
@@ -187,24 +198,32 @@ void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& whe
         }
         std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
     }
-    for (std::size_t i = 0; i != where.sections(); ++i) {
+    const auto encode = [&](std::size_t i, int s) {
         const section of = where.at(i);
         const bool last = i + 1 == where.sections();
-        // What this section has of a message, with the padding behind it.
+        std::byte* const message = message_at(messages, s, layout.bytes);
+        const coded<std::byte> to(layout, of.place, message);
+        const std::size_t valid = of.size(where.rank(s));
+        if (valid != 0) {
+            encode_section(quantizer_of(q, to), values_of(of, i, s), valid, {where.index(of, s), sums}, to);
+        }
+        // What this section has of the message, with the padding behind it.
+        constexpr std::size_t block_size = wire_layout<Q>::block_size;
         const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
         const std::size_t params_end =
-            last ? layout.scale_offset
-                 : layout.params_offset + where.blocks_end(i, wire_layout<Q>::block_size) * params_bytes<Q>;
+            last ? layout.scale_offset : layout.params_offset + where.blocks_end(i, block_size) * params_bytes<Q>;
+        const std::size_t blocks = ceil_div(valid, block_size);
+        std::fill(to.codes + code_bytes<Q>(valid), message + codes_end, std::byte{0});
+        std::fill(to.params + blocks * params_bytes<Q>, message + params_end, std::byte{0});
+    };
+    // In the order of what is read: slices of one tensor lie side by side in memory, sections of messages in each.
+    if (sums) {
         for (int s = 0; s != where.slots; ++s) {
-            std::byte* const message = message_at(messages, s, layout.bytes);
-            const coded<std::byte> to(layout, of.place, message);
-            const std::size_t valid = of.size(where.rank(s));
-            if (valid != 0) {
-                encode_section(quantizer_of(q, to), values_of(of, i, s), valid, {where.index(of, s), sums}, to);
-            }
-            const std::size_t blocks = ceil_div(valid, wire_layout<Q>::block_size);
-            std::fill(to.codes + code_bytes<Q>(valid), message + codes_end, std::byte{0});
-            std::fill(to.params + blocks * params_bytes<Q>, message + params_end, std::byte{0});
+            for (std::size_t i = 0; i != where.sections(); ++i) encode(i, s);
+        }
+    } else {
+        for (std::size_t i = 0; i != where.sections(); ++i) {
+            for_each_slot_in_memory(where, [&](int s) { encode(i, s); });
         }
     }
 }
