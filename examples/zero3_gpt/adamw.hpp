@@ -2,12 +2,10 @@
 
 #include "device.hpp"
 #include "layers.hpp"
-#include "model.hpp"
 
 #include <zeropp/core/config.hpp>
 #include <zeropp/core/view.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -84,11 +82,9 @@ class adamw {
 public:
     using space = typename Device::space;
 
-    /// The shard is the unit's flat indices [first, first + size); it may reach past the unit's end, as padding does.
-    /// Weight decay applies to the indices in `decayed`. Refers to `device`.
-    adamw(const Device& device, const adamw_options& options, std::size_t first, std::size_t size, index_range decayed)
-        : device_(&device), options_(options), decay_begin_(clamp(decayed.begin, first, size)),
-          decay_end_(clamp(decayed.end, first, size)), first_moment_(size), second_moment_(size) {
+    /// Of a shard of `size` elements, of which weight decay applies to the first `decayed`. Refers to `device`.
+    adamw(const Device& device, const adamw_options& options, std::size_t size, std::size_t decayed)
+        : device_(&device), options_(options), decayed_(decayed), first_moment_(size), second_moment_(size) {
         device.for_each(static_cast<std::int64_t>(size), step::fill{0.0F, first_moment_.data()});
         device.for_each(static_cast<std::int64_t>(size), step::fill{0.0F, second_moment_.data()});
     }
@@ -109,8 +105,7 @@ public:
 
         // Decoupled decay, before the step as in PyTorch.
         const auto keep = static_cast<float>(1.0 - learning_rate * options_.weight_decay);
-        device_->for_each(static_cast<std::int64_t>(decay_end_ - decay_begin_),
-                          step::scale{keep, out.data() + decay_begin_});
+        device_->for_each(static_cast<std::int64_t>(decayed_), step::scale{keep, out.data()});
         device_->for_each(static_cast<std::int64_t>(out.size()),
                           step::adamw{.beta1 = static_cast<float>(options_.beta1),
                                       .beta2 = static_cast<float>(options_.beta2),
@@ -129,15 +124,9 @@ public:
     [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
 
 private:
-    /// A flat index of the unit as an index of the shard.
-    static std::size_t clamp(std::size_t index, std::size_t first, std::size_t size) {
-        return std::clamp(index, first, first + size) - first;
-    }
-
     const Device* device_;
     adamw_options options_;
-    std::size_t decay_begin_;
-    std::size_t decay_end_;
+    std::size_t decayed_;
     std::int64_t steps_ = 0;
     array<float, space> first_moment_;
     array<float, space> second_moment_;

@@ -61,6 +61,8 @@ struct sum_squares {
 ///   backward  the same again, or secondary_partition_gather with hpZ
 ///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks; with error feedback if asked for
 ///
+/// A unit's tensors move as they are, in one list: in the same messages, but divided and quantized each by itself.
+///
 /// In stage 0, which is plain data parallelism, every rank keeps whole weights and AdamW state, nothing is gathered, and
 /// gradients go through quantized_all_reduce.
 ///
@@ -96,9 +98,11 @@ public:
         hpz_ = config.zero.hpz_partition_size > 1;
         differences_ = config.zeropp.weight_differences;
         feedback_ = quantized_gradients && config.zeropp.gradient_error_feedback;
+        std::size_t largest_unit = 0;
+        for (int u = 0; u != network.units(); ++u) largest_unit = std::max(largest_unit, network.unit_parameters(u));
+        for (auto& buffer : full_) buffer = floats(largest_unit);
+        for (auto& buffer : gradient_) buffer = floats(largest_unit);
         for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
-        for (auto& buffer : full_) buffer = floats(largest_unit_);
-        for (auto& buffer : gradient_) buffer = floats(largest_unit_);
         gather_scratch_ = zeropp::workspace<space>(largest_gather_);
         reduce_scratch_ = zeropp::workspace<space>(largest_reduce_);
         rank_values_ = array<double, space>(static_cast<std::size_t>(world.size()) + 1);
@@ -136,21 +140,21 @@ public:
         unit_state& u = units_[static_cast<std::size_t>(unit)];
         reduce_queue_.exec().wait(device_.record());
         count(traffic_.reduce, [&] {
-            const auto full = gradient_[parity(unit)].view().subview(0, u.parameters);
             std::visit(
                 [&]<class Hops>(const Hops& hop) {
                     if (replicated_) {
                         zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_, hop.inside, hop.across,
-                                                     hop.across, full, u.gradient_shard.view(), all_mean(),
+                                                     hop.across, u.full_gradient, u.own_gradient, all_mean(),
                                                      reduce_scratch_.view());
                     } else if (feedback_) {
-                        zeropp::hierarchical_quantized_reduce_scatter(
-                            reduce_queue_.exec(), gradient_comm_, hop.inside, hop.across, full, u.gradient_shard.view(),
-                            mean_, reduce_scratch_.view(), std::get<feedback_of<Hops>>(u.feedback.front()));
+                        zeropp::hierarchical_quantized_reduce_scatter(reduce_queue_.exec(), gradient_comm_, hop.inside,
+                                                                      hop.across, u.full_gradient, u.own_gradient,
+                                                                      mean_, reduce_scratch_.view(),
+                                                                      std::get<feedback_of<Hops>>(u.feedback.front()));
                     } else {
                         zeropp::hierarchical_quantized_reduce_scatter(reduce_queue_.exec(), gradient_comm_, hop.inside,
-                                                                      hop.across, full, u.gradient_shard.view(), mean_,
-                                                                      reduce_scratch_.view());
+                                                                      hop.across, u.full_gradient, u.own_gradient,
+                                                                      mean_, reduce_scratch_.view());
                     }
                 },
                 gradient_format_);
@@ -201,6 +205,7 @@ public:
 
 private:
     using floats = array<float, space>;
+    using list = zeropp::tensor_list<float, space>;
 
     template <class AnyFormats>
     struct secondary_of;
@@ -221,9 +226,13 @@ private:
 
     struct unit_state {
         std::size_t parameters;
-        floats shard;           // master weights
+        floats shard;           // master weights: this rank's slices of the unit's tensors, one behind the other
         floats gradient_shard;  // of the mean over ranks
         floats replica;         // whole weights, where their differences move; else none
+        list own_weights;       // the shard's slices
+        std::array<list, 2> full_weights;  // in either buffer
+        list full_gradient;
+        list own_gradient;  // the gradient shard's slices, or all of it
         adamw<Device> optimizer;
         zeropp::workspace<space> secondary_storage;
         std::vector<typename secondary_of<typename Formats::weights>::type> secondary;  // one with hpZ, else none
@@ -250,35 +259,76 @@ private:
         return (count + step::sum_squares::stretch - 1) / step::sum_squares::stretch;
     }
 
+    /// The unit's tensors; where differences of weights move, the unit as one.
+    std::vector<unit_tensor> tensors_that_move(int unit) const {
+        std::vector<unit_tensor> tensors = network_.tensors(unit);
+        if (!differences_) return tensors;
+        unit_tensor all{0, network_.unit_parameters(unit), 0};
+        for (const unit_tensor& t : tensors) all.decayed += t.decayed;
+        return {all};
+    }
+
+    /// Arrays of these sizes, which lie one behind the other from the start of `memory`.
+    static std::vector<zeropp::list_tensor<float, space>> listed(const floats& memory,
+                                                                 std::span<const std::size_t> sizes) {
+        std::vector<zeropp::list_tensor<float, space>> tensors;
+        std::size_t begin = 0;
+        for (const std::size_t size : sizes) {
+            tensors.emplace_back(memory.view().subview(begin, size));
+            begin += size;
+        }
+        return tensors;
+    }
+
     void add_unit(int unit, const deepspeed_config& config, std::uint64_t seed) {
         const std::size_t n = network_.unit_parameters(unit);
-        const zeropp::partition part(n, world_.size());
-        const std::size_t offset = replicated_ ? 0 : part.offset(world_.rank());
-        const std::size_t size = replicated_ ? n : part.size(world_.rank());
         std::vector<float> whole(n);
         network_.initialise(unit, seed, whole);
+        const std::vector<unit_tensor> tensors = tensors_that_move(unit);
+        std::vector<std::size_t> sizes, own_sizes;
+        std::vector<float> own;
+        std::size_t decayed = 0;
+        for (const unit_tensor& t : tensors) {
+            const zeropp::partition part(t.size, replicated_ ? 1 : world_.size());
+            const int r = replicated_ ? 0 : world_.rank();
+            const auto first = whole.begin() + static_cast<std::ptrdiff_t>(t.begin + part.offset(r));
+            own.insert(own.end(), first, first + static_cast<std::ptrdiff_t>(part.size(r)));
+            sizes.push_back(t.size);
+            own_sizes.push_back(part.size(r));
+            decayed += std::clamp(t.decayed, part.offset(r), part.offset(r) + part.size(r)) - part.offset(r);
+        }
+        floats shard(own.size()), gradient_shard(own.size());
+        device_.upload(shard.data(), std::span<const float>(own));
+        // Groups matter to secondary partitions alone.
+        const zeropp::two_level& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
         const adamw_options options{.beta1 = config.optimizer.beta1,
                                     .beta2 = config.optimizer.beta2,
                                     .epsilon = config.optimizer.eps,
                                     .weight_decay = config.optimizer.weight_decay};
+        const auto own_weights = listed(shard, own_sizes);
+        const auto own_gradient = listed(gradient_shard, own_sizes);
         units_.push_back({n,
-                          floats(size),
-                          floats(size),
+                          std::move(shard),
+                          std::move(gradient_shard),
                           floats(differences_ ? n : 0),
-                          adamw<Device>(device_, options, offset, size, network_.decayed(unit)),
+                          list(own_weights),
+                          {list(ranks, listed(full_[0], sizes)), list(ranks, listed(full_[1], sizes))},
+                          list(ranks, listed(gradient_[parity(unit)], sizes)),
+                          replicated_ ? list(ranks, own_gradient) : list(own_gradient),
+                          adamw<Device>(device_, options, own.size(), decayed),
                           zeropp::workspace<space>(0),
                           {},
                           zeropp::workspace<space>(0),
                           {}});
-        device_.upload(units_.back().shard.data(), std::span<const float>(whole).subspan(offset, size));
         if (differences_) device_.upload(units_.back().replica.data(), std::span<const float>(whole));
-        largest_unit_ = std::max(largest_unit_, n);
-        stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(size)));
+        stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(own.size())));
 
         const zeropp::two_level& nodes = weights_comm_.topology();
+        const list& full = units_.back().full_gradient;
         std::visit(
             [&](const auto& q) {
-                largest_gather_ = std::max(largest_gather_, zeropp::quantized_all_gather_workspace_bytes(nodes, q, n));
+                largest_gather_ =
+                    std::max(largest_gather_, zeropp::quantized_all_gather_workspace_bytes(nodes, q, full));
             },
             weight_format_);
         std::visit(
@@ -286,12 +336,12 @@ private:
                 if (replicated_) {
                     largest_reduce_ =
                         std::max(largest_reduce_, zeropp::quantized_all_reduce_workspace_bytes(
-                                                      nodes, hop.inside, hop.across, hop.across, n, all_mean()));
+                                                      nodes, hop.inside, hop.across, hop.across, full, all_mean()));
                     return;
                 }
                 largest_reduce_ =
                     std::max(largest_reduce_, zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                                                  nodes, hop.inside, hop.across, n, mean_));
+                                                  nodes, hop.inside, hop.across, full, mean_));
                 if (feedback_) add_feedback<feedback_of<Hops>>(units_.back());
             },
             gradient_format_);
@@ -303,11 +353,11 @@ private:
             [&]<class Q>(const Q& q) {
                 using secondary = zeropp::secondary_partition<Q, space>;
                 const int group = secondary_comm_.topology().group_size();
-                u.secondary_storage = zeropp::workspace<space>(secondary::storage_bytes(q, u.parameters, group));
-                u.secondary.emplace_back(std::in_place_type<secondary>, q, u.parameters, group, secondary_comm_.index(),
-                                         u.secondary_storage.view());
-                largest_gather_ = std::max(largest_gather_,
-                                           zeropp::secondary_partition_gather_workspace_bytes(group, q, u.parameters));
+                u.secondary_storage = zeropp::workspace<space>(secondary::storage_bytes(q, u.full_gradient, group));
+                u.secondary.emplace_back(std::in_place_type<secondary>, q, u.full_gradient, group,
+                                         secondary_comm_.index(), u.secondary_storage.view());
+                largest_gather_ = std::max(
+                    largest_gather_, zeropp::secondary_partition_gather_workspace_bytes(group, q, u.full_gradient));
             },
             secondary_format_);
     }
@@ -315,15 +365,15 @@ private:
     template <class Feedback>
     void add_feedback(unit_state& u) {
         const zeropp::two_level& nodes = gradient_comm_.topology();
-        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.parameters, {}));
-        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.parameters, zeropp::error_feedback_options{},
+        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient, {}));
+        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, zeropp::error_feedback_options{},
                                 u.feedback_storage.view());
     }
 
     void start_gather(std::size_t v) {
         const visit& now = visits_[v];
         unit_state& u = units_[static_cast<std::size_t>(now.unit)];
-        const auto full = full_[v % 2].view().subview(0, u.parameters);
+        const list& full = u.full_weights[v % 2];
         // The buffer, and the weights themselves after a step, are what computation has worked on until now.
         gather_queue_.exec().wait(device_.record());
         if (replicated_) {
@@ -343,7 +393,7 @@ private:
             } else if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
-                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full, {},
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.own_weights, full, {},
                                                      gather_scratch_.view());
                     },
                     weight_format_);
@@ -357,7 +407,7 @@ private:
             } else {
                 std::visit(
                     [&](const auto& q, auto& secondary) {
-                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(), full, {},
+                        zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.own_weights, full, {},
                                                      gather_scratch_.view(), zeropp::stored_in(secondary, version_));
                     },
                     weight_format_, u.secondary.front());
@@ -396,7 +446,6 @@ private:
     zeropp::communicator<zeropp::two_level, transport_type> gradient_comm_;
 
     std::vector<unit_state> units_;
-    std::size_t largest_unit_ = 0;
     std::size_t largest_gather_ = 0;
     std::size_t largest_reduce_ = 0;
     std::size_t stretches_ = 0;

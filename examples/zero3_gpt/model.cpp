@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,12 +53,27 @@ std::size_t model::parameters() const {
     return sum;
 }
 
-index_range model::decayed(int unit) const {
+std::vector<unit_tensor> model::tensors(int unit) const {
     check_unit(unit);
     const auto width = static_cast<std::size_t>(config_.width);
-    if (unit == 0) return {0, 0};
-    if (unit == head_unit()) return {0, width * vocabulary};
-    return {0, 12 * width * width};
+    const auto context = static_cast<std::size_t>(config_.context);
+    std::vector<unit_tensor> all;
+    const auto add = [&](std::initializer_list<std::size_t> sizes, bool decayed) {
+        for (const std::size_t size : sizes) {
+            const std::size_t begin = all.empty() ? 0 : all.back().begin + all.back().size;
+            all.push_back({begin, size, decayed ? size : 0});
+        }
+    };
+    if (unit == 0) {
+        add({vocabulary * width, context * width}, false);
+    } else if (unit == head_unit()) {
+        add({width * vocabulary}, true);
+        add({width, width}, false);
+    } else {
+        add({3 * width * width, width * width, 4 * width * width, 4 * width * width}, true);
+        add({3 * width, width, 4 * width, width, width, width, width, width}, false);
+    }
+    return all;
 }
 
 void model::initialise(int unit, std::uint64_t seed, std::span<float> weights) const {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace zero3_gpt {
 
@@ -16,10 +17,12 @@ struct model_config {
     int context = 64;  ///< tokens in one window
 };
 
-/// Flat indices [begin, end).
-struct index_range {
-    std::size_t begin = 0;
-    std::size_t end = 0;
+/// One tensor of a unit: elements [begin, begin + size) of its flat array, of which weight decay applies to the first
+/// `decayed`, which are all or none.
+struct unit_tensor {
+    std::size_t begin;
+    std::size_t size;
+    std::size_t decayed;
 };
 
 /// Unit 0. Matrices are row-major everywhere; a projection maps rows of length `in` by a matrix [in, out].
@@ -29,7 +32,7 @@ struct embedding_parameters {
     Float* position;  // [context, width]
 };
 
-/// Units 1 to layers. The matrices come first, so that the decayed part of a unit is one range.
+/// Units 1 to layers. The matrices come first, so that what decays of a unit, or of a rank's slices, comes first.
 template <class Float>
 struct block_parameters {
     Float* qkv_weight;            // [width, 3 width], columns: queries, keys, values
@@ -69,9 +72,9 @@ public:
     [[nodiscard]] std::size_t unit_parameters(int unit) const;
     [[nodiscard]] std::size_t parameters() const;
 
-    /// The part of the unit that weight decay applies to: the matrices of blocks and head. Embeddings, biases and
-    /// LayerNorm are left alone, as in GPT.
-    [[nodiscard]] index_range decayed(int unit) const;
+    /// The unit's tensors in their order. Weight decay applies to the matrices of blocks and head; embeddings, biases
+    /// and LayerNorm are left alone, as in GPT.
+    [[nodiscard]] std::vector<unit_tensor> tensors(int unit) const;
 
     /// GPT-2's initial weights: normal with deviation 0.02, divided by sqrt(2 layers) for the two projections that
     /// write to the residual stream, gains one, biases zero. The same bits on every rank and every machine.

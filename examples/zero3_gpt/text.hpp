@@ -11,6 +11,12 @@
 
 namespace zero3_gpt {
 
+/// Indices [begin, end).
+struct index_range {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+};
+
 /// The bytes of `file`. Throws std::runtime_error that names the file and the reason.
 [[nodiscard]] std::string read_text(const std::filesystem::path& file);
 

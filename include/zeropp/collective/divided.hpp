@@ -296,12 +296,9 @@ struct list_operand {
     bool has_gaps() const { return list.has_gaps(); }
     template <topology Topology>
     std::string whole_problem(const Topology& ranks) const {
-        if (list.ranks() == ranks.size() && list.group_size() == ranks.group_size()) return {};
-        return "expected a list of whole tensors over " + std::to_string(ranks.size()) + " ranks in groups of " +
-               std::to_string(ranks.group_size()) + ", given " +
-               (list.ranks() == 0 ? std::string("a list of slices")
-                                  : "one over " + std::to_string(list.ranks()) + " ranks in groups of " +
-                                        std::to_string(list.group_size()));
+        if (list.ranks() == ranks.size()) return {};
+        return "expected a list of whole tensors over " + std::to_string(ranks.size()) + " ranks, given " +
+               (list.ranks() == 0 ? std::string("a list of slices") : "one over " + std::to_string(list.ranks()));
     }
     std::string shard_problem(const list_division& d, int rank) const {
         if (list.ranks() != 0) return "expected a list of slices, given one of whole tensors";
