@@ -79,9 +79,9 @@ TEST_CASE("layouts of messages follow the formula", "[quantizer][wire_layout]") 
     check_integer<6, 128, zeropp::symmetric, bfloat16>();
     check_integer<7, 16, asymmetric, bfloat16>();
     check_integer<8, 2048, signed_extreme, float>();
-    check_layout<lossless<float>>({scheme::lossless, 32, 64, fp32_format});
-    check_layout<lossless<half>>({scheme::lossless, 16, 64, fp16_format});
-    check_layout<lossless<bfloat16>>({scheme::lossless, 16, 64, bf16_format});
+    check_layout<lossless<float>>({scheme::lossless, 32, 256, fp32_format});
+    check_layout<lossless<half>>({scheme::lossless, 16, 256, fp16_format});
+    check_layout<lossless<bfloat16>>({scheme::lossless, 16, 256, bf16_format});
 }
 
 TEST_CASE("sizes of messages by hand", "[quantizer][wire_layout]") {
