@@ -42,11 +42,11 @@ struct settings {
     bool checked = false;
     bool checksummed = false;
     std::chrono::milliseconds deadline{3000};
-    int calls = 30;
+    int calls = 32;
     std::size_t elements = 262147;  // nothing divides it
     int pause_ms = 0;
     mistake wrong_call = mistake::none;
-    int call = 6;  // that goes wrong
+    int call = 8;  // that goes wrong: a gather; 11 is an all-reduce
     zeropp_test::planned_fault planned{.rank = 1, .operation = 12};
 };
 
@@ -58,8 +58,8 @@ known_call call_number(const settings& s, int number, int rank) {
     const bool faulty = rank == s.planned.rank && number == s.call;
     int place = number;
     if (faulty && s.wrong_call == mistake::other_collective) ++place;
-    known_call c{.elements = s.elements, .seed = static_cast<std::uint64_t>(place % 3 + 1) * 100};
-    switch (place % 3) {
+    known_call c{.elements = s.elements, .seed = static_cast<std::uint64_t>(place % 4 + 1) * 100};
+    switch (place % 4) {
     case 0:
         c.inside = "fp32";
         break;
@@ -70,6 +70,11 @@ known_call call_number(const settings& s, int number, int rank) {
     case 2:
         c.what = collective::secondary_partition_gather;
         c.inside = "bf16";
+        break;
+    case 3:
+        c.what = collective::quantized_all_reduce;
+        c.across = "int4:128:signed:bf16";
+        c.chunks = 2;
         break;
     }
     if (faulty && s.wrong_call == mistake::other_size) c.elements -= 4096;
@@ -217,7 +222,7 @@ int main(int argc, char** argv) {
     app.add_flag("--checked", s.checked, "ranks compare calls before they make them");
     app.add_flag("--checksummed", s.checksummed, "messages travel with checksums");
     app.add_option("--deadline", deadline_ms, "of each operation, in ms")->capture_default_str();
-    app.add_option("--calls", s.calls, "how many, three collectives by turns")->capture_default_str();
+    app.add_option("--calls", s.calls, "how many, four collectives by turns")->capture_default_str();
     app.add_option("--elements", s.elements, "of each tensor")->capture_default_str();
     app.add_option("--pause", s.pause_ms, "between calls, in ms")->capture_default_str();
     app.add_option("--mistake", s.wrong_call, "what --rank does wrong in call --call")

@@ -84,6 +84,11 @@ def rows(deadline):
             ("twice", "calls twice", WRONG_CALL),
         ]
     ] + [
+        Row("all_reduce_" + mistake, f"a rank {text}, `checked`", WRONG_CALL, [],
+            ["--checked", "--mistake", mistake, "--call", "11"], both)
+        for mistake, text in [("other_size", "all-reduces a list of a different size"),
+                              ("other_collective", "does not all-reduce where the others do")]
+    ] + [
         Row(mistake + "_unchecked", f"a rank {text}, not `checked`", WRONG_CALL | LOST, [], ["--mistake", mistake], both)
         for mistake, text in [("other_collective", "calls a different collective"),
                               ("other_size", "calls with a different size"), ("twice", "calls twice")]
