@@ -48,7 +48,7 @@ for size in 256K 1M 16M 64M; do
         launch_ranks 4 "$programs/quantized_all_reduce_perf" -t mpi -b $size -e $size -n 21 --ranks-per-node 4 "${safe[@]}"
 done
 section "16 bits on the wire, 2x2 at 200 Mbit/s" \
-    on_cluster 2 2 200mbit "$programs/quantized_all_reduce_perf" -t mpi -b 16M -e 16M -n 3 "${safe[@]}" --chunks auto
+    on_cluster 2 2 200mbit "$programs/quantized_all_reduce_perf" -t mpi -b 64M -e 64M -n 3 "${safe[@]}" --chunks auto
 for nodes in 2 4; do
     section "all-reduce of 64 MB, ${nodes}x2 at 200 Mbit/s" \
         on_cluster $nodes 2 200mbit "$programs/quantized_all_reduce_perf" -t mpi -b 64M -e 64M -n 3 "${wire[@]}"
