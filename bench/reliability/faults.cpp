@@ -46,8 +46,8 @@ struct settings {
     std::size_t elements = 262147;  // nothing divides it
     int pause_ms = 0;
     mistake wrong_call = mistake::none;
-    int call = 8;  // that goes wrong: a gather; 11 is an all-reduce
-    zeropp_test::planned_fault planned{.rank = 1, .operation = 12};
+    int call = 8;                                                    // that goes wrong: a gather; 11 is an all-reduce
+    zeropp_test::planned_fault planned{.rank = 1, .operation = 15};  // the first of a reduce-scatter
 };
 
 /// Fewer than this come before the fault: connections are made, and buffers have grown.

@@ -103,7 +103,7 @@ def rows(deadline):
             ("truncate", "cut to half its bytes", WRONG_CALL | LOST, ["--fault", "truncate"], {}),
             ("duplicate", "carried twice", WRONG_CALL | LOST, ["--fault", "duplicate"], {}),
             ("flip_bit", "carried with one bit flipped, `checksummed`", CORRUPT,
-             ["--checksummed", "--fault", "flip_bit", "--operation", "30"], {}),
+             ["--checksummed", "--fault", "flip_bit", "--operation", "26"], {}),
         ]
     ]
     # Whether wrong results are seen at all.
