@@ -15,6 +15,7 @@
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: all unit tests
 #   tsan         clang, ThreadSanitizer: the tests that have threads
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
+#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   Debian 13    this command and examples/run.sh in a bare Debian 13, made with debootstrap; needs root
@@ -79,13 +80,18 @@ run_part() {
         sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (Skipped)$/\1/p' "$log")
 }
 
-# run_script NAME COMMAND...: the same for a command that says by itself what it does.
+# run_script NAME COMMAND...: the same for a command that says by itself what it does, and ends with 77 where it cannot.
 run_script() {
-    local name=$1 start=$SECONDS status=passed
+    local name=$1 start=$SECONDS status=passed result=0
     shift
-    parts=$((parts + 1))
     printf '\n==== %s ====\n' "$name"
-    "$@" </dev/null 2>&1 | tee "$build_dir/${name// /-}.log" || status=FAILED
+    "$@" </dev/null 2>&1 | tee "$build_dir/${name// /-}.log" || result=$?
+    if [ $result -eq 77 ]; then
+        left_out+=("$name: it cannot be had here")
+        return 0
+    fi
+    parts=$((parts + 1))
+    [ $result -eq 0 ] || status=FAILED
     [ $status = passed ] || failed=$((failed + 1))
     row "$name" $status $((SECONDS - start)) ""
 }
@@ -159,6 +165,7 @@ if [ $all = yes ]; then
         run_part tsan tsan "${with_clang[@]}"
     fi
     run_fuzzing
+    run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch"
     left_out+=("another MPI and the next Debian: --everywhere" "a GPU: tests/gpu.sh" \
         "more than 2^32 elements, and all of valgrind: README.md says how")
 elif [ $everywhere = yes ]; then

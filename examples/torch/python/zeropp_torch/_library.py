@@ -1,0 +1,139 @@
+"""The C library: its functions, and its errors as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+
+import torch
+
+MOVE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+)
+SPLIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int)
+
+SUCCESS, FAILURE, CALLBACK_FAILED = range(3)
+
+ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+
+
+class Callbacks(ctypes.Structure):
+    _fields_ = [("context", ctypes.c_void_p), ("all_gather", MOVE), ("all_to_all", MOVE), ("split", SPLIT)]
+
+
+class TensorView(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("elements", ctypes.c_size_t), ("row", ctypes.c_size_t)]
+
+
+class ZeroppError(RuntimeError):
+    """What zeropp refuses, with what it expected and what it was given."""
+
+
+_SIGNATURES = {
+    "zt_version": (ctypes.c_char_p, []),
+    "zt_device": (ctypes.c_char_p, []),
+    "zt_error": (ctypes.c_char_p, []),
+    "zt_gather_formats": (ctypes.c_char_p, []),
+    "zt_reduce_formats": (ctypes.c_char_p, []),
+    "zt_communicator_create": (
+        ctypes.c_int,
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, Callbacks, ctypes.POINTER(ctypes.c_void_p)],
+    ),
+    "zt_communicator_destroy": (None, [ctypes.c_void_p]),
+    "zt_traffic": (None, [ctypes.c_void_p] + 3 * [ctypes.POINTER(ctypes.c_uint64)]),
+    "zt_all_gather": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
+        + [ctypes.c_size_t, ctypes.c_void_p],
+    ),
+    "zt_reduce_scatter": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+        + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+    "zt_all_reduce": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+        + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p],
+    ),
+    "zt_feedback_create": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+        + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
+    ),
+    "zt_feedback_destroy": (None, [ctypes.c_void_p]),
+    "zt_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "zt_gather_volume": (
+        ctypes.c_int,
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+    ),
+    "zt_reduce_volume": (
+        ctypes.c_int,
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+    ),
+    "zt_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+    "zt_quantize": (
+        ctypes.c_int,
+        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+    "zt_dequantize": (
+        ctypes.c_int,
+        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+}
+
+
+@functools.lru_cache(maxsize=None)
+def library(device_type: str) -> ctypes.CDLL:
+    """The library for tensors of that device."""
+    names = {"cpu": "libzeropp_torch.so", "cuda": "libzeropp_torch_cuda.so"}
+    if device_type not in names:
+        raise ZeroppError(f"zeropp_torch: expected tensors on cpu or cuda, given {device_type}")
+    path = pathlib.Path(__file__).parent / names[device_type]
+    if not path.exists():
+        raise ZeroppError(
+            "zeropp_torch: this installation has no library for CUDA tensors, because there was no nvcc when it was "
+            "built; install it again where nvcc is on the PATH"
+            if device_type == "cuda"
+            else f"zeropp_torch: {path} is missing; install the package again"
+        )
+    loaded = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype = result
+        function.argtypes = arguments
+    return loaded
+
+
+def require_success(loaded: ctypes.CDLL, status: int) -> None:
+    """Raises ZeroppError unless `status` is success."""
+    if status != SUCCESS:
+        raise ZeroppError(loaded.zt_error().decode())
+
+
+def element_of(tensor: torch.Tensor) -> int:
+    """The library's number of a tensor's element type."""
+    if tensor.dtype not in ELEMENTS:
+        names = ", ".join(str(t) for t in ELEMENTS)
+        raise ZeroppError(f"zeropp_torch: expected tensors of {names}, given {tensor.dtype}")
+    return ELEMENTS[tensor.dtype]
+
+
+def stream_of(tensor: torch.Tensor) -> int | None:
+    """The current stream of a tensor's device; none on the host."""
+    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+
+
+def views_of(tensors: list[torch.Tensor], row: int = 1) -> ctypes.Array:
+    """Tensors for the library, which must stay alive until it is done with them."""
+    views = (TensorView * len(tensors))()
+    for view, tensor in zip(views, tensors):
+        if not tensor.is_contiguous():
+            raise ZeroppError("zeropp_torch: expected contiguous tensors, given one of strides " + str(tensor.stride()))
+        view.data = tensor.data_ptr()
+        view.elements = tensor.numel()
+        view.row = row
+    return views

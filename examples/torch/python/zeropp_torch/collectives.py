@@ -1,0 +1,139 @@
+"""Collectives on tensors and lists of tensors, for engines of one's own."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Union
+
+import torch
+
+from . import _library
+from ._library import ZeroppError
+from .communicator import Communicator
+
+Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
+
+
+def _listed(tensors: Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _pair(communicator: Communicator, first: Tensors, second: Tensors, names: str):
+    """Both as lists, checked, for the library."""
+    a, b = _listed(first), _listed(second)
+    if len(a) != len(b):
+        raise ZeroppError(f"zeropp_torch: expected as many {names}, given {len(a)} and {len(b)}")
+    communicator.require_tensors(a + b)
+    return a, b
+
+
+class ErrorFeedback:
+    """What quantization loses of the gradients of one reduce-scatter, kept for its next call."""
+
+    def __init__(self, communicator: Communicator, fulls: Tensors, inside: str, across: str | None = None):
+        tensors = _listed(fulls)
+        communicator.require_tensors(tensors)
+        self._library = _library.library(communicator.device_type)
+        self.handle = None
+        handle = ctypes.c_void_p()
+        communicator.call(
+            "zt_feedback_create", communicator.handle, inside.encode(), (across or inside).encode(),
+            _library.element_of(tensors[0]), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
+        )
+        self.handle = handle
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None) is not None:
+            self._library.zt_feedback_destroy(self.handle)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return self._library.zt_feedback_bytes(self.handle)
+
+
+def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str) -> None:
+    """fulls <- the shards of all ranks, through the format `weights`: every rank gets the same bits, of its own shard too.
+
+    A shard holds elements [rank * ceil(n / size), ...) of its full tensor of n elements, as torch.chunk divides; it may be
+    its own place in the full tensor.
+    """
+    shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
+    if not fulls:
+        return
+    communicator.call(
+        "zt_all_gather", communicator.handle, weights.encode(), _library.element_of(fulls[0]),
+        _library.views_of(shards), _library.views_of(fulls), len(fulls), _library.stream_of(fulls[0]),
+    )
+
+
+def reduce_scatter(
+    communicator: Communicator,
+    fulls: Tensors,
+    shards: Tensors,
+    inside: str,
+    across: str | None = None,
+    *,
+    mean: bool = False,
+    feedback: ErrorFeedback | None = None,
+) -> None:
+    """shards <- this rank's slices of the sums, or means, of all ranks' full tensors, through the format `inside` in nodes
+    and `across` between them."""
+    fulls, shards = _pair(communicator, fulls, shards, "full tensors as shards")
+    if not fulls:
+        return
+    communicator.call(
+        "zt_reduce_scatter", communicator.handle, inside.encode(), (across or inside).encode(),
+        _library.element_of(fulls[0]), _library.views_of(fulls), _library.views_of(shards), len(fulls), int(mean),
+        feedback.handle if feedback is not None else None, _library.stream_of(fulls[0]),
+    )
+
+
+def all_reduce(
+    communicator: Communicator, tensors: Tensors, inside: str, across: str | None = None, *, mean: bool = False
+) -> None:
+    """tensors <- the sums, or means, of all ranks' tensors, the same bits on every rank."""
+    listed = _listed(tensors)
+    if not listed:
+        return
+    communicator.require_tensors(listed)
+    views = _library.views_of(listed)
+    communicator.call(
+        "zt_all_reduce", communicator.handle, inside.encode(), (across or inside).encode(),
+        _library.element_of(listed[0]), views, views, len(listed), int(mean), _library.stream_of(listed[0]),
+    )
+
+
+def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
+    """The bytes that would go on the wire for this tensor."""
+    loaded = _library.library(tensor.device.type)
+    size = ctypes.c_size_t()
+    _library.require_success(loaded, loaded.zt_message_bytes(format.encode(), tensor.numel(), ctypes.byref(size)))
+    message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
+    _library.views_of([tensor])
+    status = loaded.zt_quantize(
+        format.encode(), _library.element_of(tensor), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
+        _library.stream_of(tensor),
+    )
+    _library.require_success(loaded, status)
+    return message
+
+
+def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of that size and type from what quantize() made of one."""
+    loaded = _library.library(message.device.type)
+    tensor = torch.empty(size, dtype=dtype, device=message.device)
+    expected = ctypes.c_size_t()
+    _library.require_success(loaded, loaded.zt_message_bytes(format.encode(), tensor.numel(), ctypes.byref(expected)))
+    if message.dtype != torch.uint8 or not message.is_contiguous() or message.numel() != expected.value:
+        raise ZeroppError(
+            f"dequantize: expected {expected.value} contiguous bytes for {tensor.numel()} elements of {format}, given "
+            f"{message.numel()} of {message.dtype}"
+        )
+    status = loaded.zt_dequantize(
+        format.encode(), _library.element_of(tensor), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
+        _library.stream_of(message),
+    )
+    _library.require_success(loaded, status)
+    return tensor

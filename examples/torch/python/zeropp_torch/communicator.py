@@ -1,0 +1,174 @@
+"""Ranks that zeropp's collectives run on, over torch.distributed's process groups."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from . import _library
+from ._library import ZeroppError
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """Bytes that this rank has sent, and the collectives that sent them."""
+
+    inside: int = 0
+    across: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.inside + other.inside, self.across + other.across, self.calls + other.calls)
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(self.inside - other.inside, self.across - other.across, self.calls - other.calls)
+
+
+@functools.lru_cache(maxsize=None)
+def _bytes_type(size: int) -> type:
+    return ctypes.c_uint8 * size
+
+
+class _DeviceBytes:
+    """Device memory as torch.as_tensor understands it."""
+
+    def __init__(self, address: int, size: int):
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None
+        }
+
+
+class Communicator:
+    """The ranks of a process group, in nodes of `ranks_per_node` consecutive ranks, or on the nodes that `nodes` names
+    (one for each rank). Made by all ranks of the group together: it makes a process group for each node and for each
+    rank's counterparts, if there are several nodes of several ranks.
+
+    Collectives block on CPU tensors; on CUDA tensors they are enqueued on the current stream. One at a time, in the same
+    order on all ranks. An exception of torch.distributed is raised as it is; timeouts are the process group's.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        *,
+        ranks_per_node: int | None = None,
+        nodes: Sequence[int] | None = None,
+        device_type: str = "cpu",
+    ):
+        group = group if group is not None else dist.group.WORLD
+        self._library = _library.library(device_type)
+        self.device_type = device_type
+        self.size = dist.get_world_size(group)
+        self.rank = dist.get_rank(group)
+        if nodes is None:
+            per_node = self.size if ranks_per_node is None else ranks_per_node
+            if per_node < 1 or self.size % per_node != 0:
+                raise ZeroppError(
+                    f"zeropp_torch: expected ranks_per_node to divide the group's {self.size} ranks, given {per_node}"
+                )
+            nodes = [rank // per_node for rank in range(self.size)]
+        if len(nodes) != self.size:
+            raise ZeroppError(f"zeropp_torch: expected a node for each of {self.size} ranks, given {len(nodes)}")
+        self.nodes = list(nodes)
+        self._groups = [group]
+        self._raised: BaseException | None = None
+        # The library calls these until it is destroyed.
+        self._callbacks = _library.Callbacks(
+            None,
+            _library.MOVE(self._guarded(self._all_gather)),
+            _library.MOVE(self._guarded(self._all_to_all)),
+            _library.SPLIT(self._guarded(self._split, failed=-1)),
+        )
+        handle = ctypes.c_void_p()
+        self._handle = None
+        self.call(
+            "zt_communicator_create",
+            (ctypes.c_int * self.size)(*self.nodes),
+            self.size,
+            self.rank,
+            self._callbacks,
+            ctypes.byref(handle),
+        )
+        self._handle = handle
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self._library.zt_communicator_destroy(self._handle)
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        return self._handle
+
+    @property
+    def node_count(self) -> int:
+        return len(set(self.nodes))
+
+    def traffic(self) -> Traffic:
+        """What this rank has sent through this communicator."""
+        numbers = [ctypes.c_uint64() for _ in range(3)]
+        self._library.zt_traffic(self._handle, *(ctypes.byref(n) for n in numbers))
+        return Traffic(*(n.value for n in numbers))
+
+    def call(self, function: str, *arguments: object) -> None:
+        """Calls a function of the library that returns a status, and raises what it failed with."""
+        self._raised = None
+        status = getattr(self._library, function)(*arguments)
+        if status == _library.CALLBACK_FAILED:
+            raised, self._raised = self._raised, None
+            raise raised if raised is not None else ZeroppError("zeropp_torch: a callback has failed")
+        _library.require_success(self._library, status)
+
+    def require_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Raises where tensors are not all of one element type and on this communicator's device."""
+        for tensor in tensors:
+            if tensor.device.type != self.device_type:
+                raise ZeroppError(
+                    f"zeropp_torch: expected tensors on {self.device_type}, given one on {tensor.device.type}"
+                )
+            if tensor.dtype != tensors[0].dtype:
+                raise ZeroppError(
+                    f"zeropp_torch: expected tensors of one type, {tensors[0].dtype}, given one of {tensor.dtype}; "
+                    "tensors of another type take a call of their own"
+                )
+
+    def _guarded(self, callback, failed: int = 1):
+        """The callback as ctypes wants it: exceptions are kept for call(), since ctypes would swallow them."""
+
+        def guarded(*arguments):
+            try:
+                return callback(*arguments)
+            except BaseException as raised:  # noqa: BLE001 - KeyboardInterrupt too has to come out at the other end
+                self._raised = raised
+                return failed
+
+        return guarded
+
+    def _bytes(self, address: int | None, size: int) -> torch.Tensor:
+        if self.device_type == "cuda":
+            return torch.as_tensor(_DeviceBytes(address or 0, size), device="cuda")
+        return torch.frombuffer(_bytes_type(size).from_address(address), dtype=torch.uint8)
+
+    def _all_gather(self, _context, number, _stream, send, receive, size) -> int:
+        group = self._groups[number]
+        dist.all_gather_into_tensor(
+            self._bytes(receive, size * dist.get_world_size(group)), self._bytes(send, size), group=group
+        )
+        return 0
+
+    def _all_to_all(self, _context, number, _stream, send, receive, size) -> int:
+        group = self._groups[number]
+        total = size * dist.get_world_size(group)
+        dist.all_to_all_single(self._bytes(receive, total), self._bytes(send, total), group=group)
+        return 0
+
+    def _split(self, _context, number, members, count) -> int:
+        of = dist.get_process_group_ranks(self._groups[number])
+        ranks = [of[members[m]] for m in range(count)]
+        # Its members alone make it, in the same order.
+        self._groups.append(dist.new_group(ranks, use_local_synchronization=True))
+        return len(self._groups) - 1

@@ -1,0 +1,58 @@
+"""Names of formats, as a user may write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Union
+
+import torch
+
+from ._library import ZeroppError, library
+
+Gradients = Union[str, tuple[str, str]]
+
+#: What goes on the wire by so many bits: formats of weights, and of gradients inside nodes and across.
+PRESETS: dict[str, dict[str, Any]] = {
+    "16bit": {"weights": "bf16", "gradients": ("bf16", "bf16")},
+    "8bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int8:256:bf16")},
+    "6bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int6:128:bf16")},
+    "4bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int4:128:signed:bf16")},
+}
+
+#: The format that loses nothing of a type.
+LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+class GradientFormats(NamedTuple):
+    """Of a reduction's hop inside nodes, and of the one across."""
+
+    inside: str
+    across: str
+
+
+def gradient_formats(gradients: Gradients) -> GradientFormats:
+    """One name for both hops, or one for each; raises where there is no such pair."""
+    inside, across = (gradients, gradients) if isinstance(gradients, str) else gradients
+    known = library("cpu").zt_reduce_formats().decode().split(", ")
+    if f"{inside} + {across}" not in known:
+        raise ZeroppError(f"gradients: expected one of {', '.join(known)}, given {inside} + {across}")
+    return GradientFormats(inside, across)
+
+
+def weight_format(weights: str) -> str:
+    """The name; raises where there is no such format."""
+    known = library("cpu").zt_gather_formats().decode().split(", ")
+    if weights not in known:
+        raise ZeroppError(f"weights: expected one of {', '.join(known)}, given {weights}")
+    return weights
+
+
+def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of apply() that DeepSpeed's `zero_optimization` section stands for. hpZ is an argument of
+    fully_shard(): `secondary=config["zero_hpz_partition_size"]`."""
+    section = config.get("zero_optimization", config)
+    formats = PRESETS["4bit"]
+    return {
+        "weights": formats["weights"] if section.get("zero_quantized_weights") else None,
+        "gradients": formats["gradients"] if section.get("zero_quantized_gradients") else None,
+    }

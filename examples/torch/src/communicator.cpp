@@ -1,0 +1,120 @@
+#include "library.hpp"
+
+#include <zeropp/version.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace zeropp_torch {
+namespace {
+
+std::string& last_error() noexcept {
+    thread_local std::string words;
+    return words;
+}
+
+zeropp::process_group group_of(const zt_callbacks& callbacks, int number, int rank, int size) {
+    const auto mover = [callbacks, number](auto move) {
+        return [callbacks, number, move](void* stream, const std::byte* send, std::byte* receive, std::size_t bytes) {
+            if (move(callbacks.context, number, stream, send, receive, bytes) != 0) throw callback_failure();
+        };
+    };
+    return {.rank = rank,
+            .size = size,
+            .all_gather = mover(callbacks.all_gather),
+            .all_to_all = mover(callbacks.all_to_all),
+            .split = [callbacks, number, rank](std::span<const int> members) {
+                const int count = static_cast<int>(members.size());
+                const int group = callbacks.split(callbacks.context, number, members.data(), count);
+                if (group < 0) throw callback_failure();
+                const auto place = std::find(members.begin(), members.end(), rank) - members.begin();
+                return group_of(callbacks, group, static_cast<int>(place), count);
+            }};
+}
+
+template <class... Hops>
+std::string names_of(const std::variant<Hops...>*) {
+    std::string names;
+    ((names += (names.empty() ? "" : ", ") + Hops::name()), ...);
+    return names;
+}
+
+template <class... Hops>
+bool find(const std::string& wanted, std::variant<Hops...>& found) {
+    return ((Hops::name() == wanted && (found = Hops{}, true)) || ...);
+}
+
+}  // namespace
+
+void keep_error(const std::string& words) noexcept {
+    try {
+        last_error() = words;
+    } catch (...) {
+        last_error().clear();
+    }
+}
+
+std::string reduce_format_names() { return names_of(static_cast<const reduce_formats*>(nullptr)); }
+
+reduce_formats parse_reduce_formats(std::string_view inside, std::string_view across) {
+    const std::string wanted = std::string(inside) + " + " + std::string(across);
+    reduce_formats formats;
+    if (!find(wanted, formats)) {
+        throw zeropp::precondition_error("formats of a reduction", "one of " + reduce_format_names(),
+                                         "\"" + wanted + "\"");
+    }
+    return formats;
+}
+
+}  // namespace zeropp_torch
+
+using namespace zeropp_torch;
+
+const char* zt_version() {
+    static const std::string version = std::to_string(zeropp::version_major) + "." +
+                                       std::to_string(zeropp::version_minor) + "." +
+                                       std::to_string(zeropp::version_patch);
+    return version.c_str();
+}
+
+const char* zt_device() {
+#ifdef __CUDACC__
+    return "cuda";
+#else
+    return "host";
+#endif
+}
+
+const char* zt_error() { return last_error().c_str(); }
+
+const char* zt_gather_formats() {
+    static const std::string names = gather_formats::list();
+    return names.c_str();
+}
+
+const char* zt_reduce_formats() {
+    static const std::string names = reduce_format_names();
+    return names.c_str();
+}
+
+zt_status zt_communicator_create(const int* node_of_rank, int size, int rank, zt_callbacks callbacks,
+                                 zt_communicator** communicator) {
+    return status_of([&] {
+        const zeropp::two_level nodes(std::span(node_of_rank, static_cast<std::size_t>(size)));
+        *communicator = new zt_communicator(nodes, zeropp::callback_transport(group_of(callbacks, 0, rank, size)));
+    });
+}
+
+void zt_communicator_destroy(zt_communicator* communicator) { delete communicator; }
+
+void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls) {
+    const zeropp::traffic total = communicator->world.total();
+    *inside = total.bytes_inside;
+    *across = total.bytes_across;
+    *calls = total.calls;
+}

@@ -1,0 +1,63 @@
+#include "library.hpp"
+
+#include <cstddef>
+#include <variant>
+
+using namespace zeropp_torch;
+
+zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element, const zt_tensor* shards,
+                        const zt_tensor* fulls, size_t count, void* stream) {
+    return status_of([&] {
+        const auto quantizer = gather_formats::parse(format);
+        with_element(element, [&]<class T>(T) {
+            auto& comm = communicator->comm;
+            const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
+            const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
+            std::visit(
+                [&](const auto& q) {
+                    const std::size_t bytes = zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full);
+                    zeropp::quantized_all_gather(on(stream), comm, q, shard, full, {}, communicator->scratch_of(bytes));
+                },
+                quantizer);
+        });
+    });
+}
+
+zt_status zt_message_bytes(const char* format, size_t elements, size_t* bytes) {
+    return status_of([&] {
+        *bytes =
+            std::visit([&](const auto& q) { return zeropp::wire_bytes(q, elements); }, gather_formats::parse(format));
+    });
+}
+
+zt_status zt_quantize(const char* format, zt_element element, const void* tensor, size_t elements, void* message,
+                      void* stream) {
+    return status_of([&] {
+        const auto quantizer = gather_formats::parse(format);
+        with_element(element, [&]<class T>(T) {
+            std::visit(
+                [&](const auto& q) {
+                    zeropp::codec<execution>::encode(on(stream), q, static_cast<const T*>(tensor),
+                                                     zeropp::slices::single(elements, 0, elements),
+                                                     static_cast<std::byte*>(message));
+                },
+                quantizer);
+        });
+    });
+}
+
+zt_status zt_dequantize(const char* format, zt_element element, const void* message, size_t elements, void* tensor,
+                        void* stream) {
+    return status_of([&] {
+        const auto quantizer = gather_formats::parse(format);
+        with_element(element, [&]<class T>(T) {
+            std::visit(
+                [&](const auto& q) {
+                    zeropp::codec<execution>::decode(on(stream), q, static_cast<const std::byte*>(message),
+                                                     zeropp::slices::single(elements, 0, elements),
+                                                     static_cast<T*>(tensor));
+                },
+                quantizer);
+        });
+    });
+}

@@ -1,0 +1,145 @@
+#pragma once
+
+#include "zeropp_torch.h"
+
+#include <zeropp/transport/callback.hpp>
+#include <zeropp/zeropp.hpp>
+
+#ifdef __CUDACC__
+#include <zeropp/cuda.cuh>
+#endif
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace zeropp_torch {
+
+/// Where tensors are: what the library is compiled for says it.
+#ifdef __CUDACC__
+using execution = zeropp::cuda_stream;
+inline execution on(void* stream) { return execution(static_cast<cudaStream_t>(stream)); }
+#else
+using execution = zeropp::host;
+inline execution on(void*) { return {}; }
+#endif
+using space = execution::space;
+
+using fp32 = zeropp::lossless<float>;
+using fp16 = zeropp::lossless<zeropp::half>;
+using bf16 = zeropp::lossless<zeropp::bfloat16>;
+using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
+using int6 = zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+
+/// What a gather can put on the wire.
+using gather_formats =
+    zeropp::named_quantizers<fp32, fp16, bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>, int8,
+                             int6, int4>;
+
+/// What a reduction can: each pair is an instance of the collectives.
+template <class Inside, class Across>
+struct hops {
+    using inside_type = Inside;
+    using across_type = Across;
+
+    static std::string name() {
+        return zeropp::short_text(Inside::name()).str() + " + " + zeropp::short_text(Across::name()).str();
+    }
+};
+using reduce_formats = std::variant<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
+                                    hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>>;
+
+std::string reduce_format_names();
+
+/// Throws precondition_error that lists the right pairs.
+reduce_formats parse_reduce_formats(std::string_view inside, std::string_view across);
+
+/// A callback that has failed: whoever brought it knows why.
+struct callback_failure : std::exception {
+    const char* what() const noexcept override { return "a callback has failed"; }
+};
+
+/// Keeps the words of an error for zt_error.
+void keep_error(const std::string& words) noexcept;
+
+/// What call() comes to as a status: C has no exceptions.
+template <class Call>
+zt_status status_of(Call call) noexcept {
+    try {
+        call();
+        return zt_success;
+    } catch (const callback_failure&) {
+        return zt_callback_failed;
+    } catch (const std::exception& e) {
+        keep_error(e.what());
+    } catch (...) {
+        keep_error("an unknown exception");
+    }
+    return zt_failure;
+}
+
+/// call(T{}) for the element type.
+template <class Call>
+void with_element(zt_element element, Call call) {
+    switch (element) {
+    case zt_float32:
+        return call(float{});
+    case zt_float16:
+        return call(zeropp::half{});
+    case zt_bfloat16:
+        return call(zeropp::bfloat16{});
+    }
+    throw zeropp::precondition_error("zeropp_torch", "an element type from 0 to 2", std::to_string(element));
+}
+
+template <class T>
+std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std::size_t count) {
+    std::vector<zeropp::list_tensor<T, space>> list;
+    list.reserve(count);
+    for (std::size_t t = 0; t != count; ++t) {
+        list.emplace_back(zeropp::view<T, space>(static_cast<T*>(tensors[t].data), tensors[t].elements),
+                          zeropp::division{.row = tensors[t].row});
+    }
+    return list;
+}
+
+}  // namespace zeropp_torch
+
+struct zt_communicator {
+    using transport_type = zeropp::counting<zeropp::callback_transport, zeropp::two_level>;
+
+    zt_communicator(const zeropp::two_level& nodes, const zeropp::callback_transport& ranks)
+        : world(ranks, nodes), comm(nodes, world) {}
+
+    /// Scratch of so many bytes, kept for the next call.
+    zeropp::view<std::byte, zeropp_torch::space> scratch_of(std::size_t bytes) {
+        if (scratch.view().size() < bytes) scratch = zeropp::workspace<zeropp_torch::space>(bytes);
+        return scratch.view();
+    }
+
+    transport_type world;
+    zeropp::communicator<zeropp::two_level, transport_type> comm;
+    zeropp::workspace<zeropp_torch::space> scratch{0};
+};
+
+struct zt_feedback {
+    /// An error_feedback of the hops' formats, which are at `formats` in reduce_formats.
+    std::shared_ptr<void> memory;
+    std::size_t formats;
+    zeropp::workspace<zeropp_torch::space> storage;
+};
+
+namespace zeropp_torch {
+
+template <class Hops>
+using feedback_of =
+    zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type, zeropp::residuals_in_int8, space>;
+
+}  // namespace zeropp_torch

@@ -1,0 +1,75 @@
+#include "library.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <variant>
+
+using namespace zeropp_torch;
+
+namespace {
+
+template <class Hops>
+feedback_of<Hops>& memory_of(zt_feedback& feedback, const reduce_formats& formats) {
+    if (feedback.formats != formats.index()) {
+        throw zeropp::precondition_error("zt_reduce_scatter", "error feedback of " + Hops::name(),
+                                         "that of other formats");
+    }
+    return *static_cast<feedback_of<Hops>*>(feedback.memory.get());
+}
+
+}  // namespace
+
+zt_status zt_reduce_scatter(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
+                            const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
+                            zt_feedback* feedback, void* stream) {
+    return status_of([&] {
+        const reduce_formats formats = parse_reduce_formats(inside, across);
+        const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
+        with_element(element, [&]<class T>(T) {
+            auto& comm = communicator->comm;
+            const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
+            const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
+            std::visit(
+                [&]<class Hops>(Hops) {
+                    const typename Hops::inside_type first;
+                    const typename Hops::across_type second;
+                    const auto scratch =
+                        communicator->scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                            comm.topology(), first, second, full, options));
+                    if (feedback == nullptr) {
+                        zeropp::hierarchical_quantized_reduce_scatter(on(stream), comm, first, second, full, shard,
+                                                                      options, scratch);
+                    } else {
+                        zeropp::hierarchical_quantized_reduce_scatter(on(stream), comm, first, second, full, shard,
+                                                                      options, scratch,
+                                                                      memory_of<Hops>(*feedback, formats));
+                    }
+                },
+                formats);
+        });
+    });
+}
+
+zt_status zt_feedback_create(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
+                             const zt_tensor* fulls, size_t count, zt_feedback** feedback) {
+    return status_of([&] {
+        const reduce_formats formats = parse_reduce_formats(inside, across);
+        with_element(element, [&]<class T>(T) {
+            const auto& ranks = communicator->comm.topology();
+            const zeropp::tensor_list<T, space> full(ranks, listed<T>(fulls, count));
+            std::visit(
+                [&]<class Hops>(Hops) {
+                    zeropp::workspace<space> storage(feedback_of<Hops>::storage_bytes(ranks, full, {}));
+                    auto memory = std::make_shared<feedback_of<Hops>>(ranks, full, zeropp::error_feedback_options{},
+                                                                      storage.view());
+                    *feedback = new zt_feedback{std::move(memory), formats.index(), std::move(storage)};
+                },
+                formats);
+        });
+    });
+}
+
+void zt_feedback_destroy(zt_feedback* feedback) { delete feedback; }
+
+size_t zt_feedback_bytes(const zt_feedback* feedback) { return feedback->storage.view().size(); }

@@ -1,0 +1,99 @@
+"""Models and trainings for tests of FSDP2 and DDP."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import zeropp_torch as zeropp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+
+class Block(nn.Module):
+    """Sizes that nothing divides."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 3 * width + 1)
+        self.down = nn.Linear(3 * width + 1, width, bias=False)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Network(nn.Module):
+    def __init__(self, width: int = 37, blocks: int = 3, tied: bool = False):
+        super().__init__()
+        self.embed = nn.Embedding(61, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
+        self.head = nn.Linear(width, 61, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def network(**arguments) -> Network:
+    torch.manual_seed(7)
+    return Network(**arguments)
+
+
+def batch(step: int, rank: int, size: int = 8):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    tokens = torch.randint(0, 61, (size, 12), generator=generator)
+    return tokens, (3 * tokens + 1) % 61
+
+
+def loss_of(model, data):
+    tokens, targets = data
+    return nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten())
+
+
+def shard(model, secondary=None, mixed=False, **arguments):
+    """Every block a unit, and the rest."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    if mixed:
+        arguments["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.blocks:
+        zeropp.fully_shard(block, mesh=mesh, secondary=secondary, **arguments)
+    return zeropp.fully_shard(model, mesh=mesh, **arguments)
+
+
+def train(model, rank, steps=6, lr=0.05, each=None):
+    """The losses of some steps of SGD with momentum, of all ranks together."""
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        loss = loss_of(model, batch(step, rank))
+        loss.backward()
+        if each is not None:
+            each(model, step)
+        optimizer.step()
+        optimizer.zero_grad()
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        losses.append(float(total) / dist.get_world_size())
+    return losses
+
+
+def whole_parameters(model):
+    """Copies of all parameters, as all ranks have them together."""
+    return {
+        name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
+        for name, p in model.named_parameters()
+    }
+
+
+def assert_same(a, b, **tolerance):
+    assert a.keys() == b.keys()
+    for name in a:
+        if tolerance:
+            torch.testing.assert_close(a[name], b[name], msg=lambda text: f"{name}: {text}", **tolerance)
+        else:
+            assert torch.equal(a[name], b[name]), name

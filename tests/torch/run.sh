@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Installs PyTorch, pytest and examples/torch into an environment of their own, and tests zeropp_torch against PyTorch itself,
+# on gloo, with ranks that are processes of this machine:
+#
+#   tests/torch/run.sh [--torch VERSION] [--build-dir DIR] [-- PYTEST-ARGUMENTS...]
+#
+#   --torch VERSION   which PyTorch; some 5 GB (default: 2.13.0)
+#   --build-dir DIR   where the environment is, which is made once (default: build/torch)
+#
+# Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+value torch 2.13.0
+folder build_dir "$root/build/torch"
+operands_anywhere=yes
+parse_options "$@"
+
+require_packages cmake ninja-build g++ python3 python3-venv
+use_ccache
+python=$build_dir/venv/bin/python
+if ! "$python" -c "import pytest, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
+    rm -rf "$build_dir/venv"
+    python3 -m venv "$build_dir/venv"
+    "$python" -m pip install --quiet "torch==$torch" numpy pytest || {
+        echo "PyTorch $torch cannot be installed here"
+        exit 77
+    }
+fi
+"$python" -m pip install --quiet --no-deps --force-reinstall "$root/examples/torch"
+cd "$build_dir"
+exec "$python" -m pytest -q -p no:cacheprovider "$root/tests/torch" "${operands[@]}"

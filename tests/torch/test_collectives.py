@@ -1,0 +1,193 @@
+"""The functions for engines of one's own, against torch.distributed and exact sums."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import zeropp_torch as zeropp
+
+LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+SIZES = [1, 5, 6, 997, 4096, 100003]
+
+
+def tensor_of(size, seed, dtype=torch.float32):
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def slice_of(tensor, rank, size):
+    part = -(-tensor.numel() // size)
+    return tensor[rank * part : (rank + 1) * part].clone()
+
+
+def exact_sum(size, n, dtype=torch.float32):
+    """Sums in float in the order of ranks, as the library's."""
+    total = tensor_of(n, 0, dtype).float()
+    for rank in range(1, size):
+        total = total + tensor_of(n, rank, dtype).float()
+    return total
+
+
+def lossless_collectives(rank, size, per_node, dtype):
+    communicator = zeropp.Communicator(ranks_per_node=per_node)
+    wire = LOSSLESS[dtype]
+    shards = [slice_of(tensor_of(n, n, dtype), rank, size) for n in SIZES]
+    fulls = [torch.full((n,), float("nan"), dtype=dtype) for n in SIZES]
+    zeropp.all_gather(communicator, shards, fulls, wire)
+    for n, full in zip(SIZES, fulls):
+        assert torch.equal(full, tensor_of(n, n, dtype)), n
+    for n in SIZES:
+        full = torch.empty(n, dtype=dtype)
+        zeropp.all_gather(communicator, slice_of(tensor_of(n, n, dtype), rank, size), full, wire)
+        assert torch.equal(full, tensor_of(n, n, dtype)), n
+    if dtype == torch.float32:
+        gradients = [tensor_of(n, rank) for n in SIZES]
+        parts = [torch.empty(slice_of(g, rank, size).numel()) for g in gradients]
+        zeropp.reduce_scatter(communicator, gradients, parts, wire)
+        zeropp.all_reduce(communicator, gradients, wire, mean=True)
+        for n, part, gradient in zip(SIZES, parts, gradients):
+            expected = exact_sum(size, n)
+            torch.testing.assert_close(part, slice_of(expected, rank, size), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(gradient, expected / size, rtol=1e-5, atol=1e-5)
+            copies = [torch.empty_like(gradient) for _ in range(size)]
+            dist.all_gather(copies, gradient)
+            assert all(torch.equal(gradient, copy) for copy in copies)
+
+
+@pytest.mark.parametrize("size, per_node", [(1, 1), (2, 1), (2, 2), (4, 2), (3, 1), (6, 3), (6, 2)])
+def test_lossless_collectives_move_what_they_are_given(ranks, size, per_node):
+    ranks.run(size, lossless_collectives, per_node, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_are_gathered_as_they_are(ranks, dtype):
+    ranks.run(4, lossless_collectives, 2, dtype)
+
+
+def quantized_collectives(rank, size, inside, across, gather):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    n = 20000
+    weights = tensor_of(n, 1)
+    full = torch.empty(n)
+    zeropp.all_gather(communicator, slice_of(weights, rank, size), full, gather)
+    expected = torch.cat(
+        [
+            zeropp.dequantize(zeropp.quantize(part, gather), gather, part.size(), torch.float32)
+            for part in (slice_of(weights, r, size) for r in range(size))
+        ]
+    )
+    assert torch.equal(full, expected)
+    part = torch.empty(slice_of(weights, rank, size).numel())
+    zeropp.reduce_scatter(communicator, tensor_of(n, rank), part, inside, across)
+    exact = slice_of(exact_sum(size, n), rank, size)
+    return float((part - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize(
+    "inside, across, gather, bound",
+    [
+        ("int8:256:bf16", "int8:256:bf16", "int8:256:fp16", 0.02),
+        ("int8:256:bf16", "int4:128:signed:bf16", "int4:128:signed:bf16", 0.2),
+        ("int6:128:bf16", "int6:128:bf16", "int6:128:bf16", 0.08),
+    ],
+)
+def test_quantized_collectives_lose_what_their_formats_do(ranks, inside, across, gather, bound):
+    errors = ranks.run(4, quantized_collectives, inside, across, gather)
+    assert all(0 < error < bound for error in errors), errors
+
+
+def fed_back(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    n, steps = 5000, 40
+    gradient = tensor_of(n, rank)
+    formats = ("int4:128:signed:bf16", "int4:128:signed:bf16")
+    exact = slice_of(exact_sum(size, n), rank, size)
+    feedback = zeropp.ErrorFeedback(communicator, gradient, *formats)
+    assert feedback.nbytes > n
+    errors = []
+    for memory in (None, feedback):
+        total = torch.zeros_like(exact)
+        for _ in range(steps):
+            part = torch.empty_like(exact)
+            zeropp.reduce_scatter(communicator, gradient, part, *formats, feedback=memory)
+            total += part
+        errors.append(float((total / steps - exact).norm()))
+    return errors
+
+
+def test_error_feedback_makes_up_for_what_was_lost(ranks):
+    for plain, fed in ranks.run(4, fed_back):
+        assert fed < plain / 10
+
+
+def counted(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    n = 1 << 16
+    zeropp.all_gather(communicator, torch.zeros(n // size), torch.empty(n), "int8:256:fp16")
+    first = communicator.traffic()
+    zeropp.reduce_scatter(
+        communicator, torch.zeros(n), torch.empty(n // size), "int8:256:bf16", "int4:128:signed:bf16"
+    )
+    second = communicator.traffic() - first
+    return first, second
+
+
+def test_bytes_are_counted(ranks):
+    gathered = (1 << 14) * (8 + 16 / 256) / 8
+    for first, second in ranks.run(4, counted):
+        assert (first.inside, first.across, first.calls) == (2 * gathered, gathered, 1)
+        assert second.across == (1 << 14) * (4 + 16 / 128) / 8
+        assert second.inside == 2 * gathered
+
+
+def refusals(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    full, shard = torch.empty(100), torch.empty(25)
+    calls = {
+        "one of fp32, fp16": lambda: zeropp.all_gather(communicator, shard, full, "int9"),
+        "one of fp32 + fp32": lambda: zeropp.reduce_scatter(communicator, full, shard, "bf16", "fp32"),
+        "torch.float64": lambda: zeropp.all_gather(communicator, shard.double(), full.double(), "fp32"),
+        "expected tensors of one type": lambda: zeropp.all_gather(communicator, shard.half(), full, "fp32"),
+        "contiguous": lambda: zeropp.all_reduce(communicator, torch.empty(4, 4).t()[1:], "fp32"),
+        "expected a shard of 25": lambda: zeropp.all_gather(communicator, full, full, "fp32"),
+        "given meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
+        "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
+        "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
+        "node 0 with 3": lambda: zeropp.Communicator(nodes=[0, 0, 0, 1]),
+    }
+    wrong = []
+    for words, call in calls.items():
+        try:
+            call()
+            wrong.append(f"{words}: nothing was raised")
+        except zeropp.ZeroppError as error:
+            if words not in str(error):
+                wrong.append(f"{words}: {error}")
+    return wrong
+
+
+def test_what_cannot_be_done_is_refused_in_words(ranks):
+    for wrong in ranks.run(4, refusals):
+        assert wrong == []
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=1)
+    original = dist.all_gather_into_tensor
+
+    def fails(*arguments, **keywords):
+        raise Interrupted("by the test")
+
+    dist.all_gather_into_tensor = fails
+    try:
+        zeropp.all_gather(communicator, torch.zeros(8), torch.empty(16), "fp32")
+    except Interrupted as raised:
+        return str(raised)
+    finally:
+        dist.all_gather_into_tensor = original
+
+
+def test_an_exception_in_a_callback_is_that_exception(ranks):
+    assert ranks.run(2, interrupted) == ["by the test"] * 2

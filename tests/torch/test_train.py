@@ -1,0 +1,25 @@
+"""The example's training, as its README starts it."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit"], ["--preset", "none"]])
+def test_the_example_trains(arguments):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    command = [*torchrun, TRAIN, "--ranks-per-node", "2", "--steps", "40", "--layers", "2", "--width", "64", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+),", done.stdout)]
+    assert len(losses) == 10 and losses[-1] < losses[0] - 0.5, done.stdout
+    if not arguments:
+        assert "int8:256:bf16 + int4:128:signed:bf16" in done.stdout
+        sent = float(re.search(r"sent ([0-9.]+) MB across nodes in a step", done.stdout).group(1))
+        planned = int(re.search(r"^all .* ([0-9]+)$", done.stdout, re.MULTILINE).group(1))
+        assert sent == pytest.approx(planned / 1e6, rel=0.01)

@@ -1,0 +1,78 @@
+"""Ranks for tests: processes that stay, since importing torch takes seconds, and join a new gloo group for every test."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import tempfile
+import traceback
+
+LIMIT = 120  # seconds for one test
+
+
+def _serve(rank: int, pipe) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    while True:
+        task = pipe.recv()
+        if task is None:
+            return
+        function, arguments, size, store, timeout = task
+        try:
+            dist.init_process_group(
+                "gloo", init_method=f"file://{store}", rank=rank, world_size=size,
+                timeout=datetime.timedelta(seconds=timeout),
+            )
+            try:
+                torch.manual_seed(0)
+                result = function(rank, size, *arguments)
+                dist.barrier()
+            finally:
+                dist.destroy_process_group()
+            pipe.send((True, result))
+        except BaseException:  # noqa: BLE001 - whatever it was belongs to the test that waits
+            pipe.send((False, traceback.format_exc()))
+
+
+class Workers:
+    """run(size, function, ...) calls function(rank, size, ...) on so many ranks and returns what they returned."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._ranks: list = []
+
+    def run(self, size: int, function, *arguments, timeout: float = 60):
+        while len(self._ranks) < size:
+            here, there = self._context.Pipe()
+            process = self._context.Process(target=_serve, args=(len(self._ranks), there), daemon=True)
+            process.start()
+            self._ranks.append((process, here))
+        with tempfile.TemporaryDirectory() as folder:
+            store = os.path.join(folder, "store")
+            for _, pipe in self._ranks[:size]:
+                pipe.send((function, arguments, size, store, timeout))
+            results, problems = [], []
+            for rank, (process, pipe) in enumerate(self._ranks[:size]):
+                try:
+                    if not pipe.poll(LIMIT):
+                        raise EOFError(f"no answer within {LIMIT} s")
+                    good, result = pipe.recv()
+                except EOFError as ended:
+                    good, result = False, f"ended without a word: {ended}"
+                    process.kill()
+                results.append(result)
+                if not good:
+                    problems.append(f"rank {rank}: {result}")
+            if any("without a word" in problem for problem in problems):
+                self.close()
+            assert not problems, "\n".join(problems)
+            return results
+
+    def close(self) -> None:
+        for process, _ in self._ranks:
+            process.kill()
+            process.join()
+        self._ranks.clear()
