@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import pathlib
+import statistics
 import time
 
 import torch
@@ -65,6 +67,17 @@ def read_text(path: str | None) -> torch.Tensor:
     return torch.frombuffer(bytearray(b"".join(f.read_bytes() for f in files)), dtype=torch.uint8).long()
 
 
+def loss_of(model: nn.Module, text: torch.Tensor, begins: torch.Tensor, context: int) -> torch.Tensor:
+    windows = torch.stack([text[b : b + context + 1] for b in begins])
+    return nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
+
+
+def mean_of_ranks(loss: torch.Tensor) -> float:
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    return float(total) / dist.get_world_size()
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks-per-node", type=int, help="ranks that share a node (default: LOCAL_WORLD_SIZE)")
@@ -77,6 +90,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8, help="windows on each rank")
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--json", help="write times and losses to this file")
     parser.add_argument("--text", help="a file to train on (default: the system's licence texts)")
     return parser.parse_args()
 
@@ -108,24 +122,36 @@ def main() -> None:
                 print(report)
 
     text = read_text(args.text)
+    held_out = len(text) * 19 // 20
     draws = torch.Generator().manual_seed(rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    start = time.monotonic()
+    seconds = []
     for step in range(1, args.steps + 1):
-        begins = torch.randint(len(text) - args.context - 1, (args.batch,), generator=draws)
-        windows = torch.stack([text[b : b + args.context + 1] for b in begins])
-        loss = nn.functional.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
+        start = time.monotonic()
+        begins = torch.randint(held_out - args.context - 1, (args.batch,), generator=draws)
+        loss = loss_of(model, text, begins, args.context)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        seconds.append(time.monotonic() - start)
         if step % max(1, args.steps // 10) == 0:
-            mean = loss.detach().clone()
-            dist.all_reduce(mean)
+            mean = mean_of_ranks(loss)
             if rank == 0:
-                print(f"step {step}: loss {mean / size:.4f}, {(time.monotonic() - start) / step * 1000:.0f} ms a step")
+                print(f"step {step}: loss {mean:.4f}, {statistics.median(seconds) * 1000:.0f} ms a step")
     if rank == 0 and args.preset != "none" and not args.ddp:
-        sent = zeropp.stats(model)
-        print(f"rank 0 has sent {sent.across / args.steps / 1e6:.3f} MB across nodes in a step")
+        print(f"rank 0 has sent {zeropp.stats(model).across / args.steps / 1e6:.3f} MB across nodes in a step")
+    with torch.no_grad():
+        begins = torch.arange(held_out + rank * args.context, len(text) - args.context - 1, size * args.context)
+        # As many windows on each rank: a forward pass is collective.
+        begins = begins[: (len(text) - held_out) // (size * args.context) - 1]
+        last = mean_of_ranks(loss_of(model, text, begins, args.context))
+    if rank == 0:
+        print(f"held-out loss {last:.4f}")
+        if args.json:
+            result = {"ms": statistics.median(seconds) * 1000, "held_out_loss": last, "steps": args.steps}
+            pathlib.Path(args.json).write_text(json.dumps(result))
+    # No rank closes its connections while another still uses them.
+    dist.barrier()
     dist.destroy_process_group()
 
 
