@@ -175,18 +175,18 @@ class Interrupted(Exception):
 
 def interrupted(rank, size):
     communicator = zeropp.Communicator(ranks_per_node=1)
-    original = dist.all_gather_into_tensor
+    original = zeropp.communicator.all_gather_single
 
     def fails(*arguments, **keywords):
         raise Interrupted("by the test")
 
-    dist.all_gather_into_tensor = fails
+    zeropp.communicator.all_gather_single = fails
     try:
         zeropp.all_gather(communicator, torch.zeros(8), torch.empty(16), "fp32")
     except Interrupted as raised:
         return str(raised)
     finally:
-        dist.all_gather_into_tensor = original
+        zeropp.communicator.all_gather_single = original
 
 
 def test_an_exception_in_a_callback_is_that_exception(ranks):

@@ -29,6 +29,11 @@ class Traffic:
         return Traffic(self.inside - other.inside, self.across - other.across, self.calls - other.calls)
 
 
+# Since torch 2.13 by these names; the others are deprecated there.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
 @functools.lru_cache(maxsize=None)
 def _bytes_type(size: int) -> type:
     return ctypes.c_uint8 * size
@@ -155,7 +160,7 @@ class Communicator:
 
     def _all_gather(self, _context, number, _stream, send, receive, size) -> int:
         group = self._groups[number]
-        dist.all_gather_into_tensor(
+        all_gather_single(
             self._bytes(receive, size * dist.get_world_size(group)), self._bytes(send, size), group=group
         )
         return 0

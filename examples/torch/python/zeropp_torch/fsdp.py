@@ -17,7 +17,7 @@ from torch import nn
 from . import _library, formats
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, all_gather, reduce_scatter
-from .communicator import Communicator, Traffic
+from .communicator import Communicator, Traffic, all_gather_single, reduce_scatter_single
 
 _enabled = True
 
@@ -129,7 +129,7 @@ class _AllGather:
         # numbers.
         of_all = group.size() == self._communicator.size
         if not _enabled or not of_all or output_tensor.dtype not in _library.ELEMENTS:
-            return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+            return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
         all_gather(self._communicator, input_tensor, output_tensor, self._weights)
         return None
 
@@ -155,7 +155,7 @@ class _ReduceScatter:
         async_op: bool = False,
     ) -> Optional[dist.Work]:
         if not _enabled:
-            return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+            return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
         if self._error_feedback and self._feedback is None:
