@@ -19,34 +19,6 @@ double saved(double before, double after) { return (before - after) / before; }
 
 std::string percent(double fraction) { return fixed(fraction * 100, 1) + " %"; }
 
-std::string on_the_whole(const settings& s, const run& zero3, const run& zeropp) {
-    const double plain = saved(zero3.time.without_overlap(), zeropp.time.without_overlap());
-    const double hidden = saved(zero3.time.with_overlap(), zeropp.time.with_overlap());
-    const double computing = s.compute.forward + s.compute.backward;
-    const std::string share = "communication is " + milliseconds(zero3.time.communication()) + " of ZeRO-3's step" +
-                              (computing > 0 ? ", " + percent(zero3.time.communication() / zero3.time.without_overlap())
-                                             : " (say --compute-ms, or nothing can be said of the whole step)");
-    if (s.ranks.size() == 1) return "No gain on one rank: nothing is communicated.";
-    if (std::max(plain, hidden) >= notable) {
-        return "All of ZeRO++ saves " + percent(plain) + " of the step without overlap and " + percent(hidden) +
-               " where communication overlaps computation entirely: " + share + ".";
-    }
-    std::string because;
-    if (s.ranks.groups() == 1) {
-        because =
-            "nothing crosses nodes, and inside, at " + fixed(s.speed.inside.bytes_per_second * 8e-9, 0) + " Gbit/s, ";
-    }
-    because += share;
-    const double codec = zeropp.time.forward.codec + zeropp.time.backward.codec + zeropp.time.gradients.codec;
-    if (codec > notable * zero3.time.communication()) {
-        because += "; fewer bytes save less than quantizing takes, " + milliseconds(codec);
-    } else if (computing > 0 && zero3.time.with_overlap() < (1 + notable) * computing) {
-        because += ", and overlaps with computation";
-    }
-    return std::string("No gain expected") + (s.ranks.groups() == 1 ? " on one node" : "") + ", because " + because +
-           ".";
-}
-
 std::string on_part(const run& zero3, const run& part) {
     const double plain = saved(zero3.time.without_overlap(), part.time.without_overlap());
     const double hidden = saved(zero3.time.with_overlap(), part.time.with_overlap());
@@ -104,6 +76,38 @@ std::string fixed(double number, int digits) {
 
 bool fits(const settings& s, std::uint64_t bytes) { return static_cast<double>(bytes) + s.other_memory <= s.memory; }
 
+bool gains(const run& zero3, const run& compressed) {
+    return std::max(saved(zero3.time.without_overlap(), compressed.time.without_overlap()),
+                    saved(zero3.time.with_overlap(), compressed.time.with_overlap())) >= notable;
+}
+
+std::string on_the_whole(const settings& s, const run& zero3, const run& zeropp) {
+    const double plain = saved(zero3.time.without_overlap(), zeropp.time.without_overlap());
+    const double hidden = saved(zero3.time.with_overlap(), zeropp.time.with_overlap());
+    const double computing = s.compute.forward + s.compute.backward;
+    const std::string share =
+        "communication is " + milliseconds(zero3.time.communication()) + " of ZeRO-3's step" +
+        (computing > 0 ? ", " + percent(zero3.time.communication() / zero3.time.without_overlap())
+                       : " (without its time of computation, nothing can be said of the whole step)");
+    if (s.ranks.size() == 1) return "No gain on one rank: nothing is communicated.";
+    if (gains(zero3, zeropp)) {
+        return (zeropp.name == "zeropp" ? "All of ZeRO++" : zeropp.name) + " saves " + percent(plain) +
+               " of the step without overlap and " + percent(hidden) +
+               " where communication overlaps computation entirely: " + share + ".";
+    }
+    const bool alone = s.ranks.groups() == 1;
+    const double rate = (alone ? s.speed.inside : s.speed.across).bytes_per_second;
+    std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") +
+                          fixed(rate * 8e-9, 0) + (alone ? " Gbit/s, " : " Gbit/s between nodes, ") + share;
+    const double codec = zeropp.time.forward.codec + zeropp.time.backward.codec + zeropp.time.gradients.codec;
+    if (codec > notable * zero3.time.communication()) {
+        because += "; fewer bytes save less than quantizing takes, " + milliseconds(codec);
+    } else if (computing > 0 && zero3.time.with_overlap() < (1 + notable) * computing) {
+        because += ", and overlaps with computation";
+    }
+    return std::string("No gain expected") + (alone ? " on one node" : "") + ", because " + because + ".";
+}
+
 std::vector<std::string> advise(const settings& s, const prediction& p) {
     const run& zero3 = p.runs.front();
     std::vector<std::string> advice{on_the_whole(s, zero3, p.runs.back())};
@@ -113,7 +117,7 @@ std::vector<std::string> advise(const settings& s, const prediction& p) {
     if (s.memory > 0) {
         advice.push_back(on_secondary(s, p));
     } else {
-        advice.push_back("Say --gpu-memory-gb to see which secondary groups fit.");
+        advice.push_back("Which secondary groups fit can be said where the memory of a GPU is given.");
     }
     if (const std::string latency = on_latency(s, p.runs.back()); !latency.empty()) advice.push_back(latency);
     return advice;

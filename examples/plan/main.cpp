@@ -1,5 +1,6 @@
 /// zeropp-plan: what ZeRO-3 and ZeRO++ would send, take and need on a cluster, before it is rented.
 
+#include "files.hpp"
 #include "report.hpp"
 
 #include <exception>

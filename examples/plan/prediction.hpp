@@ -46,6 +46,16 @@ struct prediction {
     std::vector<secondary_choice> choices;
 };
 
+/// What of ZeRO++ is used; nothing is ZeRO-3.
+struct parts {
+    bool qwz = false;
+    bool hpz = false;
+    bool qgz = false;
+};
+
+run predict_run(const settings& s, std::string name, const parts& of);
+layout predict_layout(const settings& s, std::string name, const parts& of);
+
 /// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp.
 std::vector<run> predict_runs(const settings& s);
 

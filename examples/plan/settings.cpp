@@ -9,7 +9,6 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
-#include <numeric>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -79,14 +78,6 @@ std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
     return tensors;
 }
 
-/// A model of so many parameters as `units` tensors of nearly the same size.
-std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units) {
-    const std::size_t some = std::min(parameters, units);
-    std::vector<std::size_t> tensors(some, parameters / some);
-    for (std::size_t i = 0; i != parameters % some; ++i) ++tensors[i];
-    return tensors;
-}
-
 /// An option's number has to lie between these. (CLI::Range lets NaN pass.)
 CLI::Validator between(double least, double most) {
     return CLI::Validator(
@@ -108,8 +99,6 @@ void require_writable(const std::string& option, const std::string& file) {
 }
 
 }  // namespace
-
-std::uint64_t settings::elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     CLI::App app("Predicts the bytes, the memory and the time of a training step with ZeRO-3 and with ZeRO++.",

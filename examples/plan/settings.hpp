@@ -5,8 +5,10 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/topology/two_level.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +21,7 @@ struct residual_formats {
     zeropp::wire_format across;
 };
 
-/// Everything that the command line says.
+/// Everything that the command line says, or a program that calls the planner.
 struct settings {
     std::vector<std::size_t> tensors;  // elements of each
     zeropp::two_level ranks;
@@ -40,8 +42,16 @@ struct settings {
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
 
-    std::uint64_t elements() const;
+    std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
+
+/// A model of so many parameters as at most `units` tensors of nearly the same size. Requires both > 0.
+inline std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units) {
+    const std::size_t some = std::min(parameters, units);
+    std::vector<std::size_t> tensors(some, parameters / some);
+    for (std::size_t i = 0; i != parameters % some; ++i) ++tensors[i];
+    return tensors;
+}
 
 /// Reads the command line. Returns nothing where --help or a mistake has ended the program, with `exit_code` set. Throws
 /// std::exception for a mistake that is to be reported.

@@ -220,7 +220,7 @@ private:
     template <class AnyHops>
     struct feedback_variant;
     template <class... Hops>
-    struct feedback_variant<named_hops<Hops...>> {
+    struct feedback_variant<zeropp::named_hops<Hops...>> {
         using type = std::variant<feedback_of<Hops>...>;
     };
 

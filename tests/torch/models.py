@@ -97,3 +97,16 @@ def assert_same(a, b, **tolerance):
             torch.testing.assert_close(a[name], b[name], msg=lambda text: f"{name}: {text}", **tolerance)
         else:
             assert torch.equal(a[name], b[name]), name
+
+
+def refusals(calls):
+    """Of calls by the words that their refusal should have: what was not refused, or in other words."""
+    wrong = []
+    for words, call in calls.items():
+        try:
+            call()
+            wrong.append(f"{words}: nothing was raised")
+        except zeropp.ZeroppError as error:
+            if words not in str(error):
+                wrong.append(f"{words}: {error}")
+    return wrong

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace zeropp_torch {
 namespace {
@@ -37,18 +36,6 @@ zeropp::process_group group_of(const zt_callbacks& callbacks, int number, int ra
             }};
 }
 
-template <class... Hops>
-std::string names_of(const std::variant<Hops...>*) {
-    std::string names;
-    ((names += (names.empty() ? "" : ", ") + Hops::name()), ...);
-    return names;
-}
-
-template <class... Hops>
-bool find(const std::string& wanted, std::variant<Hops...>& found) {
-    return ((Hops::name() == wanted && (found = Hops{}, true)) || ...);
-}
-
 }  // namespace
 
 void keep_error(const std::string& words) noexcept {
@@ -57,18 +44,6 @@ void keep_error(const std::string& words) noexcept {
     } catch (...) {
         last_error().clear();
     }
-}
-
-std::string reduce_format_names() { return names_of(static_cast<const reduce_formats*>(nullptr)); }
-
-reduce_formats parse_reduce_formats(std::string_view inside, std::string_view across) {
-    const std::string wanted = std::string(inside) + " + " + std::string(across);
-    reduce_formats formats;
-    if (!find(wanted, formats)) {
-        throw zeropp::precondition_error("formats of a reduction", "one of " + reduce_format_names(),
-                                         "\"" + wanted + "\"");
-    }
-    return formats;
 }
 
 }  // namespace zeropp_torch
@@ -98,7 +73,7 @@ const char* zt_gather_formats() {
 }
 
 const char* zt_reduce_formats() {
-    static const std::string names = reduce_format_names();
+    static const std::string names = reduce_formats::list();
     return names.c_str();
 }
 

@@ -5,20 +5,26 @@
 
 using namespace zeropp_torch;
 
+namespace {
+
+/// call(quantizer, T{}) for the format of that name and the element type.
+template <class Call>
+void with_format(const char* format, zt_element element, Call call) {
+    const auto quantizer = gather_formats::parse(format);
+    with_element(element, [&]<class T>(T) { std::visit([&](const auto& q) { call(q, T{}); }, quantizer); });
+}
+
+}  // namespace
+
 zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element, const zt_tensor* shards,
                         const zt_tensor* fulls, size_t count, void* stream) {
     return status_of([&] {
-        const auto quantizer = gather_formats::parse(format);
-        with_element(element, [&]<class T>(T) {
+        with_format(format, element, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
             const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
             const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
-            std::visit(
-                [&](const auto& q) {
-                    const std::size_t bytes = zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full);
-                    zeropp::quantized_all_gather(on(stream), comm, q, shard, full, {}, communicator->scratch_of(bytes));
-                },
-                quantizer);
+            const std::size_t bytes = zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full);
+            zeropp::quantized_all_gather(on(stream), comm, q, shard, full, {}, communicator->scratch_of(bytes));
         });
     });
 }
@@ -33,15 +39,10 @@ zt_status zt_message_bytes(const char* format, size_t elements, size_t* bytes) {
 zt_status zt_quantize(const char* format, zt_element element, const void* tensor, size_t elements, void* message,
                       void* stream) {
     return status_of([&] {
-        const auto quantizer = gather_formats::parse(format);
-        with_element(element, [&]<class T>(T) {
-            std::visit(
-                [&](const auto& q) {
-                    zeropp::codec<execution>::encode(on(stream), q, static_cast<const T*>(tensor),
-                                                     zeropp::slices::single(elements, 0, elements),
-                                                     static_cast<std::byte*>(message));
-                },
-                quantizer);
+        with_format(format, element, [&]<class T>(const auto& q, T) {
+            zeropp::codec<execution>::encode(on(stream), q, static_cast<const T*>(tensor),
+                                             zeropp::slices::single(elements, 0, elements),
+                                             static_cast<std::byte*>(message));
         });
     });
 }
@@ -49,15 +50,9 @@ zt_status zt_quantize(const char* format, zt_element element, const void* tensor
 zt_status zt_dequantize(const char* format, zt_element element, const void* message, size_t elements, void* tensor,
                         void* stream) {
     return status_of([&] {
-        const auto quantizer = gather_formats::parse(format);
-        with_element(element, [&]<class T>(T) {
-            std::visit(
-                [&](const auto& q) {
-                    zeropp::codec<execution>::decode(on(stream), q, static_cast<const std::byte*>(message),
-                                                     zeropp::slices::single(elements, 0, elements),
-                                                     static_cast<T*>(tensor));
-                },
-                quantizer);
+        with_format(format, element, [&]<class T>(const auto& q, T) {
+            zeropp::codec<execution>::decode(on(stream), q, static_cast<const std::byte*>(message),
+                                             zeropp::slices::single(elements, 0, elements), static_cast<T*>(tensor));
         });
     });
 }

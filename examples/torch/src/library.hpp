@@ -45,21 +45,9 @@ using gather_formats =
 
 /// What a reduction can: each pair is an instance of the collectives.
 template <class Inside, class Across>
-struct hops {
-    using inside_type = Inside;
-    using across_type = Across;
-
-    static std::string name() {
-        return zeropp::short_text(Inside::name()).str() + " + " + zeropp::short_text(Across::name()).str();
-    }
-};
-using reduce_formats = std::variant<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
-                                    hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>>;
-
-std::string reduce_format_names();
-
-/// Throws precondition_error that lists the right pairs.
-reduce_formats parse_reduce_formats(std::string_view inside, std::string_view across);
+using hops = zeropp::hops<Inside, Across>;
+using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
+                                          hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>>;
 
 /// A callback that has failed: whoever brought it knows why.
 struct callback_failure : std::exception {
@@ -99,6 +87,17 @@ void with_element(zt_element element, Call call) {
     throw zeropp::precondition_error("zeropp_torch", "an element type from 0 to 2", std::to_string(element));
 }
 
+/// call(hops, T{}) for the formats of these names and the element type.
+template <class Call>
+void with_hops(std::string_view inside, std::string_view across, zt_element element, Call call) {
+    const auto formats = reduce_formats::parse(inside, across);
+    with_element(element, [&]<class T>(T) { std::visit([&](const auto& hops) { call(hops, T{}); }, formats); });
+}
+
+template <class Hops>
+using feedback_of =
+    zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type, zeropp::residuals_in_int8, space>;
+
 template <class T>
 std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std::size_t count) {
     std::vector<zeropp::list_tensor<T, space>> list;
@@ -130,16 +129,8 @@ struct zt_communicator {
 };
 
 struct zt_feedback {
-    /// An error_feedback of the hops' formats, which are at `formats` in reduce_formats.
+    /// A feedback_of the hops of that name.
     std::shared_ptr<void> memory;
-    std::size_t formats;
+    std::string hops;
     zeropp::workspace<zeropp_torch::space> storage;
 };
-
-namespace zeropp_torch {
-
-template <class Hops>
-using feedback_of =
-    zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type, zeropp::residuals_in_int8, space>;
-
-}  // namespace zeropp_torch

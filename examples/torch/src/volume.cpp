@@ -27,11 +27,11 @@ zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside
     return status_of([&] {
         const zeropp::two_level ranks(std::span(node_of_rank, static_cast<std::size_t>(size)));
         const zeropp::volume sent = std::visit(
-            [&]<class Hops>(Hops) {
-                return zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(typename Hops::inside_type{}),
-                                                     zeropp::wire_format_of(typename Hops::across_type{}), elements);
+            [&](const auto& hops) {
+                return zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(hops.inside),
+                                                     zeropp::wire_format_of(hops.across), elements);
             },
-            parse_reduce_formats(inside_format, across_format));
+            reduce_formats::parse(inside_format, across_format));
         *inside = sent.inside;
         *across = sent.across;
     });

@@ -82,6 +82,38 @@ ZT_API zt_status zt_gather_volume(const int* node_of_rank, int size, const char*
 ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format,
                                   const char* across_format, size_t elements, uint64_t* inside, uint64_t* across);
 
+/* A training step to be predicted, as zeropp-plan does: rates and latencies of a rank inside its node and of a node to
+ * others, what a codec reads and writes, and 0 where the computation of a step or a GPU's memory is not known. */
+typedef struct zt_plan {
+    const size_t* tensors; /* elements of each, gathered by itself */
+    size_t count;
+    int nodes;
+    int ranks_per_node;
+    int secondary_group; /* of hpZ; 0 for none */
+    const char* plain;   /* what ZeRO-3 sends */
+    const char* weights;
+    const char* inside; /* of gradients */
+    const char* across;
+    int error_feedback;
+    double inside_gbit, across_gbit, inside_us, across_us, codec_gb, compute_ms, memory_gb, other_memory_gb;
+} zt_plan;
+
+/* ZeRO-3 or ZeRO++, on one rank: bytes sent in a step, seconds, and bytes kept. */
+typedef struct zt_step {
+    uint64_t inside, across;
+    double communication_seconds, seconds, overlapped_seconds;
+    uint64_t memory;
+} zt_step;
+
+typedef struct zt_prediction {
+    zt_step before, after;
+    int gains;          /* whether the step is notably faster */
+    const char* advice; /* what becomes of the step, in a sentence; both texts are the thread's until its next prediction */
+    const char* report; /* all of it, for people */
+} zt_prediction;
+
+ZT_API zt_status zt_predict(const zt_plan* plan, zt_prediction* prediction);
+
 /* A message by itself: its bytes, and to it and back. */
 ZT_API zt_status zt_message_bytes(const char* format, size_t elements, size_t* bytes);
 ZT_API zt_status zt_quantize(const char* format, zt_element element, const void* tensor, size_t elements, void* message,

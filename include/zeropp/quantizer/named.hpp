@@ -20,6 +20,27 @@
 
 namespace zeropp {
 
+namespace detail {
+
+/// The name without the defaults, where they stand in their places.
+inline std::string without_defaults(std::string_view name) {
+    std::string kept;
+    const std::string_view scale = name.starts_with("spike") ? "fp16" : "fp32";
+    bool scale_given = false;
+    for (std::size_t field = 0, begin = 0; begin <= name.size(); ++field) {
+        const std::size_t end = std::min(name.find(':', begin), name.size());
+        const std::string_view word = name.substr(begin, end - begin);
+        const bool default_scheme = field == 2 && word == "symmetric" && name.starts_with("int");
+        const bool default_scale = field >= 2 && word == scale && !scale_given;
+        scale_given = scale_given || default_scale;
+        if (!default_scheme && !default_scale) kept.append(field == 0 ? "" : ":").append(word);
+        begin = end + 1;
+    }
+    return kept;
+}
+
+}  // namespace detail
+
 /// The names of a set of compiled quantizers.
 ///
 /// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
@@ -32,7 +53,7 @@ struct named_quantizers {
     /// The quantizer of that name. Throws precondition_error that lists the right names.
     static variant parse(std::string_view name) {
         variant result;
-        const std::string wanted = without_defaults(name);
+        const std::string wanted = detail::without_defaults(name);
         if (!((wanted == short_text(Quantizers{}.name()).str() && (result = Quantizers{}, true)) || ...)) {
             throw precondition_error("quantizer", "one of " + list(), "\"" + std::string(name) + "\"");
         }
@@ -50,23 +71,42 @@ struct named_quantizers {
         ((names += (names.empty() ? "" : ", ") + short_text(Quantizers{}.name()).str()), ...);
         return names;
     }
+};
 
-private:
-    /// The name without the defaults, where they stand in their places.
-    static std::string without_defaults(std::string_view name) {
-        std::string kept;
-        const std::string_view scale = name.starts_with("spike") ? "fp16" : "fp32";
-        bool scale_given = false;
-        for (std::size_t field = 0, begin = 0; begin <= name.size(); ++field) {
-            const std::size_t end = std::min(name.find(':', begin), name.size());
-            const std::string_view word = name.substr(begin, end - begin);
-            const bool default_scheme = field == 2 && word == "symmetric" && name.starts_with("int");
-            const bool default_scale = field >= 2 && word == scale && !scale_given;
-            scale_given = scale_given || default_scale;
-            if (!default_scheme && !default_scale) kept.append(field == 0 ? "" : ":").append(word);
-            begin = end + 1;
+/// The quantizers of a two-hop reduction: inside a group and across groups.
+template <quantizer Inside, quantizer Across>
+struct hops {
+    using inside_type = Inside;
+    using across_type = Across;
+
+    Inside inside;
+    Across across;
+
+    /// "INSIDE + ACROSS".
+    std::string name() const { return short_text(inside.name()).str() + " + " + short_text(across.name()).str(); }
+};
+
+/// The pairs of quantizers that a program was compiled with, by the names of both: each is an instance of the reductions.
+template <class... Hops>
+struct named_hops {
+    using variant = std::variant<Hops...>;
+
+    /// The pair of these names, spelt as `named_quantizers` has them. Throws precondition_error that lists the right pairs.
+    static variant parse(std::string_view inside, std::string_view across) {
+        variant result;
+        const std::string wanted = detail::without_defaults(inside) + " + " + detail::without_defaults(across);
+        if (!((wanted == Hops{}.name() && (result = Hops{}, true)) || ...)) {
+            throw precondition_error("gradient quantizers", "one of " + list(),
+                                     "\"" + std::string(inside) + " + " + std::string(across) + "\"");
         }
-        return kept;
+        return result;
+    }
+
+    /// All names, separated by ", ".
+    static std::string list() {
+        std::string names;
+        ((names += (names.empty() ? "" : ", ") + Hops{}.name()), ...);
+        return names;
     }
 };
 

@@ -2,16 +2,21 @@
 
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, all_gather, all_reduce, dequantize, quantize, reduce_scatter
-from .communicator import Communicator, Traffic
+from .communicator import Communicator, Traffic, disabled
 from .ddp import ddp_hook
+from .estimate import Estimate, Machine, estimate
 from .formats import PRESETS, from_deepspeed
-from .fsdp import Report, apply, disabled, fully_shard, stats
+from .fsdp import apply, fully_shard, stats
+from .report import Report, Row
 
 __all__ = [
     "Communicator",
     "ErrorFeedback",
+    "Estimate",
+    "Machine",
     "PRESETS",
     "Report",
+    "Row",
     "Traffic",
     "ZeroppError",
     "all_gather",
@@ -20,6 +25,7 @@ __all__ = [
     "ddp_hook",
     "dequantize",
     "disabled",
+    "estimate",
     "from_deepspeed",
     "fully_shard",
     "quantize",

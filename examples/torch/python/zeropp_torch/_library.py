@@ -26,6 +26,38 @@ class TensorView(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("elements", ctypes.c_size_t), ("row", ctypes.c_size_t)]
 
 
+class Plan(ctypes.Structure):
+    _fields_ = (
+        [("tensors", ctypes.POINTER(ctypes.c_size_t)), ("count", ctypes.c_size_t)]
+        + [(name, ctypes.c_int) for name in ("nodes", "ranks_per_node", "secondary_group")]
+        + [(name, ctypes.c_char_p) for name in ("plain", "weights", "inside", "across")]
+        + [("error_feedback", ctypes.c_int)]
+        + [(name, ctypes.c_double) for name in ("inside_gbit", "across_gbit", "inside_us", "across_us", "codec_gb")]
+        + [(name, ctypes.c_double) for name in ("compute_ms", "memory_gb", "other_memory_gb")]
+    )
+
+
+class Step(ctypes.Structure):
+    _fields_ = [
+        ("inside", ctypes.c_uint64),
+        ("across", ctypes.c_uint64),
+        ("communication_seconds", ctypes.c_double),
+        ("seconds", ctypes.c_double),
+        ("overlapped_seconds", ctypes.c_double),
+        ("memory", ctypes.c_uint64),
+    ]
+
+
+class Prediction(ctypes.Structure):
+    _fields_ = [
+        ("before", Step),
+        ("after", Step),
+        ("gains", ctypes.c_int),
+        ("advice", ctypes.c_char_p),
+        ("report", ctypes.c_char_p),
+    ]
+
+
 class ZeroppError(RuntimeError):
     """What zeropp refuses, with what it expected and what it was given."""
 
@@ -64,6 +96,19 @@ _SIGNATURES = {
     ),
     "zt_feedback_destroy": (None, [ctypes.c_void_p]),
     "zt_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "zt_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+    "zt_quantize": (
+        ctypes.c_int,
+        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+    "zt_dequantize": (
+        ctypes.c_int,
+        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+}
+
+# What communicates nothing, and is in the library for the host alone.
+_PLANNING = {
     "zt_gather_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
@@ -74,15 +119,7 @@ _SIGNATURES = {
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zt_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
-    "zt_quantize": (
-        ctypes.c_int,
-        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
-    ),
-    "zt_dequantize": (
-        ctypes.c_int,
-        [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
-    ),
+    "zt_predict": (ctypes.c_int, [ctypes.POINTER(Plan), ctypes.POINTER(Prediction)]),
 }
 
 
@@ -101,7 +138,8 @@ def library(device_type: str) -> ctypes.CDLL:
             else f"zeropp_torch: {path} is missing; install the package again"
         )
     loaded = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _SIGNATURES.items():
+    signatures = {**_SIGNATURES, **_PLANNING} if device_type == "cpu" else _SIGNATURES
+    for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)
         function.restype = result
         function.argtypes = arguments
@@ -127,12 +165,17 @@ def stream_of(tensor: torch.Tensor) -> int | None:
     return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
 
 
+def require_contiguous(tensor: torch.Tensor) -> None:
+    """Raises ZeroppError where a tensor's elements do not lie one behind the other."""
+    if not tensor.is_contiguous():
+        raise ZeroppError("zeropp_torch: expected contiguous tensors, given one of strides " + str(tensor.stride()))
+
+
 def views_of(tensors: list[torch.Tensor], row: int = 1) -> ctypes.Array:
     """Tensors for the library, which must stay alive until it is done with them."""
     views = (TensorView * len(tensors))()
     for view, tensor in zip(views, tensors):
-        if not tensor.is_contiguous():
-            raise ZeroppError("zeropp_torch: expected contiguous tensors, given one of strides " + str(tensor.stride()))
+        require_contiguous(tensor)
         view.data = tensor.data_ptr()
         view.elements = tensor.numel()
         view.row = row

@@ -107,11 +107,11 @@ def all_reduce(
 
 def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
     """The bytes that would go on the wire for this tensor."""
+    _library.require_contiguous(tensor)
     loaded = _library.library(tensor.device.type)
     size = ctypes.c_size_t()
     _library.require_success(loaded, loaded.zt_message_bytes(format.encode(), tensor.numel(), ctypes.byref(size)))
     message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
-    _library.views_of([tensor])
     status = loaded.zt_quantize(
         format.encode(), _library.element_of(tensor), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
         _library.stream_of(tensor),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,25 @@ class Traffic:
 
     def __sub__(self, other: Traffic) -> Traffic:
         return Traffic(self.inside - other.inside, self.across - other.across, self.calls - other.calls)
+
+
+_enabled = True
+
+
+def enabled() -> bool:
+    """Whether collectives of models are zeropp's, as they are outside of disabled()."""
+    return _enabled
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """Inside, the collectives of models are torch.distributed's own, for comparisons. On all ranks alike."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
 
 
 # Since torch 2.13 by these names; the others are deprecated there.

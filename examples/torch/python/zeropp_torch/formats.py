@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 
@@ -45,6 +45,25 @@ def weight_format(weights: str) -> str:
     if weights not in known:
         raise ZeroppError(f"weights: expected one of {', '.join(known)}, given {weights}")
     return weights
+
+
+class Chosen(NamedTuple):
+    """What a call has asked for; None leaves a direction alone."""
+
+    weights: Optional[str]
+    gradients: Optional[GradientFormats]
+
+
+def chosen(weights: Optional[str], gradients: Optional[Gradients], preset: Optional[str]) -> Chosen:
+    """The formats of a preset, if there is one, in place of both others."""
+    if preset is not None:
+        if preset not in PRESETS:
+            raise ZeroppError(f"preset: expected one of {', '.join(PRESETS)}, given {preset}")
+        weights, gradients = PRESETS[preset]["weights"], PRESETS[preset]["gradients"]
+    return Chosen(
+        None if weights is None else weight_format(weights),
+        None if gradients is None else gradient_formats(gradients),
+    )
 
 
 def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
@@ -13,25 +12,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as torch_fsdp
 from torch import nn
+from torch.distributed.tensor import DTensor
 
-from . import _library, formats
+from . import _library, formats, units
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, all_gather, reduce_scatter
-from .communicator import Communicator, Traffic, all_gather_single, reduce_scatter_single
-
-_enabled = True
-
-
-@contextlib.contextmanager
-def disabled() -> Iterator[None]:
-    """Inside, collectives are torch.distributed's own, for comparisons. On all ranks alike."""
-    global _enabled
-    before, _enabled = _enabled, False
-    try:
-        yield
-    finally:
-        _enabled = before
-
+from .communicator import Communicator, Traffic, all_gather_single, enabled, reduce_scatter_single
+from .estimate import Machine, predict
+from .report import Report, Row
 
 def fully_shard(module: nn.Module, *, mesh: Any = None, secondary: Optional[int] = None, **arguments: Any) -> nn.Module:
     """torch's fully_shard. `secondary` is hpZ, DeepSpeed's zero_hpz_partition_size: after forward a group of so many
@@ -43,8 +31,21 @@ def fully_shard(module: nn.Module, *, mesh: Any = None, secondary: Optional[int]
         return torch_fsdp.fully_shard(module, **arguments)
     if "reshard_after_forward" in arguments:
         raise ZeroppError("fully_shard: expected either secondary or reshard_after_forward, given both")
+    if any(isinstance(p, DTensor) for one in ([module] if isinstance(module, nn.Module) else module) for p in _own(one)):
+        raise ZeroppError(
+            "fully_shard: expected plain parameters with secondary, given DTensors of tensor parallelism, which FSDP2 cannot "
+            "shard anew after forward; leave secondary out for this module"
+        )
     with _shared_secondary_meshes():
         return torch_fsdp.fully_shard(module, reshard_after_forward=secondary, **arguments)
+
+
+def _own(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Parameters that no unit inside the module has."""
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if not isinstance(child, torch_fsdp.FSDPModule):
+            yield from _own(child)
 
 
 _secondary_meshes: dict[Any, Any] = {}
@@ -69,49 +70,6 @@ def _shared_secondary_meshes() -> Iterator[None]:
         implementation._get_post_forward_mesh_info = original
 
 
-@dataclasses.dataclass
-class Row:
-    """One FSDP unit of a report; bytes are those that a rank sends across nodes in a step."""
-
-    unit: str
-    elements: int
-    weights: str
-    gradients: str
-    before: int = 0
-    after: int = 0
-    note: str = ""
-
-
-@dataclasses.dataclass
-class Report:
-    """What apply() has done."""
-
-    rows: list[Row]
-    advice: list[str]
-
-    @property
-    def before(self) -> int:
-        return sum(row.before for row in self.rows)
-
-    @property
-    def after(self) -> int:
-        return sum(row.after for row in self.rows)
-
-    def __str__(self) -> str:
-        head = ["unit", "elements", "weights", "gradients", "across, before", "after", ""]
-        cells = [head] + [
-            [r.unit, str(r.elements), r.weights, r.gradients, str(r.before), str(r.after), r.note] for r in self.rows
-        ]
-        cells.append(["all", str(sum(r.elements for r in self.rows)), "", "", str(self.before), str(self.after), ""])
-        widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
-        right = {1, 4, 5}
-        lines = [
-            "  ".join(cell.rjust(w) if c in right else cell.ljust(w) for c, (cell, w) in enumerate(zip(line, widths)))
-            for line in cells
-        ]
-        return "\n".join([line.rstrip() for line in lines] + [f"- {sentence}" for sentence in self.advice])
-
-
 class _AllGather:
     """FSDP2's hook for the all-gather of a unit's parameters."""
 
@@ -128,7 +86,7 @@ class _AllGather:
         # A smaller group is that of hpZ, which has what the gather of all ranks brought; bytes of mixed types are no
         # numbers.
         of_all = group.size() == self._communicator.size
-        if not _enabled or not of_all or output_tensor.dtype not in _library.ELEMENTS:
+        if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
             return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
         all_gather(self._communicator, input_tensor, output_tensor, self._weights)
         return None
@@ -154,7 +112,7 @@ class _ReduceScatter:
         op: Any,
         async_op: bool = False,
     ) -> Optional[dist.Work]:
-        if not _enabled:
+        if not enabled():
             return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
@@ -167,16 +125,94 @@ class _ReduceScatter:
         return None
 
 
-def _param_groups(module: nn.Module) -> list[Any]:
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:  # before torch 2.12
-        groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
-    return list(groups)
+class _Units:
+    """Puts hooks into units, and keeps their communicators: two for each set of ranks, since gathers and reductions may run
+    side by side and have groups and scratch of their own."""
+
+    def __init__(self, ranks_per_node: int, chosen: formats.Chosen, error_feedback: bool):
+        self._ranks_per_node = ranks_per_node
+        self._chosen = chosen
+        self._error_feedback = error_feedback
+        self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
+        #: For each set of ranks, its nodes, the units' elements, and whether hpZ gathers for backward.
+        self.gathered: dict[tuple[int, ...], list[tuple[int, bool]]] = {}
+        self.plain = "bf16"
+
+    def communicators(self) -> list[Communicator]:
+        return [c for pair in self._communicators.values() for c in pair]
+
+    def nodes_of(self, ranks: Sequence[int]) -> list[int]:
+        return [rank // self._ranks_per_node for rank in ranks]
+
+    def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
+        """Has one unit gather and reduce through zeropp, and says in `row` what that changes."""
+        shard_group = group.mesh_info.shard_process_group
+        ranks = tuple(dist.get_process_group_ranks(shard_group))
+        nodes = self.nodes_of(ranks)
+        if ranks not in self._communicators:
+            self._communicators[ranks] = (
+                Communicator(shard_group, nodes=nodes, device_type=group.device.type),
+                Communicator(shard_group, nodes=nodes, device_type=group.device.type),
+            )
+        gather, reduce = self._communicators[ranks]
+        gathered, reduced = units.types_of(group)
+        sharded = sum(p.padded_sharded_param_size.numel() for p in group.fsdp_params) * len(ranks)
+        after_forward = group.post_forward_mesh_info
+        # FSDP keeps the root's weights between forward and backward, unless it was told otherwise.
+        kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
+        secondary = [] if kept or after_forward is group.mesh_info else self.nodes_of(
+            dist.get_process_group_ranks(after_forward.shard_process_group)
+        )
+        notes = []
+        if len(set(secondary)) > 1:
+            notes.append("hpZ's groups cross nodes")
+        if hasattr(group.mesh_info, "replicate_process_group"):
+            notes.append("the all-reduce between replicas stays torch's")
+        row.note = "; ".join(notes)
+        if gathered in formats.LOSSLESS:
+            self.plain = formats.LOSSLESS[gathered]
+            self.gathered.setdefault(ranks, []).append((row.elements, bool(secondary)))
+            plain = _volume("zt_gather_volume", nodes, self.plain, sharded)
+            ours = plain
+            if self._chosen.weights is not None:
+                row.weights = self._chosen.weights
+                ours = _volume("zt_gather_volume", nodes, row.weights, sharded)
+                module.set_custom_all_gather(_AllGather(gather, row.weights))
+            backward = _volume("zt_gather_volume", secondary, self.plain, sharded) if secondary else ours
+            row.before += plain if kept else plain + plain
+            row.after += ours if kept else ours + backward
+        if reduced in formats.LOSSLESS:
+            wire = formats.LOSSLESS[reduced]
+            plain = ours = _volume("zt_reduce_volume", nodes, wire, wire, sharded)
+            if self._chosen.gradients is not None:
+                row.gradients = " + ".join(self._chosen.gradients)
+                ours = _volume("zt_reduce_volume", nodes, *self._chosen.gradients, sharded)
+                # Division stays FSDP's, whatever its factor is.
+                module.set_force_sum_reduction_for_comms(True)
+                module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._chosen.gradients, self._error_feedback))
+            row.before += plain
+            row.after += ours
+
+    def advice(self, machine: Machine) -> list[str]:
+        """Sentences on the sets of ranks for whom nothing is gained."""
+        sentences = []
+        plain = formats.GradientFormats(self.plain, self.plain)
+        for ranks, gathers in self.gathered.items():
+            nodes = self.nodes_of(ranks)
+            per_node = nodes.count(nodes[0])
+            secondary = per_node if any(hpz for _, hpz in gathers) else 0
+            predicted = predict(
+                [elements for elements, _ in gathers], len(nodes) // per_node, per_node,
+                self._chosen.weights or self.plain, self._chosen.gradients or plain, secondary, self._error_feedback,
+                self.plain, machine,
+            )
+            if not predicted.gains and predicted.advice not in sentences:
+                sentences.append(predicted.advice)
+        return sentences
 
 
-def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> int:
-    """Bytes that a rank sends across nodes."""
+def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
+    """What a rank sends in a collective."""
     loaded = _library.library("cpu")
     inside, across = ctypes.c_uint64(), ctypes.c_uint64()
     encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
@@ -184,14 +220,23 @@ def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> int:
         (ctypes.c_int * len(nodes))(*nodes), len(nodes), *encoded, ctypes.byref(inside), ctypes.byref(across)
     )
     _library.require_success(loaded, status)
-    return across.value
+    return Traffic(inside.value, across.value, 1)
 
 
-def _types_of(group: Any) -> tuple[torch.dtype, torch.dtype]:
-    """What a unit gathers and what it reduces."""
-    # Parameters know their types from the first step on.
-    gathered = group.mp_policy.param_dtype or group.fsdp_params[0].sharded_param.dtype
-    return gathered, group.mp_policy.reduce_dtype or gathered
+def _left_out(name: str, groups: list[Any], exclude: Sequence[str]) -> str:
+    """Why a unit stays torch's; nothing if it need not."""
+    if any(pattern in name or fnmatch.fnmatch(name, pattern) for pattern in exclude):
+        return "excluded"
+    if len(groups) > 1:
+        return "parameters on several meshes; give each mesh a unit of its own"
+    shard_group = getattr(groups[0].mesh_info, "shard_process_group", None)
+    if shard_group is None:
+        return "replicated, not sharded"
+    if shard_group.size() == 1:
+        return "one rank"
+    if units.gathers_itself(groups[0]):
+        return "its parameters say themselves what is gathered (fsdp_pre_all_gather)"
+    return ""
 
 
 def apply(
@@ -203,91 +248,34 @@ def apply(
     preset: Optional[str] = None,
     error_feedback: bool = False,
     exclude: Sequence[str] = (),
+    machine: Machine = Machine(),
 ) -> Report:
     """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp, in these formats; None leaves a
     direction alone. Collective: all ranks call it, after fully_shard and before the first step.
 
     Ranks are on the same node where rank // ranks_per_node is the same. A unit is left out where a pattern of `exclude`
-    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of both formats.
+    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of both formats. The
+    report advises against it where nothing is gained on such a `machine`.
     """
-    if preset is not None:
-        if preset not in formats.PRESETS:
-            raise ZeroppError(f"apply: expected a preset of {', '.join(formats.PRESETS)}, given {preset}")
-        weights, gradients = formats.PRESETS[preset]["weights"], formats.PRESETS[preset]["gradients"]
-    weights = None if weights is None else formats.weight_format(weights)
-    hops = None if gradients is None else formats.gradient_formats(gradients)
-    units = [(name, module) for name, module in model.named_modules() if isinstance(module, torch_fsdp.FSDPModule)]
-    if not units:
+    chosen = formats.chosen(weights, gradients, preset)
+    sharded = [(name, module) for name, module in model.named_modules() if isinstance(module, torch_fsdp.FSDPModule)]
+    if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
-
-    communicators: dict[Any, tuple[Communicator, Communicator]] = {}
+    installed = _Units(ranks_per_node, chosen, error_feedback)
     report = Report([], [])
-    several_nodes = False
-    for name, module in units:
-        shown = name or "(root)"
-        groups = _param_groups(module)
+    for name, module in sharded:
+        groups = units.param_groups(module)
         if not groups:
             continue
-        elements = sum(p._orig_size.numel() for group in groups for p in group.fsdp_params)
-        row = Row(shown, elements, "-", "-")
+        row = Row(name or "(root)", sum(units.elements_of(group) for group in groups))
         report.rows.append(row)
-        if any(pattern in name or fnmatch.fnmatch(name, pattern) for pattern in exclude):
-            row.note = "left out: excluded"
-            continue
-        if len(groups) > 1:
-            row.note = "left out: parameters on several meshes"
-            continue
-        group = groups[0]
-        shard_group = group.mesh_info.shard_process_group
-        if shard_group.size() == 1:
-            row.note = "left out: one rank"
-            continue
-        ranks = dist.get_process_group_ranks(shard_group)
-        nodes = [rank // ranks_per_node for rank in ranks]
-        several_nodes = several_nodes or len(set(nodes)) > 1
-        key = tuple(ranks)
-        if key not in communicators:
-            # Gathers and reductions may run side by side: each has groups and scratch of its own.
-            communicators[key] = (
-                Communicator(shard_group, nodes=nodes, device_type=group.device.type),
-                Communicator(shard_group, nodes=nodes, device_type=group.device.type),
-            )
-        gather, reduce = communicators[key]
-        gathered, reduced = _types_of(group)
-        sharded = sum(p.padded_sharded_param_size.numel() for p in group.fsdp_params) * len(ranks)
-        backward_inside = False
-        if group.post_forward_mesh_info is not None and group.post_forward_mesh_info is not group.mesh_info:
-            of_group = dist.get_process_group_ranks(group.post_forward_mesh_info.shard_process_group)
-            backward_inside = len({rank // ranks_per_node for rank in of_group}) == 1
-            if not backward_inside:
-                row.note = "hpZ's groups cross nodes"
-        # FSDP keeps the root's weights between forward and backward, unless it was told otherwise.
-        kept = group.post_forward_mesh_info is None or (
-            module is model and module._get_fsdp_state()._auto_reshard_after_forward
-        )
-        gathers = 1 if backward_inside or kept else 2
-        if gathered in formats.LOSSLESS:
-            plain = _volume("zt_gather_volume", nodes, formats.LOSSLESS[gathered], sharded)
-            row.before += (1 if kept else 2) * plain
-            row.after += gathers * plain
-            if weights is not None:
-                row.weights = weights
-                row.after += gathers * (_volume("zt_gather_volume", nodes, weights, sharded) - plain)
-                module.set_custom_all_gather(_AllGather(gather, weights))
-        if reduced in formats.LOSSLESS:
-            wire = formats.LOSSLESS[reduced]
-            plain = _volume("zt_reduce_volume", nodes, wire, wire, sharded)
-            row.before += plain
-            row.after += plain
-            if hops is not None:
-                row.gradients = " + ".join(hops)
-                row.after += _volume("zt_reduce_volume", nodes, *hops, sharded) - plain
-                # Division stays FSDP's, whatever its factor is.
-                module.set_force_sum_reduction_for_comms(True)
-                module.set_custom_reduce_scatter(_ReduceScatter(reduce, hops, error_feedback))
-    if not several_nodes:
-        report.advice.append("All ranks are on one node: nothing crosses nodes, and no gain is to be expected.")
-    model._zeropp_communicators = [c for pair in communicators.values() for c in pair]
+        why = _left_out(name, groups, exclude)
+        if why:
+            row.note = "left out: " + why
+        else:
+            installed.install(module, groups[0], module is model, row)
+    report.advice = installed.advice(machine)
+    model._zeropp_communicators = installed.communicators()
     return report
 
 

@@ -1,0 +1,141 @@
+#include "files.hpp"
+
+#include "advice.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <iomanip>
+#include <stdexcept>
+
+namespace plan {
+
+namespace {
+
+double of(std::uint64_t bytes) { return static_cast<double>(bytes); }
+
+std::ofstream open(const std::string& file) {
+    std::ofstream out(file);
+    if (!out) throw std::runtime_error("cannot write " + file);
+    return out;
+}
+
+void close(std::ofstream& out, const std::string& file) {
+    out.close();
+    if (!out) throw std::runtime_error("could not write all of " + file);
+}
+
+nlohmann::ordered_json json_of(const zeropp::volume& v) { return {{"inside", v.inside}, {"across", v.across}}; }
+
+nlohmann::ordered_json json_of(const zeropp::step_volume& v, std::uint64_t times) {
+    return {{"forward", json_of(v.forward * times)},
+            {"backward", json_of(v.backward * times)},
+            {"gradients", json_of(v.gradients * times)},
+            {"total", json_of(v.total() * times)}};
+}
+
+nlohmann::ordered_json json_of(const zeropp::collective_time& t) {
+    return {{"inside", t.inside}, {"across", t.across}, {"codec", t.codec}, {"total", t.total()}};
+}
+
+}  // namespace
+
+void write_json(const settings& s, const prediction& p) {
+    nlohmann::ordered_json json{{"parameters", s.elements()},
+                                {"tensors", s.tensors.size()},
+                                {"nodes", s.ranks.groups()},
+                                {"ranks_per_node", s.ranks.group_size()},
+                                {"secondary_group", s.secondary_group_size},
+                                {"chunks", s.chunks},
+                                {"gather_chunks", s.gather_chunks}};
+    json["formats"] = {{"plain", s.plain.name.str()},
+                       {"weights", s.weights.name.str()},
+                       {"gradients_inside", s.gradients_inside.name.str()},
+                       {"gradients_across", s.gradients_across.name.str()},
+                       {"secondary", s.secondary.name.str()}};
+    json["speed"] = {{"inside_bytes_per_second", s.speed.inside.bytes_per_second},
+                     {"inside_latency_seconds", s.speed.inside.latency_seconds},
+                     {"across_bytes_per_second", s.speed.across.bytes_per_second},
+                     {"across_latency_seconds", s.speed.across.latency_seconds},
+                     {"codec_bytes_per_second", s.speed.codec_bytes_per_second}};
+    json["compute_seconds"] = {{"forward", s.compute.forward}, {"backward", s.compute.backward}};
+    const double before = of(p.runs.front().sent.total().across);
+    for (const run& r : p.runs) {
+        nlohmann::ordered_json entry{
+            {"name", r.name},
+            {"bytes_by_rank", json_of(r.sent, 1)},
+            {"bytes_by_node", json_of(r.sent, static_cast<std::uint64_t>(s.ranks.group_size()))},
+            {"bytes_by_all", json_of(r.sent, static_cast<std::uint64_t>(s.ranks.size()))}};
+        const double now = of(r.sent.total().across);
+        if (now > 0) entry["reduction_across"] = before / now;
+        if (before > 0) entry["savings_across_percent"] = (before - now) / before * 100;
+        entry["seconds"] = {{"forward", json_of(r.time.forward)},
+                            {"backward", json_of(r.time.backward)},
+                            {"gradients", json_of(r.time.gradients)},
+                            {"communication", r.time.communication()},
+                            {"step_without_overlap", r.time.without_overlap()},
+                            {"step_with_overlap", r.time.with_overlap()}};
+        json["runs"].push_back(std::move(entry));
+    }
+    for (const layout& l : p.layouts) {
+        nlohmann::ordered_json entry{{"name", l.name},
+                                     {"parameters", l.states.parameters},
+                                     {"gradients", l.states.gradients},
+                                     {"optimizer", l.states.optimizer},
+                                     {"secondary", l.secondary},
+                                     {"residuals", l.residuals},
+                                     {"scratch", l.scratch},
+                                     {"total", l.total()}};
+        if (s.memory > 0) entry["fits"] = fits(s, l.total());
+        json["memory_by_rank"].push_back(std::move(entry));
+    }
+    for (const secondary_choice& c : p.choices) {
+        nlohmann::ordered_json entry{{"group", c.group_size},
+                                     {"partition_bytes", c.memory},
+                                     {"total_bytes", c.total_memory},
+                                     {"backward_by_rank", json_of(c.sent)},
+                                     {"step_without_overlap_seconds", c.seconds}};
+        if (s.memory > 0) entry["fits"] = fits(s, c.total_memory);
+        json["secondary_groups"].push_back(std::move(entry));
+    }
+    json["advice"] = advise(s, p);
+    std::ofstream out = open(s.json_file);
+    out << json.dump(2) << '\n';
+    close(out, s.json_file);
+}
+
+void write_sweep(const settings& s) {
+    std::ofstream out = open(s.sweep_file);
+    out << "# Speed-up over ZeRO-3 against the rate of a node's link. Drawn by: gnuplot " << s.sweep_file << "\n"
+        << "$speedup << EOD\nGbit/s";
+    const std::vector<run> names = predict_runs(s);
+    for (std::size_t r = 1; r != names.size(); ++r) out << ' ' << names[r].name;
+    out << " \"zeropp, overlapped\"\n" << std::fixed;
+    settings at = s;
+    // From 10 Gbit/s to 3.2 Tbit/s, six to a factor of ten.
+    for (int step = 0; step <= 15; ++step) {
+        const double gbit = 10 * std::pow(10.0, step / 6.0);
+        at.speed.across.bytes_per_second = gbit * 1e9 / 8;
+        const std::vector<run> runs = predict_runs(at);
+        const zeropp::step_time& before = runs.front().time;
+        out << std::setprecision(2) << gbit << std::setprecision(4);
+        for (std::size_t r = 1; r != runs.size(); ++r) {
+            out << ' ' << before.without_overlap() / runs[r].time.without_overlap();
+        }
+        out << ' ' << before.with_overlap() / runs.back().time.with_overlap() << '\n';
+    }
+    out << "EOD\n"
+        << "set terminal pngcairo size 960,600\n"
+        << "set output '" << s.sweep_file << ".png'\n"
+        << "set title '" << fixed(of(s.elements()) / 1e9, 1) << " billion parameters on " << s.ranks.groups()
+        << " nodes x " << s.ranks.group_size() << " ranks, " << fixed((s.compute.forward + s.compute.backward) * 1e3, 0)
+        << " ms of computation' noenhanced\n"
+        << "set xlabel 'link of a node, Gbit/s'\nset ylabel 'speed-up over ZeRO-3'\n"
+        << "set logscale x\nset grid\nset key autotitle columnhead noenhanced\n"
+        << "plot for [c = 2:" << names.size() << "] $speedup using 1:c with linespoints linewidth 1.5, \\\n"
+        << "     $speedup using 1:" << names.size() + 1 << " with lines linewidth 1.5 dashtype 2\n";
+    close(out, s.sweep_file);
+}
+
+}  // namespace plan

@@ -1,0 +1,156 @@
+"""What a training step would send, take and last, before anything runs: zeropp-plan from Python."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Optional, Union
+
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from . import _library, formats
+from ._library import ZeroppError
+from .units import elements_of, param_groups
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Links in Gbit/s each way, of a rank inside its node and of a whole node to others, and the microseconds that a message
+    waits there; GB/s that a rank's codec reads and writes; and, 0 where they are not known, the milliseconds that a step
+    computes, a GPU's memory and what else lies in it, in GB."""
+
+    inside_gbit: float = 2400
+    across_gbit: float = 100
+    inside_us: float = 5
+    across_us: float = 20
+    codec_gb: float = 1000
+    compute_ms: float = 0
+    memory_gb: float = 0
+    other_memory_gb: float = 0
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            rate = name in ("inside_gbit", "across_gbit")
+            if not (0 <= value < math.inf) or (rate and value == 0):
+                raise ZeroppError(f"Machine: expected {name} {'above' if rate else 'from'} 0, given {value}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Predictions for a training step: of ZeRO-3, and of ZeRO++ with the formats that were asked for.
+
+    Bytes are those that a node sends to others, in GB of 10^9; steps are milliseconds without overlap of communication and
+    computation, and with all of it; memory is a rank's, in GB: 16 bytes of states for a parameter, and scratch.
+    """
+
+    baseline_gb: float
+    compressed_gb: float
+    baseline_step_ms: float
+    step_ms: float
+    baseline_overlapped_ms: float
+    overlapped_ms: float
+    baseline_memory_gb: float
+    memory_gb: float
+    #: Whether a step is notably faster.
+    gains: bool
+    #: What becomes of the step, in a sentence.
+    advice: str
+    #: All that zeropp-plan says: every part of ZeRO++ by itself, memory, groups that fit.
+    report: str
+
+    @property
+    def reduction_factor(self) -> float:
+        """How many times fewer bytes."""
+        if self.compressed_gb == 0:
+            return 1.0 if self.baseline_gb == 0 else math.inf
+        return self.baseline_gb / self.compressed_gb
+
+    @property
+    def savings_percent(self) -> float:
+        return 100 * (1 - self.compressed_gb / self.baseline_gb) if self.baseline_gb else 0.0
+
+    def __str__(self) -> str:
+        return self.report.rstrip()
+
+
+def predict(
+    tensors: Sequence[int],
+    nodes: int,
+    ranks_per_node: int,
+    weights: str,
+    gradients: formats.GradientFormats,
+    secondary: int,
+    error_feedback: bool,
+    plain: str,
+    machine: Machine,
+) -> Estimate:
+    """Of a model of such tensors, each gathered by itself; a `secondary` of 0 is no hpZ."""
+    loaded = _library.library("cpu")
+    plan = _library.Plan(
+        (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
+        weights.encode(), gradients.inside.encode(), gradients.across.encode(), int(error_feedback),
+        *dataclasses.astuple(machine),
+    )
+    predicted = _library.Prediction()
+    _library.require_success(loaded, loaded.zt_predict(ctypes.byref(plan), ctypes.byref(predicted)))
+    before, after = predicted.before, predicted.after
+    return Estimate(
+        baseline_gb=before.across * ranks_per_node / 1e9,
+        compressed_gb=after.across * ranks_per_node / 1e9,
+        baseline_step_ms=before.seconds * 1e3,
+        step_ms=after.seconds * 1e3,
+        baseline_overlapped_ms=before.overlapped_seconds * 1e3,
+        overlapped_ms=after.overlapped_seconds * 1e3,
+        baseline_memory_gb=before.memory / 1e9,
+        memory_gb=after.memory / 1e9,
+        gains=bool(predicted.gains),
+        advice=predicted.advice.decode(),
+        report=predicted.report.decode(),
+    )
+
+
+def estimate(
+    model: Union[nn.Module, int],
+    *,
+    world_size: int,
+    ranks_per_node: int,
+    weights: Optional[str] = "int8:256:fp16",
+    gradients: Optional[formats.Gradients] = ("int8:256:bf16", "int4:128:signed:bf16"),
+    preset: Optional[str] = None,
+    secondary: Optional[int] = None,
+    error_feedback: bool = False,
+    plain: str = "bf16",
+    units: int = 64,
+    machine: Machine = Machine(),
+) -> Estimate:
+    """Predicts a step of a model, or of so many parameters, on nodes of `ranks_per_node` ranks; communicates nothing.
+
+    Formats are those of apply(); `secondary` is hpZ's group, by default a node, and 1 for none. `plain` is what ZeRO-3 sends.
+    What is gathered together are a model's FSDP2 units, or else `units` equal parts.
+    """
+    if world_size < 1 or ranks_per_node < 1 or world_size % ranks_per_node != 0:
+        raise ZeroppError(
+            f"estimate: expected ranks_per_node to divide world_size, given {ranks_per_node} and {world_size}"
+        )
+    chosen = formats.chosen(weights, gradients, preset)
+    sizes: list[int] = []
+    if isinstance(model, nn.Module):
+        sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        sizes = [elements_of(group) for module in sharded for group in param_groups(module)]
+        total = sum(p.numel() for p in model.parameters())
+    else:
+        total = int(model)
+    if total < 1 or units < 1:
+        raise ZeroppError(f"estimate: expected parameters and units above 0, given {total} and {units}")
+    if not sizes:
+        parts = min(units, total)
+        sizes = [total // parts + (part < total % parts) for part in range(parts)]
+    group = ranks_per_node if secondary is None else secondary
+    return predict(
+        sizes, world_size // ranks_per_node, ranks_per_node, chosen.weights or plain,
+        chosen.gradients or formats.GradientFormats(plain, plain), group if group > 1 else 0, error_feedback, plain,
+        machine,
+    )

@@ -1,0 +1,52 @@
+"""What apply() has done, for people."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .communicator import Traffic
+
+
+@dataclasses.dataclass
+class Row:
+    """One FSDP unit; traffic is what a rank sends in a step, with plain FSDP2 (ZeRO-3) and as it is now."""
+
+    unit: str
+    elements: int
+    weights: str = "-"
+    gradients: str = "-"
+    before: Traffic = Traffic()
+    after: Traffic = Traffic()
+    note: str = ""
+
+
+@dataclasses.dataclass
+class Report:
+    """Rows in the order of the model, and sentences on what to expect. Prints as a table of bytes."""
+
+    rows: list[Row]
+    advice: list[str]
+
+    @property
+    def before(self) -> Traffic:
+        return sum((row.before for row in self.rows), Traffic())
+
+    @property
+    def after(self) -> Traffic:
+        return sum((row.after for row in self.rows), Traffic())
+
+    def __str__(self) -> str:
+        total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after)
+        head = ["unit", "elements", "weights", "gradients", "inside, before", "after", "across, before", "after", ""]
+        cells = [head] + [
+            [r.unit, str(r.elements), r.weights, r.gradients, str(r.before.inside), str(r.after.inside)]
+            + [str(r.before.across), str(r.after.across), r.note]
+            for r in [*self.rows, total]
+        ]
+        widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
+        numbers = {1, 4, 5, 6, 7}
+        lines = [
+            "  ".join(cell.rjust(w) if c in numbers else cell.ljust(w) for c, (cell, w) in enumerate(zip(line, widths)))
+            for line in cells
+        ]
+        return "\n".join([line.rstrip() for line in lines] + [f"- {sentence}" for sentence in self.advice])

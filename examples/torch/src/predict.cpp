@@ -1,0 +1,78 @@
+#include "library.hpp"
+
+#include "../../plan/advice.hpp"
+#include "../../plan/report.hpp"
+
+#include <zeropp/plan/wire_format.hpp>
+#include <zeropp/quantizer/residual_storage.hpp>
+
+#include <sstream>
+#include <string>
+#include <utility>
+#include <variant>
+
+using namespace zeropp_torch;
+
+namespace {
+
+plan::settings settings_of(const zt_plan& asked) {
+    const auto format = [](const char* name) {
+        return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, gather_formats::parse(name));
+    };
+    plan::settings s{.tensors{asked.tensors, asked.tensors + asked.count},
+                     .ranks{asked.nodes, asked.ranks_per_node},
+                     // Its rows are in the report even where nobody asked for them.
+                     .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
+                     .plain = format(asked.plain),
+                     .weights = format(asked.weights),
+                     .secondary = format(asked.plain)};
+    std::visit(
+        [&]<class Hops>(const Hops& hops) {
+            s.gradients_inside = zeropp::wire_format_of(hops.inside);
+            s.gradients_across = zeropp::wire_format_of(hops.across);
+            if (asked.error_feedback == 0) return;
+            using zeropp::residuals_in_int8;
+            s.residuals = plan::residual_formats{
+                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::inside_type>{}),
+                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::across_type>{})};
+        },
+        reduce_formats::parse(asked.inside, asked.across));
+    s.speed = {{asked.inside_gbit * 1e9 / 8, asked.inside_us * 1e-6},
+               {asked.across_gbit * 1e9 / 8, asked.across_us * 1e-6},
+               asked.codec_gb * 1e9};
+    s.compute = zeropp::compute_time::of_step(asked.compute_ms * 1e-3);
+    s.memory = asked.memory_gb * 1e9;
+    s.other_memory = asked.other_memory_gb * 1e9;
+    return s;
+}
+
+zt_step step_of(const plan::run& run, const plan::layout& layout) {
+    const zeropp::volume sent = run.sent.total();
+    return {.inside = sent.inside,
+            .across = sent.across,
+            .communication_seconds = run.time.communication(),
+            .seconds = run.time.without_overlap(),
+            .overlapped_seconds = run.time.with_overlap(),
+            .memory = layout.total()};
+}
+
+}  // namespace
+
+zt_status zt_predict(const zt_plan* asked, zt_prediction* prediction) {
+    return status_of([&] {
+        const plan::settings s = settings_of(*asked);
+        const plan::parts none, all{.qwz = true, .hpz = asked->secondary_group > 0, .qgz = true};
+        const plan::run before = plan::predict_run(s, "ZeRO-3", none);
+        const plan::run after = plan::predict_run(s, all.hpz ? "zeropp" : "qwz+qgz", all);
+        thread_local std::string advice, report;
+        advice = plan::on_the_whole(s, before, after);
+        std::ostringstream text;
+        plan::print_report(text, s, plan::predict(s));
+        report = std::move(text).str();
+        *prediction = {.before = step_of(before, plan::predict_layout(s, {}, none)),
+                       .after = step_of(after, plan::predict_layout(s, {}, all)),
+                       .gains = plan::gains(before, after) ? 1 : 0,
+                       .advice = advice.c_str(),
+                       .report = report.c_str()};
+    });
+}

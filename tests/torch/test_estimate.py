@@ -1,0 +1,85 @@
+"""The planner from Python, against the sources' formulas and against what apply() counts."""
+
+import math
+
+import pytest
+import torch.distributed as dist
+import zeropp_torch as zeropp
+from models import network, refusals, shard
+
+PARAMETERS = 70_000_000_000
+
+
+def test_the_sources_figures():
+    nodes, per_node = 48, 8
+    found = zeropp.estimate(PARAMETERS, world_size=nodes * per_node, ranks_per_node=per_node)
+    # 3M across nodes become .75M of codes, a node's own part apart; M is 2 bytes for each parameter.
+    m = 2 * PARAMETERS / 1e9 * (nodes - 1) / nodes
+    assert found.baseline_gb == pytest.approx(3 * m, rel=1e-4)
+    assert 0.75 * m < found.compressed_gb < 0.77 * m, "scales take some"
+    assert found.reduction_factor == pytest.approx(found.baseline_gb / found.compressed_gb)
+    assert found.savings_percent == pytest.approx(100 - 100 / found.reduction_factor)
+    assert found.gains and "All of ZeRO++ saves" in found.advice and found.step_ms < found.baseline_step_ms
+    # 16 bytes of states for each parameter over all ranks, and 2 over a node for hpZ.
+    states = 16 * PARAMETERS / 384 / 1e9
+    scratch = found.baseline_memory_gb - states
+    assert 0 < scratch < 16
+    assert found.memory_gb == pytest.approx(states + 2 * PARAMETERS / 8 / 1e9 + scratch, rel=0.1)
+    assert "zeropp in groups of 8" in str(found)
+
+
+def test_parts_of_it_alone():
+    def factor(**asked):
+        return zeropp.estimate(PARAMETERS, world_size=64, ranks_per_node=8, **asked).reduction_factor
+
+    assert factor(weights=None, gradients=None, secondary=1) == 1.0
+    assert factor(weights=None, gradients=None) == pytest.approx(1.5)
+    assert factor(weights="int8:256:fp16", gradients=None, secondary=1) == pytest.approx(1.5, rel=0.02)
+    assert factor(preset="16bit") == pytest.approx(1.5)
+    assert factor(preset="8bit") > 2.9
+    assert zeropp.estimate(1000, world_size=4, ranks_per_node=4).reduction_factor == 1.0
+    assert zeropp.estimate(1000, world_size=4, ranks_per_node=2, weights=None, gradients=None).reduction_factor != math.inf
+
+
+def test_it_advises_against_what_gains_nothing():
+    one_node = zeropp.estimate(PARAMETERS, world_size=8, ranks_per_node=8)
+    assert not one_node.gains and one_node.advice.startswith("No gain expected on one node")
+    small = zeropp.estimate(10_000, world_size=16, ranks_per_node=8, secondary=1)
+    assert not small.gains and small.advice.startswith("No gain expected, because at 100 Gbit/s between nodes")
+    fast = zeropp.Machine(across_gbit=3200, inside_gbit=400, compute_ms=100_000)
+    computing = zeropp.estimate(PARAMETERS, world_size=16, ranks_per_node=8, machine=fast)
+    assert not computing.gains and "overlaps with computation" in computing.advice
+
+
+def test_wrong_questions_are_refused():
+    def ask(**asked):
+        return lambda: zeropp.estimate(**{"model": 1000, "world_size": 4, "ranks_per_node": 2, **asked})
+
+    assert refusals(
+        {
+            "divide world_size, given 3 and 4": ask(ranks_per_node=3),
+            "above 0, given 0": ask(model=0),
+            "expected one of fp32, fp16": ask(weights="int3"),
+            "secondary group size": ask(secondary=3),
+            "across_gbit above 0, given 0": lambda: zeropp.Machine(across_gbit=0),
+            "compute_ms from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),
+        }
+    ) == []
+
+
+def of_units(rank, size):
+    model = shard(network(), mixed=True)
+    found = zeropp.estimate(model, world_size=size, ranks_per_node=2, secondary=1)
+    report = zeropp.apply(model, ranks_per_node=2)
+    # A rank's bytes in every unit, in tens: FSDP pads parameters to whole rows.
+    assert found.compressed_gb * 1e9 == pytest.approx(2 * (report.after.across + root_gather(report)), rel=0.1)
+
+
+def root_gather(report):
+    """The root's second gather, which FSDP does not need."""
+    (root,) = (row for row in report.rows if row.unit == "(root)")
+    return root.elements / dist.get_world_size() * (8 + 16 / 256) / 8
+
+
+def test_a_models_units_are_what_is_gathered(ranks):
+    ranks.run(4, of_units)
