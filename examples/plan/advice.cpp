@@ -100,7 +100,7 @@ std::string on_the_whole(const settings& s, const run& zero3, const run& zeropp)
     std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") +
                           fixed(rate * 8e-9, 0) + (alone ? " Gbit/s, " : " Gbit/s between nodes, ") + share;
     const double codec = zeropp.time.forward.codec + zeropp.time.backward.codec + zeropp.time.gradients.codec;
-    if (codec > notable * zero3.time.communication()) {
+    if (codec > 0 && zeropp.time.communication() > zero3.time.communication()) {
         because += "; fewer bytes save less than quantizing takes, " + milliseconds(codec);
     } else if (computing > 0 && zero3.time.with_overlap() < (1 + notable) * computing) {
         because += ", and overlaps with computation";

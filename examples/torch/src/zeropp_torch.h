@@ -76,7 +76,8 @@ ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* i
 ZT_API void zt_feedback_destroy(zt_feedback* feedback);
 ZT_API size_t zt_feedback_bytes(const zt_feedback* feedback);
 
-/* What each rank sends in such a collective on a tensor of so many elements: exactly what zt_traffic would count. */
+/* What each rank sends in such a collective on a tensor of so many elements: exactly what zt_traffic would count.
+ * Planning, which touches no tensors, is in the library for the host alone. */
 ZT_API zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements,
                                   uint64_t* inside, uint64_t* across);
 ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format,
