@@ -55,9 +55,9 @@ def loss_of(model, data):
     return nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten())
 
 
-def shard(model, secondary=None, mixed=False, **arguments):
-    """Every block a unit, and the rest."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+def shard(model, secondary=None, mixed=False, mesh=None, **arguments):
+    """Every block a unit, and the rest; on all ranks, or on a mesh."""
+    mesh = mesh or init_device_mesh("cpu", (dist.get_world_size(),))
     if mixed:
         arguments["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:

@@ -38,13 +38,15 @@ def _serve(rank: int, pipe) -> None:
 
 
 class Workers:
-    """run(size, function, ...) calls function(rank, size, ...) on so many ranks and returns what they returned."""
+    """run(size, function, ...) calls function(rank, size, ...) on so many ranks and returns what they returned.
+
+    Where ranks are to be lost, it returns what became of the others, in words: all of them have to fail."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("spawn")
         self._ranks: list = []
 
-    def run(self, size: int, function, *arguments, timeout: float = 60):
+    def run(self, size: int, function, *arguments, timeout: float = 60, lost: tuple = ()):
         while len(self._ranks) < size:
             here, there = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(len(self._ranks), there), daemon=True)
@@ -56,6 +58,8 @@ class Workers:
                 pipe.send((function, arguments, size, store, timeout))
             results, problems = [], []
             for rank, (process, pipe) in enumerate(self._ranks[:size]):
+                if rank in lost:
+                    continue
                 try:
                     if not pipe.poll(LIMIT):
                         raise EOFError(f"no answer within {LIMIT} s")
@@ -66,8 +70,10 @@ class Workers:
                 results.append(result)
                 if not good:
                     problems.append(f"rank {rank}: {result}")
-            if any("without a word" in problem for problem in problems):
+            if lost or any("without a word" in problem for problem in problems):
                 self.close()
+            if lost:
+                return problems
             assert not problems, "\n".join(problems)
             return results
 

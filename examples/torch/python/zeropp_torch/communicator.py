@@ -192,8 +192,17 @@ class Communicator:
         return 0
 
     def _split(self, _context, number, members, count) -> int:
-        of = dist.get_process_group_ranks(self._groups[number])
+        parent = self._groups[number]
+        of = dist.get_process_group_ranks(parent)
         ranks = [of[members[m]] for m in range(count)]
-        # Its members alone make it, in the same order.
-        self._groups.append(dist.new_group(ranks, use_local_synchronization=True))
+        backend = parent._get_backend(torch.device(self.device_type))
+        # Its members alone make it, in the same order; torch would give it the timeout of its defaults.
+        self._groups.append(
+            dist.new_group(
+                ranks,
+                timeout=backend.options._timeout,
+                backend=str(dist.distributed_c10d.get_backend_config(parent)),
+                use_local_synchronization=True,
+            )
+        )
         return len(self._groups) - 1

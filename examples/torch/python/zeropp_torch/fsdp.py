@@ -168,6 +168,8 @@ class _Units:
             notes.append("hpZ's groups cross nodes")
         if hasattr(group.mesh_info, "replicate_process_group"):
             notes.append("the all-reduce between replicas stays torch's")
+        if gathered not in formats.LOSSLESS:
+            notes.append("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
         row.note = "; ".join(notes)
         if gathered in formats.LOSSLESS:
             self.plain = formats.LOSSLESS[gathered]

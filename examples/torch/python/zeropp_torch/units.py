@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Optional
 
 import torch
 from torch import nn
@@ -22,11 +23,18 @@ def elements_of(group: Any) -> int:
     return sum(p._orig_size.numel() for p in group.fsdp_params)
 
 
-def types_of(group: Any) -> tuple[torch.dtype, torch.dtype]:
-    """What a group gathers and what it reduces."""
-    # Parameters know their types from the first step on.
-    gathered = group.mp_policy.param_dtype or group.fsdp_params[0].sharded_param.dtype
-    return gathered, group.mp_policy.reduce_dtype or gathered
+def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
+    """What a group gathers and what it reduces; none where parameters differ."""
+
+    def one(types: Iterable[torch.dtype]) -> Optional[torch.dtype]:
+        found = set(types)
+        return found.pop() if len(found) == 1 else None
+
+    # Parameters know what they gather from the first step on alone.
+    policy = group.mp_policy
+    gathered = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params)
+    reduced = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params if p.sharded_param.requires_grad)
+    return gathered, policy.reduce_dtype or reduced
 
 
 def gathers_itself(group: Any) -> bool:
