@@ -7,7 +7,6 @@ import torch.distributed as dist
 import zeropp_torch as zeropp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy
 
 
 class Block(nn.Module):
@@ -55,11 +54,9 @@ def loss_of(model, data):
     return nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten())
 
 
-def shard(model, secondary=None, mixed=False, mesh=None, **arguments):
+def shard(model, secondary=None, mesh=None, **arguments):
     """Every block a unit, and the rest; on all ranks, or on a mesh."""
     mesh = mesh or init_device_mesh("cpu", (dist.get_world_size(),))
-    if mixed:
-        arguments["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:
         zeropp.fully_shard(block, mesh=mesh, secondary=secondary, **arguments)
     return zeropp.fully_shard(model, mesh=mesh, **arguments)

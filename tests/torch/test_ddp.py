@@ -3,7 +3,7 @@
 import pytest
 import torch
 import zeropp_torch as zeropp
-from models import assert_same, network, train, whole_parameters
+from models import assert_same, batch, loss_of, network, train, whole_parameters
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -38,6 +38,63 @@ def test_quantized_trains_and_ranks_stay_alike(ranks, gradients):
     for plain, ours, parameters in results:
         assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
         assert_same(parameters, results[0][2])
+
+
+def accumulated(rank, size):
+    results = []
+    for ours in (False, True):
+        model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
+        if ours:
+            hook = zeropp.ddp_hook(ranks_per_node=2, gradients=("fp32", "fp32"))
+            model.register_comm_hook(None, hook)
+        with model.no_sync():
+            loss_of(model, batch(0, rank)).backward()
+        if ours:
+            assert hook.communicator.traffic().calls == 0
+        loss_of(model, batch(1, rank)).backward()
+        if ours:
+            assert hook.communicator.traffic().calls > 0
+        results.append({name: p.grad for name, p in model.named_parameters()})
+    assert_same(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_accumulated_without_sending(ranks):
+    ranks.run(4, accumulated)
+
+
+def frozen():
+    model = network()
+    for p in model.blocks[0].parameters():
+        p.requires_grad_(False)
+    return model
+
+
+def tied():
+    return network(tied=True)
+
+
+def in_bfloat16():
+    return network().bfloat16()
+
+
+def of_kinds(rank, size, make):
+    results = []
+    for ours in (False, True):
+        model = DistributedDataParallel(make(), bucket_cap_mb=0.01, gradient_as_bucket_view=True)
+        if ours:
+            hook = zeropp.ddp_hook(ranks_per_node=2, gradients=("fp32", "fp32"))
+            model.register_comm_hook(None, hook)
+        train(model, rank, steps=3)
+        if ours:
+            assert hook.communicator.traffic().calls > 3, "DDP makes small buckets from the second step on"
+        results.append(whole_parameters(model))
+    bound = 0.02 if make is in_bfloat16 else 1e-4  # torch sums bfloat16 in bfloat16
+    assert_same(*results, rtol=bound, atol=bound / 10)
+
+
+@pytest.mark.parametrize("make", [frozen, tied, in_bfloat16])
+def test_models_of_all_kinds(ranks, make):
+    ranks.run(4, of_kinds, make)
 
 
 def without_ours(rank, size):

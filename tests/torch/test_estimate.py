@@ -3,9 +3,11 @@
 import math
 
 import pytest
+import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import network, refusals, shard
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 PARAMETERS = 70_000_000_000
 
@@ -68,7 +70,7 @@ def test_wrong_questions_are_refused():
 
 
 def of_units(rank, size):
-    model = shard(network(), mixed=True)
+    model = shard(network(), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
     found = zeropp.estimate(model, world_size=size, ranks_per_node=2, secondary=1)
     report = zeropp.apply(model, ranks_per_node=2)
     # A rank's bytes in every unit, in tens: FSDP pads parameters to whole rows.

@@ -3,11 +3,18 @@
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import zeropp_torch as zeropp
 from models import assert_same, batch, loss_of, network, refusals, shard, train, whole_parameters
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 LOSSLESS = {"weights": "fp32", "gradients": ("fp32", "fp32")}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -67,13 +74,18 @@ def test_error_feedback_trains(ranks):
         assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
 
 
-def mixed(rank, size):
-    (plain, _), (ours, _) = compare(rank, size, 2, {"preset": "4bit"}, network, {"mixed": True})
+def mixed(rank, size, parameters, reduction):
+    policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=parameters, reduce_dtype=reduction)}
+    (plain, _), (ours, _) = compare(rank, size, 2, {"preset": "4bit"}, network, policy)
     return plain, ours
 
 
-def test_bfloat16_parameters_and_fp32_reduction(ranks):
-    for plain, ours in ranks.run(4, mixed):
+@pytest.mark.parametrize(
+    "parameters, reduction",
+    [(torch.bfloat16, torch.float32), (torch.bfloat16, None), (torch.float16, torch.float16), (None, torch.bfloat16)],
+)
+def test_mixed_precision(ranks, parameters, reduction):
+    for plain, ours in ranks.run(4, mixed, parameters, reduction):
         assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
 
 
@@ -151,6 +163,45 @@ def test_state_dict_is_of_the_master_parameters(ranks):
     ranks.run(4, state_dict)
 
 
+def saved_and_loaded(rank, size, folder):
+    def state(model, optimizer):
+        parameters, moments = get_state_dict(model, optimizer)
+        return {"model": parameters, "optimizer": moments}
+
+    def made():
+        model = shard(network(), secondary=2)
+        zeropp.apply(model, ranks_per_node=2, preset="4bit")
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(model, optimizer, number):
+        loss_of(model, batch(number, rank)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    model, optimizer = made()
+    step(model, optimizer, 0)
+    dcp.save(state(model, optimizer), checkpoint_id=folder)
+    again, its_optimizer = made()
+    step(again, its_optimizer, 5)  # elsewhere, before it is brought back
+    restored = state(again, its_optimizer)
+    dcp.load(restored, checkpoint_id=folder)
+    set_state_dict(again, its_optimizer, model_state_dict=restored["model"], optim_state_dict=restored["optimizer"])
+    step(model, optimizer, 1)
+    step(again, its_optimizer, 1)
+    assert_same(whole_parameters(model), whole_parameters(again))
+
+
+def test_a_training_goes_on_from_a_checkpoint_to_the_bit(ranks, tmp_path):
+    ranks.run(4, saved_and_loaded, str(tmp_path))
+
+
+def compiled():
+    model = network()
+    for block in model.blocks:
+        block.compile(backend="aot_eager")
+    return model
+
+
 def checkpointed():
     model = network()
     for i, block in enumerate(model.blocks):
@@ -174,7 +225,7 @@ def narrow():
     return network(width=1, blocks=2)  # shards of most parameters are empty on most ranks
 
 
-@pytest.mark.parametrize("make", [checkpointed, frozen, tied, narrow])
+@pytest.mark.parametrize("make", [checkpointed, compiled, frozen, tied, narrow])
 @pytest.mark.parametrize("secondary", [None, 2])
 def test_models_of_all_kinds(ranks, make, secondary):
     ranks.run(4, lossless, 2, False, make, {"secondary": secondary})
