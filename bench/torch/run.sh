@@ -1,45 +1,62 @@
 #!/usr/bin/env bash
-# Trains a GPT of 10 million parameters with PyTorch on 2 nodes x 2 ranks, network namespaces with shaped links, with FSDP2
-# (bf16 parameters, fp32 reduction) and DDP (fp32): as they are, and with zeropp. Installs PyTorch and the package as
-# tests/torch/run.sh does. Needs root.
+# Trains with PyTorch on 2 nodes x 2 ranks, network namespaces with shaped links, and on loopback: a GPT of 10 million
+# parameters with FSDP2 and with DDP, and a vision transformer, as they are and with zeropp; and measures what a call from Python
+# takes. Installs PyTorch and the package as tests/torch/run.sh does. Needs root.
 #
 #   bench/torch/run.sh [--steps N] [--build-dir DIR] [--results DIR]
 #
-#   --steps N         of each training (default: 10)
+#   --steps N         of each training (default: 40)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
-#   --results DIR     where torch.md goes (default: bench/results)
+#   --results DIR     where torch.md and the rest go (default: bench/results)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
-value steps 10
+value steps 40
 folder build_dir "$root/build/torch"
 folder results "$root/bench/results"
 parse_options "$@"
 
-require_packages iproute2 util-linux openmpi-bin python3
+require_packages iproute2 util-linux openmpi-bin python3 gnuplot-nox
 "$root/tests/torch/run.sh" --build-dir "$build_dir" -- -k test_what_cannot_be_done
-page=$results/torch.md
-{
-    echo "# PyTorch with and without zeropp"
-    echo
-    echo "Made by \`bench/torch/run.sh\` on $(nproc) cores ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)), which all"
-    echo "ranks share: a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes on each of 2 nodes x 2 ranks, gloo."
-    echo "Steps are medians of $steps; bytes are those of each node's interface over the whole run, held-out loss included."
-    echo
-    echo "| links | | formats | ms a step | speed-up | MB across nodes, sent by node 0 | fewer | held-out loss |"
-    echo "|---|---|---|---:|---:|---:|---:|---:|"
-} >"$page"
+here=$root/bench/torch
+python=$build_dir/venv/bin/python
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for rate in 200mbit 1gbit; do
+export OMP_NUM_THREADS=1
+mkdir -p "$results"
+rm -f "$results/torch.json"
+
+# train LINKS TASK MODE PRESET [ARGUMENT...]
+train() {
+    local links=$1 task=$2 mode=$3 preset=$4 interfaces=() program
+    shift 4
+    echo "== $links, $task, $mode, $preset"
+    program=("$root/examples/torch/train.py" --preset "$preset" --layers 3 --steps "$steps" --json "$scratch/run.json" "$@")
+    [ "$mode" = FSDP2 ] || program+=(--ddp)
+    if [ "$links" = loopback ]; then
+        GLOO_SOCKET_IFNAME=lo "$python" -m torch.distributed.run --standalone --nproc-per-node 4 "${program[@]}"
+    else
+        "$root/bench/cluster/cluster.sh" run --nodes 2 --per-node 2 --rate "$links" --json "$scratch/links.json" -- \
+            "$here/rank.sh" "$python" "${program[@]}"
+        interfaces=("$scratch/links.json")
+    fi
+    "$python" "$here/report.py" keep "$results" "$links" "$task" "$mode" "$preset" "$scratch/run.json" "${interfaces[@]}"
+}
+
+for links in 200mbit 1gbit; do
     for mode in FSDP2 DDP; do
         for preset in none 16bit 8bit 6bit 4bit; do
-            arguments=(--preset $preset --layers 3 --width 512 --batch 2 --steps "$steps" --json "$scratch/run.json")
-            [ $mode = FSDP2 ] || arguments+=(--ddp)
-            echo "== $rate, $mode, $preset"
-            OMP_NUM_THREADS=1 "$root/bench/cluster/cluster.sh" run --nodes 2 --per-node 2 --rate $rate --json "$scratch/links.json" -- \
-                "$root/bench/torch/rank.sh" "$build_dir/venv/bin/python" "$root/examples/torch/train.py" "${arguments[@]}"
-            "$build_dir/venv/bin/python" "$root/bench/torch/row.py" "$scratch" $rate $mode $preset >>"$page"
+            train $links text $mode $preset --width 512 --batch 2
         done
     done
 done
-cat "$page"
+for preset in none 8bit 4bit; do
+    train 200mbit digits FSDP2 $preset --digits --width 256 --batch 4 --lr 0.001
+done
+for mode in FSDP2 DDP; do
+    for preset in none lossless; do
+        train loopback text $mode $preset --width 512 --batch 2
+    done
+done
+GLOO_SOCKET_IFNAME=lo "$python" -m torch.distributed.run --standalone --nproc-per-node 2 "$here/overhead.py" >"$results/torch_overhead.md"
+"$python" "$here/report.py" page "$results" "bench/torch/run.sh --steps $steps"
+cat "$results/torch.md"

@@ -18,7 +18,7 @@ def compare(rank, size, gradients):
 
 
 def lossless(rank, size):
-    (plain_losses, plain), (losses, ours) = compare(rank, size, ("fp32", "fp32"))
+    (plain_losses, plain), (losses, ours) = compare(rank, size, "lossless")
     assert_same(plain, ours, rtol=1e-4, atol=1e-5)
 
 
@@ -45,7 +45,7 @@ def accumulated(rank, size):
     for ours in (False, True):
         model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
         if ours:
-            hook = zeropp.ddp_hook(ranks_per_node=2, gradients=("fp32", "fp32"))
+            hook = zeropp.ddp_hook(ranks_per_node=2, gradients="lossless")
             model.register_comm_hook(None, hook)
         with model.no_sync():
             loss_of(model, batch(0, rank)).backward()
@@ -82,7 +82,7 @@ def of_kinds(rank, size, make):
     for ours in (False, True):
         model = DistributedDataParallel(make(), bucket_cap_mb=0.01, gradient_as_bucket_view=True)
         if ours:
-            hook = zeropp.ddp_hook(ranks_per_node=2, gradients=("fp32", "fp32"))
+            hook = zeropp.ddp_hook(ranks_per_node=2, gradients="lossless")
             model.register_comm_hook(None, hook)
         train(model, rank, steps=3)
         if ours:

@@ -61,7 +61,7 @@ def test_wrong_questions_are_refused():
         {
             "divide world_size, given 3 and 4": ask(ranks_per_node=3),
             "above 0, given 0": ask(model=0),
-            "expected one of fp32, fp16": ask(weights="int3"),
+            "expected one of lossless, fp32": ask(weights="int3"),
             "secondary group size": ask(secondary=3),
             "across_gbit above 0, given 0": lambda: zeropp.Machine(across_gbit=0),
             "compute_ms from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-LOSSLESS = {"weights": "fp32", "gradients": ("fp32", "fp32")}
+LOSSLESS = {"preset": "lossless"}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -289,12 +289,13 @@ def test_disabled_is_plain(ranks):
 def refused(rank, size):
     return refusals(
         {
+            "ranks_per_node from 1, given 0": lambda: zeropp.apply(shard(network()), ranks_per_node=0),
             "FSDP2 units": lambda: zeropp.apply(network(), ranks_per_node=2),
-            "expected one of fp32, fp16": lambda: zeropp.apply(shard(network()), ranks_per_node=2, weights="int3"),
+            "expected one of lossless, fp32, fp16": lambda: zeropp.apply(shard(network()), ranks_per_node=2, weights="int3"),
             "given int4:128:signed:bf16 + bf16": lambda: zeropp.apply(
                 shard(network()), ranks_per_node=2, gradients=("int4:128:signed:bf16", "bf16")
             ),
-            "preset: expected one of 16bit": lambda: zeropp.apply(shard(network()), ranks_per_node=2, preset="5bit"),
+            "preset: expected one of lossless, 16bit": lambda: zeropp.apply(shard(network()), ranks_per_node=2, preset="5bit"),
             "the same number of ranks on every node": lambda: zeropp.apply(shard(network()), ranks_per_node=3),
             "given both": lambda: zeropp.fully_shard(network(), secondary=2, reshard_after_forward=True),
             "apply() has been called on": lambda: zeropp.stats(network()),

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-LOSSLESS = {"weights": "fp32", "gradients": ("fp32", "fp32")}
+LOSSLESS = {"preset": "lossless"}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 

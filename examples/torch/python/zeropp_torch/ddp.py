@@ -36,7 +36,7 @@ def ddp_hook(
 
     def reduce(gradient: torch.Tensor, ours: bool) -> None:
         if ours:
-            all_reduce(communicator, gradient, *hops, mean=True)
+            all_reduce(communicator, gradient, *hops.of(gradient.dtype), mean=True)
         else:
             dist.all_reduce(gradient, group=process_group)
             gradient /= communicator.size

@@ -80,8 +80,7 @@ def predict(
     tensors: Sequence[int],
     nodes: int,
     ranks_per_node: int,
-    weights: str,
-    gradients: formats.GradientFormats,
+    chosen: formats.Chosen,
     secondary: int,
     error_feedback: bool,
     plain: str,
@@ -89,9 +88,11 @@ def predict(
 ) -> Estimate:
     """Of a model of such tensors, each gathered by itself; a `secondary` of 0 is no hpZ."""
     loaded = _library.library("cpu")
+    asked = [chosen.weights, *(chosen.gradients or (None, None))]
+    weights, inside, across = (plain if name in (None, formats.OWN_TYPE) else name for name in asked)
     plan = _library.Plan(
         (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
-        weights.encode(), gradients.inside.encode(), gradients.across.encode(), int(error_feedback),
+        weights.encode(), inside.encode(), across.encode(), int(error_feedback),
         *dataclasses.astuple(machine),
     )
     predicted = _library.Prediction()
@@ -135,7 +136,6 @@ def estimate(
         raise ZeroppError(
             f"estimate: expected ranks_per_node to divide world_size, given {ranks_per_node} and {world_size}"
         )
-    chosen = formats.chosen(weights, gradients, preset)
     sizes: list[int] = []
     if isinstance(model, nn.Module):
         sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
@@ -150,7 +150,6 @@ def estimate(
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
     group = ranks_per_node if secondary is None else secondary
     return predict(
-        sizes, world_size // ranks_per_node, ranks_per_node, chosen.weights or plain,
-        chosen.gradients or formats.GradientFormats(plain, plain), group if group > 1 else 0, error_feedback, plain,
-        machine,
+        sizes, world_size // ranks_per_node, ranks_per_node, formats.chosen(weights, gradients, preset),
+        group if group > 1 else 0, error_feedback, plain, machine,
     )

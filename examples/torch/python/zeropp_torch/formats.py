@@ -11,8 +11,12 @@ from ._library import ZeroppError, library
 
 Gradients = Union[str, tuple[str, str]]
 
+#: Stands for the format of a tensor's own type, in LOSSLESS.
+OWN_TYPE = "lossless"
+
 #: What goes on the wire by so many bits: formats of weights, and of gradients inside nodes and across.
 PRESETS: dict[str, dict[str, Any]] = {
+    "lossless": {"weights": OWN_TYPE, "gradients": (OWN_TYPE, OWN_TYPE)},
     "16bit": {"weights": "bf16", "gradients": ("bf16", "bf16")},
     "8bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int8:256:bf16")},
     "6bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int6:128:bf16")},
@@ -29,21 +33,28 @@ class GradientFormats(NamedTuple):
     inside: str
     across: str
 
+    def of(self, dtype: torch.dtype) -> GradientFormats:
+        """With those of the type in place of "lossless"."""
+        return GradientFormats(LOSSLESS[dtype], LOSSLESS[dtype]) if self.inside == OWN_TYPE else self
+
 
 def gradient_formats(gradients: Gradients) -> GradientFormats:
     """One name for both hops, or one for each; raises where there is no such pair."""
     inside, across = (gradients, gradients) if isinstance(gradients, str) else gradients
+    if inside == across == OWN_TYPE:
+        return GradientFormats(inside, across)
     known = library("cpu").zt_reduce_formats().decode().split(", ")
     if f"{inside} + {across}" not in known:
-        raise ZeroppError(f"gradients: expected one of {', '.join(known)}, given {inside} + {across}")
+        pairs = ", ".join([OWN_TYPE, *known])
+        raise ZeroppError(f"gradients: expected one of {pairs}, given {inside} + {across}")
     return GradientFormats(inside, across)
 
 
 def weight_format(weights: str) -> str:
     """The name; raises where there is no such format."""
     known = library("cpu").zt_gather_formats().decode().split(", ")
-    if weights not in known:
-        raise ZeroppError(f"weights: expected one of {', '.join(known)}, given {weights}")
+    if weights not in [*known, OWN_TYPE]:
+        raise ZeroppError(f"weights: expected one of {', '.join([OWN_TYPE, *known])}, given {weights}")
     return weights
 
 

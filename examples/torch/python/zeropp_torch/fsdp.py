@@ -134,21 +134,22 @@ class _Units:
         self._chosen = chosen
         self._error_feedback = error_feedback
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
-        #: For each set of ranks, its nodes, the units' elements, and whether hpZ gathers for backward.
-        self.gathered: dict[tuple[int, ...], list[tuple[int, bool]]] = {}
-        self.plain = "bf16"
+        # For each set of ranks, the elements of its units, and whether hpZ gathers them for backward.
+        self._gathered: dict[tuple[int, ...], list[tuple[int, bool]]] = {}
+        # What plain FSDP2 gathers, of the last unit.
+        self._plain = "bf16"
 
     def communicators(self) -> list[Communicator]:
         return [c for pair in self._communicators.values() for c in pair]
 
-    def nodes_of(self, ranks: Sequence[int]) -> list[int]:
+    def _nodes_of(self, ranks: Sequence[int]) -> list[int]:
         return [rank // self._ranks_per_node for rank in ranks]
 
     def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
         """Has one unit gather and reduce through zeropp, and says in `row` what that changes."""
         shard_group = group.mesh_info.shard_process_group
         ranks = tuple(dist.get_process_group_ranks(shard_group))
-        nodes = self.nodes_of(ranks)
+        nodes = self._nodes_of(ranks)
         if ranks not in self._communicators:
             self._communicators[ranks] = (
                 Communicator(shard_group, nodes=nodes, device_type=group.device.type),
@@ -160,7 +161,7 @@ class _Units:
         after_forward = group.post_forward_mesh_info
         # FSDP keeps the root's weights between forward and backward, unless it was told otherwise.
         kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
-        secondary = [] if kept or after_forward is group.mesh_info else self.nodes_of(
+        secondary = [] if kept or after_forward is group.mesh_info else self._nodes_of(
             dist.get_process_group_ranks(after_forward.shard_process_group)
         )
         notes = []
@@ -172,41 +173,40 @@ class _Units:
             notes.append("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
         row.note = "; ".join(notes)
         if gathered in formats.LOSSLESS:
-            self.plain = formats.LOSSLESS[gathered]
-            self.gathered.setdefault(ranks, []).append((row.elements, bool(secondary)))
-            plain = _volume("zt_gather_volume", nodes, self.plain, sharded)
+            self._plain = formats.LOSSLESS[gathered]
+            self._gathered.setdefault(ranks, []).append((row.elements, bool(secondary)))
+            plain = _volume("zt_gather_volume", nodes, self._plain, sharded)
             ours = plain
             if self._chosen.weights is not None:
-                row.weights = self._chosen.weights
+                row.weights = self._plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
                 ours = _volume("zt_gather_volume", nodes, row.weights, sharded)
                 module.set_custom_all_gather(_AllGather(gather, row.weights))
-            backward = _volume("zt_gather_volume", secondary, self.plain, sharded) if secondary else ours
+            backward = _volume("zt_gather_volume", secondary, self._plain, sharded) if secondary else ours
             row.before += plain if kept else plain + plain
             row.after += ours if kept else ours + backward
         if reduced in formats.LOSSLESS:
             wire = formats.LOSSLESS[reduced]
             plain = ours = _volume("zt_reduce_volume", nodes, wire, wire, sharded)
             if self._chosen.gradients is not None:
-                row.gradients = " + ".join(self._chosen.gradients)
-                ours = _volume("zt_reduce_volume", nodes, *self._chosen.gradients, sharded)
+                hops = self._chosen.gradients.of(reduced)
+                row.gradients = " + ".join(hops)
+                ours = _volume("zt_reduce_volume", nodes, *hops, sharded)
                 # Division stays FSDP's, whatever its factor is.
                 module.set_force_sum_reduction_for_comms(True)
-                module.set_custom_reduce_scatter(_ReduceScatter(reduce, self._chosen.gradients, self._error_feedback))
+                module.set_custom_reduce_scatter(_ReduceScatter(reduce, hops, self._error_feedback))
             row.before += plain
             row.after += ours
 
     def advice(self, machine: Machine) -> list[str]:
         """Sentences on the sets of ranks for whom nothing is gained."""
         sentences = []
-        plain = formats.GradientFormats(self.plain, self.plain)
-        for ranks, gathers in self.gathered.items():
-            nodes = self.nodes_of(ranks)
+        for ranks, gathers in self._gathered.items():
+            nodes = self._nodes_of(ranks)
             per_node = nodes.count(nodes[0])
             secondary = per_node if any(hpz for _, hpz in gathers) else 0
             predicted = predict(
-                [elements for elements, _ in gathers], len(nodes) // per_node, per_node,
-                self._chosen.weights or self.plain, self._chosen.gradients or plain, secondary, self._error_feedback,
-                self.plain, machine,
+                [elements for elements, _ in gathers], len(nodes) // per_node, per_node, self._chosen, secondary,
+                self._error_feedback, self._plain, machine,
             )
             if not predicted.gains and predicted.advice not in sentences:
                 sentences.append(predicted.advice)
@@ -259,6 +259,8 @@ def apply(
     occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of both formats. The
     report advises against it where nothing is gained on such a `machine`.
     """
+    if ranks_per_node < 1:
+        raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
     chosen = formats.chosen(weights, gradients, preset)
     sharded = [(name, module) for name, module in model.named_modules() if isinstance(module, torch_fsdp.FSDPModule)]
     if not sharded:

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The page and the plots of bench/torch/run.sh.
+
+report.py keep RESULTS LINKS TASK MODE PRESET RUN [INTERFACES]   adds what a run and its links have written to torch.json
+report.py page RESULTS COMMAND                                   writes torch.md from it, and a plot for every link
+
+Plots are held-out losses against the seconds of training; they need gnuplot.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from report import table  # noqa: E402
+
+LINKS = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s", "loopback": "loopback"}
+TASKS = {"text": "GPT", "digits": "vision transformer"}
+
+
+def keep(results, links, task, mode, preset, run, interfaces=None):
+    file = results / "torch.json"
+    runs = json.loads(file.read_text()) if file.exists() else []
+    entry = {"links": links, "task": task, "mode": mode, "preset": preset, **json.loads(pathlib.Path(run).read_text())}
+    if interfaces:
+        entry["sent_bytes"] = json.loads(pathlib.Path(interfaces).read_text())["interfaces"][0]["sent_bytes"]
+    file.write_text(json.dumps([*runs, entry], indent=1) + "\n")
+
+
+def plain_of(runs, run):
+    (plain,) = (r for r in runs if r["preset"] == "none" and all(r[k] == run[k] for k in ("links", "task", "mode")))
+    return plain
+
+
+def rows_of(runs):
+    for run in runs:
+        plain = plain_of(runs, run)
+        sent, plain_sent = run.get("sent_bytes"), plain.get("sent_bytes")
+        loss, plain_loss = run["curve"][-1][1], plain["curve"][-1][1]
+        yield [
+            LINKS[run["links"]], TASKS[run["task"]], run["mode"], "as it is" if run is plain else run["preset"],
+            f"{run['ms']:.0f}", f"{plain['ms'] / run['ms']:.2f}x",
+            "-" if sent is None else f"{sent / 1e6:.1f}", "-" if sent is None else f"{plain_sent / sent:.1f}x",
+            f"{loss:.4f}", f"{100 * (loss / plain_loss - 1):+.2f} %",
+        ]
+
+
+def plot(runs, links, image):
+    """Held-out losses of the GPT over these links."""
+    shown = [r for r in runs if r["links"] == links and r["task"] == "text"]
+    with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
+        for run in shown:
+            name = f"{run['mode']}, {'as it is' if run['preset'] == 'none' else run['preset']}"
+            data.write(f'"{name}"\n' + "".join(f"{x} {y}\n" for x, y in run["curve"]) + "\n\n")
+        data.flush()
+        lines = ", ".join(
+            f"'{data.name}' index {i} with linespoints dashtype {1 if run['mode'] == 'FSDP2' else 2} title columnhead(1)"
+            for i, run in enumerate(shown)
+        )
+        script = (
+            f"set terminal pngcairo size 960,600; set output '{image}'; set grid; set logscale x\n"
+            f"set xlabel 'seconds of training over {LINKS[links]}'; set ylabel 'held-out loss, nats per byte'\nplot {lines}\n"
+        )
+        subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
+def page(results, command):
+    runs = json.loads((results / "torch.json").read_text())
+    heads = ["links", "model", "", "formats", "ms a step", "speed-up", "MB across nodes, sent by node 0", "fewer"]
+    heads += ["held-out loss", "difference"]
+    plots = ""
+    for links in ("200mbit", "1gbit"):
+        if any(r["links"] == links for r in runs):
+            plot(runs, links, results / f"torch_{links}.png")
+            plots += f"![held-out losses over {LINKS[links]}](torch_{links}.png)\n\n"
+    cpu = next(line for line in open("/proc/cpuinfo") if line.startswith("model name")).split(":")[1].strip()
+    (results / "torch.md").write_text(f"""# PyTorch with and without zeropp
+
+Made by `{command}` ({cpu}, 2 cores, which all ranks share): a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
+on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
+with bf16 parameters and fp32 reduction, DDP in fp32. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
+of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
+
+{table(heads, list(rows_of(runs)))}
+{plots}## What a call takes
+
+{(results / "torch_overhead.md").read_text().strip()}
+
+Microseconds on 2 ranks over loopback, medians of rounds in which each is called once; bare is torch.distributed's own collective, and
+bytes are those of the whole tensor. Without messages, callbacks return at once.
+""")
+
+
+def main():
+    what, results, *rest = sys.argv[1:]
+    {"keep": keep, "page": page}[what](pathlib.Path(results), *rest)
+
+
+if __name__ == "__main__":
+    main()
