@@ -2,31 +2,35 @@
 # Installs PyTorch, pytest and examples/torch into an environment of their own, and tests zeropp_torch against PyTorch itself,
 # on gloo, with ranks that are processes of this machine:
 #
-#   tests/torch/run.sh [--torch VERSION] [--build-dir DIR] [-- PYTEST-ARGUMENTS...]
+#   tests/torch/run.sh [--torch VERSION] [--build-dir DIR] [--cuda] [-- PYTEST-ARGUMENTS...]
 #
 #   --torch VERSION   which PyTorch; some 5 GB (default: 2.13.0)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
+#   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
 #
 # Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 value torch 2.13.0
 folder build_dir "$root/build/torch"
+flag cuda
 operands_anywhere=yes
 parse_options "$@"
 
 require_packages cmake ninja-build g++ python3 python3-venv
 use_ccache
 python=$build_dir/venv/bin/python
-if ! "$python" -c "import pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
+if ! "$python" -c "import expecttest, pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
     rm -rf "$build_dir/venv"
     python3 -m venv "$build_dir/venv"
-    "$python" -m pip install --quiet "torch==$torch" numpy pytest scikit-learn || {
+    "$python" -m pip install --quiet "torch==$torch" expecttest numpy pytest scikit-learn || {
         echo "PyTorch $torch cannot be installed here"
         exit 77
     }
 fi
-"$python" -m pip install --quiet --no-deps --force-reinstall "$root/examples/torch"
+with_cuda=OFF
+[ $cuda = no ] || with_cuda=ON
+"$python" -m pip install --quiet --no-deps --force-reinstall -C cmake.define.ZEROPP_TORCH_CUDA=$with_cuda "$root/examples/torch"
 cd "$build_dir"
 # Ranks are here alone, and a bare machine may not know its own name.
 export GLOO_SOCKET_IFNAME=lo

@@ -162,6 +162,13 @@ def test_what_cannot_be_done_is_refused_in_words(ranks):
         assert wrong == []
 
 
+def test_cuda_tensors_have_their_library_or_are_refused_in_words():
+    try:
+        assert zeropp._library.library("cuda").zt_device() == b"cuda"
+    except zeropp.ZeroppError as error:
+        assert "no library for CUDA tensors, because there was no nvcc when it was built" in str(error)
+
+
 class Interrupted(Exception):
     pass
 

@@ -74,6 +74,26 @@ def test_error_feedback_trains(ranks):
         assert abs(ours[-1] / plain[-1] - 1) < 0.02, (plain, ours)
 
 
+def used_by_turns(rank, size):
+    model = shard(network())
+    block = model.blocks[1]
+    whole = block.forward
+    block.forward = lambda x: whole(x) if block.all_used else x + block.norm(x)
+    report = zeropp.apply(model, ranks_per_node=2, weights=None, gradients="int4:128:signed:bf16", error_feedback=True)
+    assert report.rows[2].gradients.startswith("int4")
+
+    def each(model, step):
+        block.all_used = step % 2 == 0
+
+    each(model, 0)
+    return train(model, rank, steps=6, each=each)
+
+
+def test_error_feedback_where_not_all_of_a_unit_is_used(ranks):
+    for losses in ranks.run(4, used_by_turns):
+        assert losses[-1] < losses[0], losses
+
+
 def mixed(rank, size, parameters, reduction):
     policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=parameters, reduce_dtype=reduction)}
     (plain, _), (ours, _) = compare(rank, size, 2, {"preset": "4bit"}, network, policy)
@@ -108,6 +128,16 @@ def secondary(rank, size):
 
 def test_backward_of_hpz_sends_nothing_across_nodes(ranks):
     ranks.run(4, secondary)
+
+
+def hpz_of_all_ranks(rank, size):
+    report = zeropp.apply(shard(network(), secondary=size), ranks_per_node=2)
+    alone = zeropp.apply(shard(network()), ranks_per_node=2)
+    assert report.rows == alone.rows, "it is torch's reshard_after_forward=True"
+
+
+def test_hpz_of_all_ranks_is_none(ranks):
+    ranks.run(4, hpz_of_all_ranks)
 
 
 def hpz_in_groups_that_cross_nodes(rank, size):
@@ -231,6 +261,19 @@ def test_models_of_all_kinds(ranks, make, secondary):
     ranks.run(4, lossless, 2, False, make, {"secondary": secondary})
 
 
+def counted(rank, size, make):
+    model = shard(make())
+    report = zeropp.apply(model, ranks_per_node=2, preset="4bit")
+    loss_of(model, batch(0, rank)).backward()
+    sent = zeropp.stats(model)
+    assert (sent.inside, sent.across) == (report.after.inside, report.after.across)
+
+
+@pytest.mark.parametrize("make", [network, frozen, tied, narrow])
+def test_the_report_is_what_is_sent(ranks, make):
+    ranks.run(4, counted, make)
+
+
 def clips(model, step):
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 
@@ -238,8 +281,9 @@ def clips(model, step):
 def evaluates(model, step):
     with torch.no_grad():
         loss_of(model, batch(77, dist.get_rank()))
-    for block in model.blocks:
-        block.reshard()
+    # Or else the next forward would have the weights of before the optimizer's step, with plain FSDP2 too.
+    for module in [*model.blocks, model]:
+        module.reshard()
 
 
 @pytest.mark.parametrize("each", [clips, evaluates])

@@ -180,7 +180,7 @@ def test_several_process_groups(ranks):
 
 def gathered_by_the_parameter(rank, size):
     model = shard(network())
-    (group,) = zeropp.units.param_groups(model.blocks[0])
+    (group,) = zeropp.units.units_of(model.blocks[0])[0].groups
     # As a float8 parameter would have it.
     group.fsdp_params[0]._sharded_local_tensor.fsdp_pre_all_gather = None
     notes = {row.unit: row.note for row in zeropp.apply(model, ranks_per_node=2).rows}
@@ -189,3 +189,21 @@ def gathered_by_the_parameter(rank, size):
 
 def test_parameters_that_say_what_is_gathered_are_left_to_torch(ranks):
     ranks.run(4, gathered_by_the_parameter)
+
+
+def two_modules_in_one_unit(rank, size):
+    def make():
+        model = network()
+        zeropp.fully_shard([model.blocks[0], model.blocks[1]])
+        zeropp.fully_shard(model.blocks[2])
+        return zeropp.fully_shard(model)
+
+    report = compare(rank, make)
+    assert [row.unit for row in report.rows] == ["(root)", "blocks.0, blocks.1", "blocks.2"]
+    assert report.rows[1].elements == 2 * report.rows[2].elements
+    excluded = zeropp.apply(make(), ranks_per_node=2, exclude=("blocks.1",))
+    assert [row.weights for row in excluded.rows] == ["int8:256:fp16", "-", "int8:256:fp16"]
+
+
+def test_several_modules_in_one_unit(ranks):
+    ranks.run(4, two_modules_in_one_unit)

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Optional, Union
 
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from . import _library, formats
 from ._library import ZeroppError
-from .units import elements_of, param_groups
+from .units import elements_of, units_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +137,7 @@ def estimate(
         )
     sizes: list[int] = []
     if isinstance(model, nn.Module):
-        sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        sizes = [elements_of(group) for module in sharded for group in param_groups(module)]
+        sizes = [elements_of(group) for unit in units_of(model) for group in unit.groups]
         total = sum(p.numel() for p in model.parameters())
     else:
         total = int(model)

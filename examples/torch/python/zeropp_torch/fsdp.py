@@ -36,7 +36,7 @@ def fully_shard(module: nn.Module, *, mesh: Any = None, secondary: Optional[int]
             "fully_shard: expected plain parameters with secondary, given DTensors of tensor parallelism, which FSDP2 cannot "
             "shard anew after forward; leave secondary out for this module"
         )
-    with _shared_secondary_meshes():
+    with _shared_meshes.installed():
         return torch_fsdp.fully_shard(module, reshard_after_forward=secondary, **arguments)
 
 
@@ -48,26 +48,36 @@ def _own(module: nn.Module) -> Iterator[nn.Parameter]:
             yield from _own(child)
 
 
-_secondary_meshes: dict[Any, Any] = {}
+class _SharedMeshes:
+    """The meshes of hpZ, one for each mesh and size, as long as torch.distributed is what it was."""
+
+    def __init__(self) -> None:
+        self._world: Any = None
+        self._infos: dict[Any, Any] = {}
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Inside, fully_shard finds them where it would make its own."""
+        from torch.distributed.fsdp._fully_shard import _fully_shard as implementation
+
+        original = implementation._get_post_forward_mesh_info
+        if self._world is not dist.group.WORLD:
+            self._world, self._infos = dist.group.WORLD, {}
+
+        def shared(reshard_after_forward: Any, mesh_info: Any) -> Any:
+            key = (reshard_after_forward, mesh_info.mesh)
+            if key not in self._infos:
+                self._infos[key] = original(reshard_after_forward, mesh_info)
+            return self._infos[key]
+
+        implementation._get_post_forward_mesh_info = shared
+        try:
+            yield
+        finally:
+            implementation._get_post_forward_mesh_info = original
 
 
-@contextlib.contextmanager
-def _shared_secondary_meshes() -> Iterator[None]:
-    from torch.distributed.fsdp._fully_shard import _fully_shard as implementation
-
-    original = implementation._get_post_forward_mesh_info
-
-    def shared(reshard_after_forward: Any, mesh_info: Any) -> Any:
-        key = (reshard_after_forward, mesh_info.mesh, id(dist.group.WORLD))
-        if key not in _secondary_meshes:
-            _secondary_meshes[key] = original(reshard_after_forward, mesh_info)
-        return _secondary_meshes[key]
-
-    implementation._get_post_forward_mesh_info = shared
-    try:
-        yield
-    finally:
-        implementation._get_post_forward_mesh_info = original
+_shared_meshes = _SharedMeshes()
 
 
 class _AllGather:
@@ -95,11 +105,13 @@ class _AllGather:
 class _ReduceScatter:
     """FSDP2's hook for the reduce-scatter of a unit's gradients."""
 
-    def __init__(self, communicator: Communicator, gradients: formats.GradientFormats, error_feedback: bool):
+    def __init__(self, communicator: Communicator, gradients: formats.GradientFormats, error_feedback: bool, group: Any):
         self._communicator = communicator
         self._gradients = gradients
         self._error_feedback = error_feedback
+        self._group = group
         self._feedback: Optional[ErrorFeedback] = None
+        self._feedback_elements = 0
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -116,13 +128,21 @@ class _ReduceScatter:
             return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
-        if self._error_feedback and self._feedback is None:
-            self._feedback = ErrorFeedback(self._communicator, input_tensor, *self._gradients)
+        feedback = self._feedback_for(input_tensor) if self._error_feedback else None
         reduce_scatter(
             self._communicator, input_tensor.view(-1), output_tensor.view(-1), *self._gradients,
-            mean=op == dist.ReduceOp.AVG, feedback=self._feedback,
+            mean=op == dist.ReduceOp.AVG, feedback=feedback,
         )
         return None
+
+    def _feedback_for(self, gradients: torch.Tensor) -> Optional[ErrorFeedback]:
+        """None where parameters of the unit have no gradient in this step: their places are not those of the residuals."""
+        if gradients.numel() != units.moved_elements(units.trained(self._group), self._communicator.size):
+            return None
+        if self._feedback is None or self._feedback_elements != gradients.numel():
+            self._feedback = ErrorFeedback(self._communicator, gradients, *self._gradients)
+            self._feedback_elements = gradients.numel()
+        return self._feedback
 
 
 class _Units:
@@ -149,53 +169,62 @@ class _Units:
         """Has one unit gather and reduce through zeropp, and says in `row` what that changes."""
         shard_group = group.mesh_info.shard_process_group
         ranks = tuple(dist.get_process_group_ranks(shard_group))
-        nodes = self._nodes_of(ranks)
         if ranks not in self._communicators:
             self._communicators[ranks] = (
-                Communicator(shard_group, nodes=nodes, device_type=group.device.type),
-                Communicator(shard_group, nodes=nodes, device_type=group.device.type),
+                Communicator(shard_group, nodes=self._nodes_of(ranks), device_type=group.device.type),
+                Communicator(shard_group, nodes=self._nodes_of(ranks), device_type=group.device.type),
             )
-        gather, reduce = self._communicators[ranks]
         gathered, reduced = units.types_of(group)
-        sharded = sum(p.padded_sharded_param_size.numel() for p in group.fsdp_params) * len(ranks)
+        if hasattr(group.mesh_info, "replicate_process_group"):
+            row.tell("the all-reduce between replicas stays torch's")
+        if gathered in formats.LOSSLESS:
+            self._install_gather(module, group, is_root, row, ranks, formats.LOSSLESS[gathered])
+        else:
+            row.tell("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
+        if reduced in formats.LOSSLESS:
+            self._install_reduce(module, group, row, ranks, reduced)
+
+    def _install_gather(
+        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...], plain: str
+    ) -> None:
+        communicator, _ = self._communicators[ranks]
         after_forward = group.post_forward_mesh_info
         # FSDP keeps the root's weights between forward and backward, unless it was told otherwise.
         kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
-        secondary = [] if kept or after_forward is group.mesh_info else self._nodes_of(
-            dist.get_process_group_ranks(after_forward.shard_process_group)
-        )
-        notes = []
+        secondary: list[int] = []
+        if not kept and after_forward != group.mesh_info:
+            secondary = self._nodes_of(dist.get_process_group_ranks(after_forward.shard_process_group))
         if len(set(secondary)) > 1:
-            notes.append("hpZ's groups cross nodes")
-        if hasattr(group.mesh_info, "replicate_process_group"):
-            notes.append("the all-reduce between replicas stays torch's")
-        if gathered not in formats.LOSSLESS:
-            notes.append("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
-        row.note = "; ".join(notes)
-        if gathered in formats.LOSSLESS:
-            self._plain = formats.LOSSLESS[gathered]
-            self._gathered.setdefault(ranks, []).append((row.elements, bool(secondary)))
-            plain = _volume("zt_gather_volume", nodes, self._plain, sharded)
-            ours = plain
-            if self._chosen.weights is not None:
-                row.weights = self._plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
-                ours = _volume("zt_gather_volume", nodes, row.weights, sharded)
-                module.set_custom_all_gather(_AllGather(gather, row.weights))
-            backward = _volume("zt_gather_volume", secondary, self._plain, sharded) if secondary else ours
-            row.before += plain if kept else plain + plain
-            row.after += ours if kept else ours + backward
-        if reduced in formats.LOSSLESS:
-            wire = formats.LOSSLESS[reduced]
-            plain = ours = _volume("zt_reduce_volume", nodes, wire, wire, sharded)
-            if self._chosen.gradients is not None:
-                hops = self._chosen.gradients.of(reduced)
-                row.gradients = " + ".join(hops)
-                ours = _volume("zt_reduce_volume", nodes, *hops, sharded)
-                # Division stays FSDP's, whatever its factor is.
-                module.set_force_sum_reduction_for_comms(True)
-                module.set_custom_reduce_scatter(_ReduceScatter(reduce, hops, self._error_feedback))
-            row.before += plain
-            row.after += ours
+            row.tell("hpZ's groups cross nodes")
+        self._plain = plain
+        self._gathered.setdefault(ranks, []).append((row.elements, bool(secondary)))
+
+        elements = units.moved_elements(group.fsdp_params, len(ranks))
+        before = after = _volume("zt_gather_volume", communicator.nodes, plain, elements)
+        if self._chosen.weights is not None:
+            row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
+            after = _volume("zt_gather_volume", communicator.nodes, row.weights, elements)
+            module.set_custom_all_gather(_AllGather(communicator, row.weights))
+        backward = _volume("zt_gather_volume", secondary, plain, elements) if secondary else after
+        row.before += before if kept else before + before
+        row.after += after if kept else after + backward
+
+    def _install_reduce(
+        self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: torch.dtype
+    ) -> None:
+        _, communicator = self._communicators[ranks]
+        elements = units.moved_elements(units.trained(group), len(ranks))
+        own = formats.LOSSLESS[reduced]
+        before = after = _volume("zt_reduce_volume", communicator.nodes, own, own, elements)
+        if self._chosen.gradients is not None:
+            hops = self._chosen.gradients.of(reduced)
+            row.gradients = " + ".join(hops)
+            after = _volume("zt_reduce_volume", communicator.nodes, *hops, elements)
+            # Division stays FSDP's, whatever its factor is.
+            module.set_force_sum_reduction_for_comms(True)
+            module.set_custom_reduce_scatter(_ReduceScatter(communicator, hops, self._error_feedback, group))
+        row.before += before
+        row.after += after
 
     def advice(self, machine: Machine) -> list[str]:
         """Sentences on the sets of ranks for whom nothing is gained."""
@@ -225,10 +254,11 @@ def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
     return Traffic(inside.value, across.value, 1)
 
 
-def _left_out(name: str, groups: list[Any], exclude: Sequence[str]) -> str:
+def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
     """Why a unit stays torch's; nothing if it need not."""
-    if any(pattern in name or fnmatch.fnmatch(name, pattern) for pattern in exclude):
+    if any(pattern in name or fnmatch.fnmatch(name, pattern) for pattern in exclude for name in unit.names):
         return "excluded"
+    groups = unit.groups
     if len(groups) > 1:
         return "parameters on several meshes; give each mesh a unit of its own"
     shard_group = getattr(groups[0].mesh_info, "shard_process_group", None)
@@ -262,22 +292,19 @@ def apply(
     if ranks_per_node < 1:
         raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
     chosen = formats.chosen(weights, gradients, preset)
-    sharded = [(name, module) for name, module in model.named_modules() if isinstance(module, torch_fsdp.FSDPModule)]
+    sharded = units.units_of(model)
     if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
     installed = _Units(ranks_per_node, chosen, error_feedback)
     report = Report([], [])
-    for name, module in sharded:
-        groups = units.param_groups(module)
-        if not groups:
-            continue
-        row = Row(name or "(root)", sum(units.elements_of(group) for group in groups))
+    for unit in sharded:
+        row = Row(unit.name, sum(units.elements_of(group) for group in unit.groups))
         report.rows.append(row)
-        why = _left_out(name, groups, exclude)
+        why = _left_out(unit, exclude)
         if why:
-            row.note = "left out: " + why
+            row.tell("left out: " + why)
         else:
-            installed.install(module, groups[0], module is model, row)
+            installed.install(unit.module, unit.groups[0], unit.module is model, row)
     report.advice = installed.advice(machine)
     model._zeropp_communicators = installed.communicators()
     return report

@@ -19,6 +19,10 @@ class Row:
     after: Traffic = Traffic()
     note: str = ""
 
+    def tell(self, words: str) -> None:
+        """Adds to the note."""
+        self.note = f"{self.note}; {words}" if self.note else words
+
 
 @dataclasses.dataclass
 class Report:

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Optional
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 
-def param_groups(module: nn.Module) -> list[Any]:
-    """A unit's groups of parameters: one, or one for each mesh that they are on."""
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:  # before torch 2.12
-        groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
-    return list(groups)
+class Unit(NamedTuple):
+    """What one fully_shard has made of a module, or of several."""
+
+    names: list[str]
+    module: FSDPModule
+    #: Of parameters: one, or one for each mesh that they are on.
+    groups: list[Any]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(name or "(root)" for name in self.names)
+
+
+def units_of(model: nn.Module) -> list[Unit]:
+    """The model's units that have parameters, in its order."""
+    found: dict[int, Unit] = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # before torch 2.12
+            groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
+        if groups:
+            found.setdefault(id(state), Unit([], module, list(groups))).names.append(name)
+    return list(found.values())
+
+
+def trained(group: Any) -> list[Any]:
+    """Its parameters that are reduced."""
+    return [p for p in group.fsdp_params if p.sharded_param.requires_grad]
 
 
 def elements_of(group: Any) -> int:
-    """Elements that a group gathers and reduces at once, without FSDP's padding."""
+    """Elements of a group's parameters."""
     return sum(p._orig_size.numel() for p in group.fsdp_params)
+
+
+def moved_elements(parameters: Sequence[Any], ranks: int) -> int:
+    """Elements of a collective on these, with FSDP's padding: every rank's part is as large as the first's."""
+    return sum(p.padded_sharded_param_size.numel() for p in parameters) * ranks
 
 
 def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
@@ -33,7 +63,7 @@ def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
     # Parameters know what they gather from the first step on alone.
     policy = group.mp_policy
     gathered = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params)
-    reduced = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params if p.sharded_param.requires_grad)
+    reduced = policy.param_dtype or one(p.sharded_param.dtype for p in trained(group))
     return gathered, policy.reduce_dtype or reduced
 
 
