@@ -59,6 +59,17 @@ def _bytes_type(size: int) -> type:
     return ctypes.c_uint8 * size
 
 
+def new_group(parent: dist.ProcessGroup, members: Sequence[int], device_type: str) -> dist.ProcessGroup:
+    """A group of these ranks of `parent`, with its backend and its timeout; made by its members alone, in the same order."""
+    of = dist.get_process_group_ranks(parent)
+    return dist.new_group(
+        [of[member] for member in members],
+        timeout=parent._get_backend(torch.device(device_type)).options._timeout,
+        backend=str(dist.distributed_c10d.get_backend_config(parent)),
+        use_local_synchronization=True,
+    )
+
+
 class _DeviceBytes:
     """Device memory as torch.as_tensor understands it."""
 
@@ -192,17 +203,5 @@ class Communicator:
         return 0
 
     def _split(self, _context, number, members, count) -> int:
-        parent = self._groups[number]
-        of = dist.get_process_group_ranks(parent)
-        ranks = [of[members[m]] for m in range(count)]
-        backend = parent._get_backend(torch.device(self.device_type))
-        # Its members alone make it, in the same order; torch would give it the timeout of its defaults.
-        self._groups.append(
-            dist.new_group(
-                ranks,
-                timeout=backend.options._timeout,
-                backend=str(dist.distributed_c10d.get_backend_config(parent)),
-                use_local_synchronization=True,
-            )
-        )
+        self._groups.append(new_group(self._groups[number], members[:count], self.device_type))
         return len(self._groups) - 1

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: DDP looks at the types of the hook itself.
 
 import concurrent.futures
+import threading
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -12,7 +13,63 @@ from torch.autograd import Variable
 
 from . import formats
 from .collectives import all_reduce
-from .communicator import Communicator, enabled
+from .communicator import Communicator, Traffic, enabled, new_group
+
+# Pieces of a bucket go to so many threads by turns, so that one is inside nodes while another is between them.
+LANES = 2
+PIECE_BYTES = 2 << 20
+
+
+class _Reducer:
+    """Reduces the buckets of one model, with process groups of its own: DDP may use the model's meanwhile."""
+
+    def __init__(self, process_group: Optional[dist.ProcessGroup], ranks_per_node: int, gradients: Any, device_type: str):
+        parent = process_group if process_group is not None else dist.group.WORLD
+        members = range(dist.get_world_size(parent))
+        lanes = LANES if device_type == "cpu" else 1
+        self._hops = formats.gradient_formats(gradients)
+        self._groups = [new_group(parent, members, device_type) for _ in range(lanes)]
+        self._lanes = [
+            Communicator(group, ranks_per_node=ranks_per_node, device_type=device_type) for group in self._groups
+        ]
+        # One thread each, so that a lane's pieces keep their order, which is the same on all ranks.
+        self._threads = [concurrent.futures.ThreadPoolExecutor(1, "zeropp-ddp") for _ in self._lanes]
+        self._running: list[concurrent.futures.Future[None]] = []
+
+    def traffic(self) -> Traffic:
+        return sum((lane.traffic() for lane in self._lanes), Traffic())
+
+    def reduce(self, lane: int, gradient: torch.Tensor, ours: bool) -> None:
+        if ours:
+            all_reduce(self._lanes[lane], gradient, *self._hops.of(gradient.dtype), mean=True)
+        else:
+            dist.all_reduce(gradient, group=self._groups[lane])
+            gradient /= self._lanes[lane].size
+
+    def start(self, bucket: dist.GradBucket, future: torch.futures.Future[torch.Tensor]) -> None:
+        """Reduces the bucket on the threads; the future is complete when the last piece is."""
+        if bucket.index() == 0:
+            self._running.clear()
+            Variable._execution_engine.queue_callback(self._raise_failures)
+        gradient = bucket.buffer()
+        pieces = gradient.chunk(max(1, gradient.nbytes // PIECE_BYTES))
+        started = [
+            self._threads[i % LANES].submit(self.reduce, i % LANES, piece, enabled()) for i, piece in enumerate(pieces)
+        ]
+        self._running += started
+        left = threading.Semaphore(len(started) - 1)
+
+        def complete(_: Any) -> None:
+            if not left.acquire(blocking=False):  # this is the last one
+                future.set_result(gradient)
+
+        for piece in started:
+            piece.add_done_callback(complete)
+
+    def _raise_failures(self) -> None:
+        # DDP can be given no exception of Python's, so it gets a gradient whatever happened, and backward ends here.
+        for piece in self._running:
+            piece.result()
 
 
 def ddp_hook(
@@ -25,41 +82,19 @@ def ddp_hook(
     """A hook for DistributedDataParallel: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`. Gradients become the
     means over ranks, the same bits on all of them. Collective; the process group is the model's.
 
-    Buckets are reduced while backward goes on: on the host by a thread, on a GPU on the current stream. What fails is raised
-    by backward. `hook.communicator` is where traffic is counted.
+    Buckets are reduced while backward goes on: on the host by threads, on a GPU on the current stream. What fails is raised
+    by backward. `hook.traffic()` is what this rank has sent.
     """
-    hops = formats.gradient_formats(gradients)
-    communicator = Communicator(process_group, ranks_per_node=ranks_per_node, device_type=device_type)
-    # One thread, so that buckets are reduced in their order, which is the same on all ranks.
-    reducer = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="zeropp-ddp")
-    reductions: list[concurrent.futures.Future[None]] = []
-
-    def reduce(gradient: torch.Tensor, ours: bool) -> None:
-        if ours:
-            all_reduce(communicator, gradient, *hops.of(gradient.dtype), mean=True)
-        else:
-            dist.all_reduce(gradient, group=process_group)
-            gradient /= communicator.size
-
-    def raise_failures() -> None:
-        # DDP can be given no exception of Python's, so it gets a gradient whatever happened, and backward ends here.
-        for reduction in reductions:
-            reduction.result()
+    reducer = _Reducer(process_group, ranks_per_node, gradients, device_type)
 
     def hook(_state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        gradient = bucket.buffer()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        if gradient.is_cuda:
-            reduce(gradient, enabled())
-            future.set_result(gradient)
-            return future
-        if bucket.index() == 0:
-            reductions.clear()
-            Variable._execution_engine.queue_callback(raise_failures)
-        reduction = reducer.submit(reduce, gradient, enabled())
-        reductions.append(reduction)
-        reduction.add_done_callback(lambda _: future.set_result(gradient))
+        if bucket.buffer().is_cuda:
+            reducer.reduce(0, bucket.buffer(), enabled())
+            future.set_result(bucket.buffer())
+        else:
+            reducer.start(bucket, future)
         return future
 
-    hook.communicator = communicator
+    hook.traffic = reducer.traffic
     return hook
