@@ -9,6 +9,7 @@
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_difference_all_gather.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>

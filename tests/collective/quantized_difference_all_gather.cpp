@@ -1,6 +1,7 @@
 /// \file
 /// The all-gather of differences: its bits, its drift, its refusals.
 
+#include "collective/differences.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
 
@@ -18,33 +19,6 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
-
-/// The replica after one gather, from all ranks' weights.
-template <class T, class Q>
-std::vector<float> updated(const std::vector<float>& weights, const std::vector<float>& replica, std::size_t ranks,
-                           const Q& q) {
-    std::vector<float> differences;
-    for (std::size_t i = 0; i != weights.size(); ++i) {
-        differences.push_back(
-            static_cast<float>(reference::single(static_cast<double>(weights[i]) - static_cast<double>(replica[i]))));
-    }
-    std::vector<float> after;
-    for (const float x : reference::gathered(differences, ranks, described(q), reference::fp32)) {
-        const double sum = reference::single(static_cast<double>(replica[after.size()]) + static_cast<double>(x));
-        after.push_back(static_cast<float>(format_of<T>.nearest(sum)));
-    }
-    return after;
-}
-
-/// Weights after `step` steps of a walk: every element moves by about a thousandth of itself or of one.
-std::vector<float> walked(std::vector<float> weights, std::uint64_t step) {
-    std::uint64_t state = step * 0x9e3779b97f4a7c15u + 1;
-    for (float& w : weights) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        w += static_cast<float>((static_cast<double>(state >> 11) * 0x1p-52 - 1) * 1e-3);
-    }
-    return weights;
-}
 
 template <class T>
 void check(const node_map& map, std::size_t n) {

@@ -74,6 +74,18 @@ public:
     /// The message to gather.
     const std::byte* message() const { return storage_.data(); }
 
+    // For collectives: how a whole tensor is divided into the messages of the group, how many those are, and whose.
+
+    template <class Operand, topology Topology>
+    auto division_of(const Operand& full, const Topology&) const {
+        return full.over_group(group_size_);
+    }
+    int slots() const { return group_size_; }
+    template <topology Topology>
+    static slice_order order(const Topology&) {
+        return {};
+    }
+
     // For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when
     // they do. Where this one was expected, and where those were.
 

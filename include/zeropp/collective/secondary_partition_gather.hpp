@@ -30,8 +30,15 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
     });
 }
 
-/// Gathers tensors from the secondary partitions of this rank's group. Not one byte leaves the group, which by default
-/// is the node; another secondary group is another `comm`, made on a topology with groups of that size.
+/// The same for a secondary_replica over such ranks.
+template <class Secondary>
+std::size_t secondary_partition_gather_workspace_bytes(const Secondary& replica) {
+    return static_cast<std::size_t>(replica.slots()) * replica.slot_bytes();
+}
+
+/// Gathers tensors from the secondary partitions of this rank's group, or a tensor from its secondary_replicas. Not one
+/// byte leaves the group, which by default is the node; another secondary group is another `comm`, made on a topology
+/// with groups of that size.
 ///
 /// Shapes    full [n], n as the partition's, or the tensor_list that it is for; scratch as
 ///           secondary_partition_gather_workspace_bytes(...), aligned to 16
@@ -43,21 +50,22 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
 ///           `version`; on every rank of the group alike if what is wrong is wrong on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.2, hpZ
-template <execution Execution, class Communicator, quantizer Quantizer,
-          mutable_tensors_in<typename Execution::space> Full,
+template <execution Execution, class Communicator, class Secondary, mutable_tensors_in<typename Execution::space> Full,
           scratch_in<typename Execution::space> Scratch = allocate_scratch>
-void secondary_partition_gather(const Execution& exec, Communicator& comm,
-                                const secondary_partition<Quantizer, typename Execution::space>& secondary,
+void secondary_partition_gather(const Execution& exec, Communicator& comm, const Secondary& secondary,
                                 std::uint64_t version, Full&& full, Scratch&& scratch = {}) {
     using space = typename Execution::space;
+    using Quantizer = typename Secondary::quantizer_type;
     using T = detail::element_of_tensors<Full, space>;
     static_assert(codec_execution<Execution, Quantizer, T>, "no codec for this execution: include its entry header");
 
     const auto out = detail::operand_of<space>(full);
-    const Quantizer& q = secondary.stored_as();
+    const Quantizer q = secondary.stored_as();
     const int group_size = comm.topology().group_size();
-    const auto whole = out.over_group(group_size);
-    const std::size_t bytes = detail::whole_wire_bytes<Quantizer>(whole);
+    const auto whole = secondary.division_of(out, comm.topology());
+    const int slots = secondary.slots();
+    const std::size_t bytes =
+        static_cast<std::size_t>(slots / secondary.group_size()) * detail::whole_wire_bytes<Quantizer>(whole);
 
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = workspace_problem(work, static_cast<std::size_t>(group_size) * bytes);
@@ -91,7 +99,8 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm,
             messages = work.data();
         }
         const auto slices = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-        codec<Execution>::decode(exec, q, messages, slices.in_slots({}, 0, group_size), out.tensor());
+        codec<Execution>::decode(exec, q, messages, slices.in_slots(secondary.order(comm.topology()), 0, slots),
+                                 out.tensor());
     };
     detail::with_scratch(
         pipeline<Execution>{exec, exec}, comm.group(), scratch,

@@ -1,0 +1,177 @@
+/// \file
+/// quantized_update and the gather from its replicas: bits, traffic, and versions that nobody misses in silence.
+
+#include "collective/differences.hpp"
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/quantized_update.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/counting.hpp>
+
+using namespace collective_test;
+using zeropp::host;
+
+namespace {
+
+constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+
+template <class T>
+using replica_of = zeropp::secondary_replica<T, zeropp::host_space>;
+
+struct moved {
+    std::uint64_t inside;
+    std::uint64_t across;
+};
+moved moved_between(const zeropp::traffic& before, const zeropp::traffic& after) {
+    return {after.bytes_inside - before.bytes_inside, after.bytes_across - before.bytes_across};
+}
+
+/// Whole weights, differences, differences on a queue, and whole weights again, each gathered inside the node.
+template <class T>
+void check(const node_map& map, std::size_t n) {
+    INFO(map.name << ", " << n << " elements of " << zeropp::element_traits<T>::name);
+    const auto ranks = at(map.ranks());
+    constexpr std::size_t steps = 4;
+    std::vector<std::vector<float>> weights, expected;
+    for (std::size_t step = 0; step != steps; ++step) {
+        weights.push_back(walked(step == 0 ? tensor_of(n, format_of<T>, 5) : weights.back(), step));
+        const bool whole = step == 0 || step == 3;
+        expected.push_back(whole ? widened(narrowed<T>(weights.back()).data(), n)
+                                 : updated<T>(weights.back(), expected.back(), ranks, int4));
+    }
+    std::vector<std::vector<std::vector<float>>> results(steps, std::vector<std::vector<float>>(ranks));
+    std::vector<moved> by_update(ranks), by_gather(ranks);
+    on_ranks(map.ranks(), "updates on " + map.name, [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(map.topology(), zeropp::counting(transport, map.topology()));
+        const auto r = at(comm.rank());
+        const zeropp::host_queue queue;
+        guarded<std::byte> storage(replica_of<T>::storage_bytes(comm.topology(), n));
+        replica_of<T> replica(comm.topology(), comm.rank(), n, storage.view());
+        guarded<std::byte> scratch(zeropp::quantized_update_workspace_bytes(comm.topology(), int4, n));
+        guarded<std::byte> gathering(zeropp::secondary_partition_gather_workspace_bytes(replica));
+        for (std::size_t step = 0; step != steps; ++step) {
+            const std::vector<float> shard = reference::slice_of(weights[step], ranks, r);
+            if (step == 3) replica.invalidate();
+            const zeropp::traffic before = comm.world().total();
+            if (step == 2) {
+                zeropp::quantized_update(queue, comm, int4, shard, replica, 7 + step);
+            } else {
+                zeropp::quantized_update(host{}, comm, int4, shard, replica, 7 + step, scratch.view());
+            }
+            const zeropp::traffic between = comm.world().total();
+            guarded<T> full(n);
+            zeropp::secondary_partition_gather(host{}, comm, replica, 7 + step, full.view(), gathering.view());
+            const zeropp::traffic after = comm.world().total();
+            if (step == 1) {
+                by_update[r] = moved_between(before, between);
+                by_gather[r] = moved_between(between, after);
+            }
+            if (full.intact() && storage.intact() && scratch.intact() && gathering.intact()) {
+                results[step][r] = full.values();
+            }
+        }
+    });
+    const std::size_t slice = (n + ranks - 1) / ranks;
+    const auto groups = static_cast<std::size_t>(map.topology().groups());
+    for (std::size_t r = 0; r != ranks; ++r) {
+        INFO("rank " << r);
+        for (std::size_t step = 0; step != steps; ++step) {
+            INFO("step " << step);
+            REQUIRE(difference(results[step][r], expected[step]) == "");
+        }
+        CHECK(by_update[r].inside == 0);
+        CHECK(by_update[r].across == (n == 0 ? 0 : (groups - 1) * zeropp::wire_bytes(int4, slice)));
+        CHECK(by_gather[r].across == 0);
+        CHECK(by_gather[r].inside ==
+              (n == 0 ? 0 : (ranks / groups - 1) * groups * zeropp::wire_bytes(zeropp::lossless<T>{}, slice)));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("updates: replicas of floats, and of bfloat16 beside weights in float, on every topology") {
+    for (std::size_t m = 0; m != node_maps().size(); ++m) {
+        for (const std::size_t n : some_counts(128, m, 1)) {
+            check<float>(node_maps()[m], n);
+            check<zeropp::bfloat16>(node_maps()[m], n);
+        }
+        check<zeropp::bfloat16>(node_maps()[m], 0);
+    }
+}
+
+TEST_CASE("updates: one that a rank has missed, and what else does not fit, is refused by all ranks that are checked") {
+    struct refusal {
+        std::string words;
+        std::uint64_t version;
+        int wrong_rank;
+        std::size_t shard;
+    };
+    for (const refusal& r :
+         {refusal{"quantized_update: on rank 1, expected a secondary replica of version 9, given one of version 8", 10,
+                  1, 5},
+          refusal{"quantized_update: on rank 0, expected a shard of 5 elements of 20, given one of 6", 9, -1, 6}}) {
+        const auto errors = errors_on_ranks(4, "updates", [&](zeropp::thread_transport& transport) {
+            const zeropp::two_level nodes(2, 2);
+            zeropp::communicator comm(nodes, zeropp::checked(transport));
+            zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
+            replica_of<float> replica(nodes, comm.rank(), 20, storage.view());
+            const std::vector<float> shard(5), other(r.shard);
+            zeropp::quantized_update(host{}, comm, int4, shard, replica, 8);
+            // All but one rank believe that they are a step farther.
+            if (r.wrong_rank >= 0 && comm.rank() != r.wrong_rank) replica.stamp(9);
+            zeropp::quantized_update(host{}, comm, int4, other, replica, r.version);
+        });
+        for (const std::string& error : errors) CHECK(error == r.words);
+    }
+}
+
+TEST_CASE("updates: what is gathered has the version that was asked for, or there is an error") {
+    for (const bool updated : {false, true}) {
+        const auto errors = errors_on_ranks(2, "versions", [&](zeropp::thread_transport& transport) {
+            const zeropp::two_level nodes(1, 2);
+            zeropp::communicator comm(nodes, transport);
+            zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 10));
+            replica_of<float> replica(nodes, comm.rank(), 10, storage.view());
+            std::vector<float> full(10);
+            if (updated) zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 3);
+            zeropp::secondary_partition_gather(host{}, comm, replica, 4, full);
+        });
+        for (const std::string& error : errors) {
+            CHECK(error == "secondary_partition_gather: expected a secondary partition of version 4, given " +
+                               std::string(updated ? "one of version 3" : "an empty one"));
+        }
+    }
+}
+
+TEST_CASE("updates: a replica that was made for other ranks, storage that is too small, a tensor of another size") {
+    const auto errors = errors_on_ranks(4, "another rank's", [](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2);
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
+        replica_of<float> replica(nodes, (comm.rank() + 1) % 4, 20, storage.view());
+        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 1);
+    });
+    CHECK(errors[0] ==
+          "quantized_update: expected a secondary replica for rank 0 of these, given one for rank 1 of group "
+          "0 of 2");
+    zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(zeropp::two_level(2, 2), 20) - 1);
+    CHECK_THROWS_AS(replica_of<float>(zeropp::two_level(2, 2), 0, 20, storage.view()), zeropp::precondition_error);
+    const auto sizes = errors_on_ranks(2, "another tensor", [](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(1, 2);
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
+        replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
+        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 1);
+        std::vector<float> full(11);
+        zeropp::secondary_partition_gather(host{}, comm, replica, 1, full);
+    });
+    for (const std::string& error : sizes) {
+        CHECK(error == "secondary_partition_gather: expected a tensor of 10 elements, given one of 11");
+    }
+}
