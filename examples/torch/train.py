@@ -119,8 +119,10 @@ def main() -> None:
     if rank == 0 and args.json:
         result = {"ms": statistics.median(seconds) * 1000, "curve": curve}
         pathlib.Path(args.json).write_text(json.dumps(result))
-    # No rank closes its connections while another still uses them.
+    # No rank closes its connections while another still uses them, or while gloo's own threads still hold tensors: torch's
+    # group waits for such a thread then, and the thread for Python.
     dist.barrier()
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

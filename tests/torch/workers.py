@@ -6,6 +6,7 @@ import datetime
 import multiprocessing
 import os
 import tempfile
+import time
 import traceback
 
 LIMIT = 120  # seconds for one test
@@ -30,6 +31,7 @@ def _serve(rank: int, pipe) -> None:
                 torch.manual_seed(0)
                 result = function(rank, size, *arguments)
                 dist.barrier()
+                time.sleep(0.05)  # as train.py does
             finally:
                 dist.destroy_process_group()
             pipe.send((True, result))
