@@ -54,7 +54,7 @@ def main() -> None:
         print("| collective | bytes | bare | ours, fp32 | more | ours, int8 | more | ours without messages |")
         print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for kilobytes in (4, 64, 1024):
-        full = torch.ones(kilobytes * 256)
+        full = torch.zeros(kilobytes * 256)
         part = torch.ones(full.numel() // size)
         collectives = {
             "all-gather": (

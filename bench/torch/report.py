@@ -40,7 +40,7 @@ def rows_of(runs):
         sent, plain_sent = run.get("sent_bytes"), plain.get("sent_bytes")
         loss, plain_loss = run["curve"][-1][1], plain["curve"][-1][1]
         yield [
-            LINKS[run["links"]], TASKS[run["task"]], run["mode"], "as it is" if run is plain else run["preset"],
+            LINKS[run["links"]], TASKS[run["task"]], run["mode"], "torch's own" if run is plain else run["preset"],
             f"{run['ms']:.0f}", f"{plain['ms'] / run['ms']:.2f}x",
             "-" if sent is None else f"{sent / 1e6:.1f}", "-" if sent is None else f"{plain_sent / sent:.1f}x",
             f"{loss:.4f}", f"{100 * (loss / plain_loss - 1):+.2f} %",
@@ -52,7 +52,7 @@ def plot(runs, links, image):
     shown = [r for r in runs if r["links"] == links and r["task"] == "text"]
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for run in shown:
-            name = f"{run['mode']}, {'as it is' if run['preset'] == 'none' else run['preset']}"
+            name = f"{run['mode']}, {"torch's own" if run['preset'] == 'none' else run['preset']}"
             data.write(f'"{name}"\n' + "".join(f"{x} {y}\n" for x, y in run["curve"]) + "\n\n")
         data.flush()
         lines = ", ".join(
@@ -80,7 +80,8 @@ def page(results, command):
 
 Made by `{command}` ({cpu}, 2 cores, which all ranks share): a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
 on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
-with bf16 parameters and fp32 reduction, DDP in fp32. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
+with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
+fp32. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
 of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
 
 {table(heads, list(rows_of(runs)))}

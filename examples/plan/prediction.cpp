@@ -10,8 +10,8 @@ namespace {
 
 zeropp::step_options options_of(const settings& s, const parts& of) {
     zeropp::step_options options{.weights = of.qwz ? s.weights : s.plain,
-                                 .gradients_inside = of.qgz ? s.gradients_inside : s.plain,
-                                 .gradients_across = of.qgz ? s.gradients_across : s.plain,
+                                 .gradients_inside = of.qgz ? s.gradients_inside : s.plain_gradients,
+                                 .gradients_across = of.qgz ? s.gradients_across : s.plain_gradients,
                                  .chunks = s.chunks,
                                  .gather_chunks = s.gather_chunks};
     if (of.hpz) options.secondary = zeropp::secondary_options{s.secondary_group_size, s.secondary};

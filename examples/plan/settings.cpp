@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -75,6 +76,14 @@ std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
         }
         tensors.insert(tensors.end(), count, size);
     }
+    return tensors;
+}
+
+/// A model of so many parameters as at most `units` tensors of nearly the same size.
+std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units) {
+    const std::size_t some = std::min(parameters, units);
+    std::vector<std::size_t> tensors(some, parameters / some);
+    for (std::size_t i = 0; i != parameters % some; ++i) ++tensors[i];
     return tensors;
 }
 
@@ -200,6 +209,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.secondary_group_size = secondary_group_size == 0 ? ranks_per_node : secondary_group_size;
     static_cast<void>(zeropp::secondary_peers(s.ranks, s.secondary_group_size));
     s.plain = format_named(plain);
+    s.plain_gradients = s.plain;
     s.weights = format_named(weights);
     s.gradients_inside = format_named(gradients_inside);
     s.gradients_across = format_named(gradients_across);

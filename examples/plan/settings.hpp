@@ -5,7 +5,6 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/topology/two_level.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -26,7 +25,8 @@ struct settings {
     std::vector<std::size_t> tensors;  // elements of each
     zeropp::two_level ranks;
     int secondary_group_size;
-    zeropp::wire_format plain;  // of ZeRO-3
+    zeropp::wire_format plain;  // of ZeRO-3, its weights
+    zeropp::wire_format plain_gradients;
     zeropp::wire_format weights;
     zeropp::wire_format gradients_inside;
     zeropp::wire_format gradients_across;
@@ -44,14 +44,6 @@ struct settings {
 
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
-
-/// A model of so many parameters as at most `units` tensors of nearly the same size. Requires both > 0.
-inline std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units) {
-    const std::size_t some = std::min(parameters, units);
-    std::vector<std::size_t> tensors(some, parameters / some);
-    for (std::size_t i = 0; i != parameters % some; ++i) ++tensors[i];
-    return tensors;
-}
 
 /// Reads the command line. Returns nothing where --help or a mistake has ended the program, with `exit_code` set. Throws
 /// std::exception for a mistake that is to be reported.

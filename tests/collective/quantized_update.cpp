@@ -157,9 +157,9 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         replica_of<float> replica(nodes, (comm.rank() + 1) % 4, 20, storage.view());
         zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 1);
     });
-    CHECK(errors[0] ==
-          "quantized_update: expected a secondary replica for rank 0 of these, given one for rank 1 of group "
-          "0 of 2");
+    CHECK(errors[0] == "quantized_update: expected a secondary replica for rank 0 of group 0 of 2 groups of 2, given "
+                       "one for rank 1 of "
+                       "group 0 of 2 groups of 2");
     zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(zeropp::two_level(2, 2), 20) - 1);
     CHECK_THROWS_AS(replica_of<float>(zeropp::two_level(2, 2), 0, 20, storage.view()), zeropp::precondition_error);
     const auto sizes = errors_on_ranks(2, "another tensor", [](zeropp::thread_transport& transport) {
@@ -173,5 +173,27 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
     });
     for (const std::string& error : sizes) {
         CHECK(error == "secondary_partition_gather: expected a tensor of 10 elements, given one of 11");
+    }
+    const auto others = errors_on_ranks(4, "other ranks", [](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2), more(4, 2);
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(more, 20));
+        replica_of<float> replica(more, comm.rank(), 20, memory.view());
+        replica.stamp(1);
+        std::vector<float> full(20);
+        zeropp::secondary_partition_gather(host{}, comm, replica, 1, full);
+    });
+    for (const std::string& error : others) {
+        CHECK(error == "secondary_partition_gather: expected a secondary replica over 4 ranks, given one over 8");
+    }
+    const auto in_place = errors_on_ranks(2, "in place", [](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(1, 2);
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
+        replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
+        zeropp::quantized_update(host{}, comm, int4, zeropp::host_view<float>(replica.own(), 5), replica, 1);
+    });
+    for (const std::string& error : in_place) {
+        CHECK(error == "quantized_update: expected a shard apart from the replica, given one that overlaps it");
     }
 }

@@ -63,6 +63,7 @@ def test_wrong_questions_are_refused():
             "above 0, given 0": ask(model=0),
             "expected one of lossless, fp32": ask(weights="int3"),
             "secondary group size": ask(secondary=3),
+            "secondary from 1, given 0": ask(secondary=0),
             "across_gbit above 0, given 0": lambda: zeropp.Machine(across_gbit=0),
             "compute_ms from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),
         }

@@ -308,6 +308,8 @@ def reports(rank, size):
     assert zeropp.stats(model).across == (report.after - rows["blocks.1"].after).across, "what is left out is not counted"
     text = str(report)
     assert "int4:128:signed:bf16" in text and "left out: excluded" in text and str(report.before.across) in text
+    nothing = zeropp.apply(shard(network()), ranks_per_node=2, preset="4bit", exclude=("norm",), machine=slow)
+    assert len(nothing.advice) == 1 and 'Nothing is excluded by "norm"' in nothing.advice[0]
     alone = zeropp.apply(shard(network()), ranks_per_node=size)
     assert [advice.split(",")[0] for advice in alone.advice] == ["No gain expected on one node"]
 
@@ -334,6 +336,7 @@ def refused(rank, size):
     return refusals(
         {
             "ranks_per_node from 1, given 0": lambda: zeropp.apply(shard(network()), ranks_per_node=0),
+            "a sequence of patterns": lambda: zeropp.apply(shard(network()), ranks_per_node=2, exclude="blocks"),
             "FSDP2 units": lambda: zeropp.apply(network(), ranks_per_node=2),
             "expected one of lossless, fp32, fp16": lambda: zeropp.apply(shard(network()), ranks_per_node=2, weights="int3"),
             "given int4:128:signed:bf16 + bf16": lambda: zeropp.apply(

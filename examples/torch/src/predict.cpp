@@ -24,6 +24,7 @@ plan::settings settings_of(const zt_plan& asked) {
                      // Its rows are in the report even where nobody asked for them.
                      .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
                      .plain = format(asked.plain),
+                     .plain_gradients = format(asked.plain_gradients),
                      .weights = format(asked.weights),
                      .secondary = format(asked.plain)};
     std::visit(
@@ -47,10 +48,7 @@ plan::settings settings_of(const zt_plan& asked) {
 }
 
 zt_step step_of(const plan::run& run, const plan::layout& layout) {
-    const zeropp::volume sent = run.sent.total();
-    return {.inside = sent.inside,
-            .across = sent.across,
-            .communication_seconds = run.time.communication(),
+    return {.across = run.sent.total().across,
             .seconds = run.time.without_overlap(),
             .overlapped_seconds = run.time.with_overlap(),
             .memory = layout.total()};

@@ -91,7 +91,8 @@ typedef struct zt_plan {
     int nodes;
     int ranks_per_node;
     int secondary_group; /* of hpZ; 0 for none */
-    const char* plain;   /* what ZeRO-3 sends */
+    const char* plain;   /* what ZeRO-3 sends: weights, and gradients */
+    const char* plain_gradients;
     const char* weights;
     const char* inside; /* of gradients */
     const char* across;
@@ -99,10 +100,10 @@ typedef struct zt_plan {
     double inside_gbit, across_gbit, inside_us, across_us, codec_gb, compute_ms, memory_gb, other_memory_gb;
 } zt_plan;
 
-/* ZeRO-3 or ZeRO++, on one rank: bytes sent in a step, seconds, and bytes kept. */
+/* ZeRO-3 or ZeRO++, on one rank: bytes sent across nodes in a step, seconds, and bytes kept. */
 typedef struct zt_step {
-    uint64_t inside, across;
-    double communication_seconds, seconds, overlapped_seconds;
+    uint64_t across;
+    double seconds, overlapped_seconds;
     uint64_t memory;
 } zt_step;
 

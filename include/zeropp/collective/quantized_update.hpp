@@ -3,15 +3,17 @@
 /// Brings weights that every node keeps whole up to date: what moves is how they changed, and across nodes alone.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
+#include <zeropp/core/element.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -41,6 +43,7 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays and communicator must outlive the work. Without
 ///           scratch, allocates a workspace and blocks until the work is complete. If `exec` fails later, before or in
 ///           this work, what is stored is not what the stamp says: `invalidate` on all ranks
+/// In place  shard must not overlap the replica's storage
 /// Requires  the same n, element types, quantizer and version on all ranks, and replicas that are all empty or all at
 ///           version - 1
 /// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
@@ -62,28 +65,12 @@ void quantized_update(const Execution& exec, Communicator& comm, const Quantizer
     const std::size_t bytes = wire_bytes(q, part.slice_size());
     const std::size_t all_bytes = quantized_update_workspace_bytes(ranks, q, replica.elements());
 
-    const auto run = [&](const view<std::byte, space>& work) {
-        std::string problem = workspace_problem(work, all_bytes);
-        if (replica.groups() != ranks.groups() || replica.group_size() != ranks.group_size() ||
-            replica.group() != comm.group_id() || replica.index() != comm.index()) {
-            problem = "expected a secondary replica for rank " + std::to_string(comm.rank()) +
-                      " of these, given one for " + "rank " + std::to_string(replica.index()) + " of group " +
-                      std::to_string(replica.group()) + " of " + std::to_string(replica.groups());
-        } else if (in.size() != part.size(comm.rank())) {
-            problem = shard_problem(part, comm.rank(), in.size());
-        } else if (!whole && *replica.version() + 1 != version) {
-            problem = "expected a secondary replica of version " + std::to_string(version - 1) +
-                      ", given one of version " + std::to_string(*replica.version());
-        }
-        const short_text agreed = short_text(whole ? "whole, from " : "differences, from ")
-                                      .append(element_traits<S>::name)
-                                      .append(", version ")
-                                      .append(version);
-        begin_collective(comm.world(),
-                         {"quantized_update", replica.elements(), element_traits<T>::name, q.name(), agreed}, problem);
-        replica.stamp(version);
+    const auto place_text = [](int group, int index, const auto& of) {
+        return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " +
+               std::to_string(of.groups()) + " groups of " + std::to_string(of.group_size());
+    };
+    const auto update = [&](const view<std::byte, space>& work) {
         if (replica.elements() == 0) return;
-
         const auto across = [&](std::byte* own, std::byte* messages, std::size_t size) {
             if (ranks.groups() > 1) comm.across().all_gather(exec, own, messages, size);
         };
@@ -100,6 +87,32 @@ void quantized_update(const Execution& exec, Communicator& comm, const Quantizer
         codec<Execution>::reduce_decode(exec, q, work.data(), 1, replica.stored(), replica.tensor(),
                                         finish{.divisor = 1.0f, .accumulate = true});
     };
+    const auto run = [&](const view<std::byte, space>& work) {
+        std::string problem = workspace_problem(work, all_bytes);
+        if (replica.groups() != ranks.groups() || replica.group_size() != ranks.group_size() ||
+            replica.group() != comm.group_id() || replica.index() != comm.index()) {
+            problem = "expected a secondary replica for " + place_text(comm.group_id(), comm.index(), ranks) +
+                      ", given one for " + place_text(replica.group(), replica.index(), replica);
+        } else if (in.size() != part.size(comm.rank())) {
+            problem = shard_problem(part, comm.rank(), in.size());
+        } else if (detail::overlap(in, replica.storage())) {
+            problem = "expected a shard apart from the replica, given one that overlaps it";
+        } else if (!whole && *replica.version() + 1 != version) {
+            problem = "expected a secondary replica of version " + std::to_string(version - 1) +
+                      ", given one of version " + std::to_string(*replica.version());
+        }
+        const short_text agreed = short_text(whole ? "whole, from " : "differences, from ")
+                                      .append(element_traits<S>::name)
+                                      .append(", version ")
+                                      .append(version);
+        begin_collective(comm.world(),
+                         {"quantized_update", replica.elements(), element_traits<T>::name, q.name(), agreed}, problem);
+        // What is neither the old version nor the new one, if this throws, has none.
+        replica.invalidate();
+        update(work);
+        replica.stamp(version);
+    };
+
     detail::with_scratch(
         pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);
 }

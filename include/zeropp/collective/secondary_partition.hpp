@@ -29,6 +29,7 @@ template <quantizer Quantizer, class Space>
 class secondary_partition {
 public:
     using quantizer_type = Quantizer;
+    using space = Space;
 
     /// For a tensor of so many elements, or a tensor_list of whole tensors, over a group of `group_size` ranks, of
     /// which this rank is `index`. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
@@ -81,6 +82,10 @@ public:
         return full.over_group(group_size_);
     }
     int slots() const { return group_size_; }
+    template <topology Topology>
+    static int slots_over(const Topology& ranks) {
+        return ranks.group_size();
+    }
     template <topology Topology>
     static slice_order order(const Topology&) {
         return {};

@@ -7,12 +7,15 @@
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
+#include <zeropp/collective/secondary_replica.hpp>
+#include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/transport/communicator.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,11 +33,17 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
     });
 }
 
-/// The same for a secondary_replica over such ranks.
-template <class Secondary>
-std::size_t secondary_partition_gather_workspace_bytes(const Secondary& replica) {
+/// The same for a secondary_replica: one message for each of all ranks.
+template <element T, class Space>
+std::size_t secondary_partition_gather_workspace_bytes(const secondary_replica<T, Space>& replica) {
     return static_cast<std::size_t>(replica.slots()) * replica.slot_bytes();
 }
+
+namespace detail {
+/// What a node keeps of tensors, in `Space`: a secondary_partition or a secondary_replica.
+template <class S, class Space>
+concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
+}  // namespace detail
 
 /// Gathers tensors from the secondary partitions of this rank's group, or a tensor from its secondary_replicas. Not one
 /// byte leaves the group, which by default is the node; another secondary group is another `comm`, made on a topology
@@ -50,7 +59,8 @@ std::size_t secondary_partition_gather_workspace_bytes(const Secondary& replica)
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
 ///           `version`; on every rank of the group alike if what is wrong is wrong on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.2, hpZ
-template <execution Execution, class Communicator, class Secondary, mutable_tensors_in<typename Execution::space> Full,
+template <execution Execution, class Communicator, detail::secondary_in<typename Execution::space> Secondary,
+          mutable_tensors_in<typename Execution::space> Full,
           scratch_in<typename Execution::space> Scratch = allocate_scratch>
 void secondary_partition_gather(const Execution& exec, Communicator& comm, const Secondary& secondary,
                                 std::uint64_t version, Full&& full, Scratch&& scratch = {}) {
@@ -73,6 +83,9 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
             problem = "expected a secondary partition for rank " + std::to_string(comm.index()) + " of a group of " +
                       std::to_string(group_size) + ", given one for rank " + std::to_string(secondary.index()) +
                       " of " + std::to_string(secondary.group_size());
+        } else if (slots != Secondary::slots_over(comm.topology())) {
+            problem = "expected a secondary replica over " + std::to_string(comm.topology().size()) +
+                      " ranks, given one over " + std::to_string(slots);
         } else if (std::string other = secondary.tensors_problem(out); !other.empty()) {
             problem = std::move(other);
         } else if (secondary.version() != version) {

@@ -27,11 +27,9 @@ namespace zeropp {
 /// Stamped with a version, which every update makes larger by one: a rank that has missed one is an error.
 template <element T, class Space>
 class secondary_replica {
-    static_assert(16 % sizeof(T) == 0,
-                  "secondary_replica: elements must divide 16 bytes, to lie in messages as they do in a tensor");
-
 public:
     using element_type = T;
+    using space = Space;
     using quantizer_type = lossless<T>;
 
     /// For a tensor of so many elements over `ranks`, of which this is `rank`; empty. Throws precondition_error unless
@@ -87,6 +85,11 @@ public:
         return ranks.order();
     }
     int slots() const { return groups_ * group_size_; }
+    template <topology Topology>
+    static int slots_over(const Topology& ranks) {
+        return ranks.size();
+    }
+    view<std::byte, Space> storage() const { return storage_; }
     template <class U>
     std::string tensors_problem(const detail::array_operand<U, Space>& full) const {
         if (full.array.size() == elements()) return {};

@@ -30,7 +30,7 @@ class Plan(ctypes.Structure):
     _fields_ = (
         [("tensors", ctypes.POINTER(ctypes.c_size_t)), ("count", ctypes.c_size_t)]
         + [(name, ctypes.c_int) for name in ("nodes", "ranks_per_node", "secondary_group")]
-        + [(name, ctypes.c_char_p) for name in ("plain", "weights", "inside", "across")]
+        + [(name, ctypes.c_char_p) for name in ("plain", "plain_gradients", "weights", "inside", "across")]
         + [("error_feedback", ctypes.c_int)]
         + [(name, ctypes.c_double) for name in ("inside_gbit", "across_gbit", "inside_us", "across_us", "codec_gb")]
         + [(name, ctypes.c_double) for name in ("compute_ms", "memory_gb", "other_memory_gb")]
@@ -39,9 +39,7 @@ class Plan(ctypes.Structure):
 
 class Step(ctypes.Structure):
     _fields_ = [
-        ("inside", ctypes.c_uint64),
         ("across", ctypes.c_uint64),
-        ("communication_seconds", ctypes.c_double),
         ("seconds", ctypes.c_double),
         ("overlapped_seconds", ctypes.c_double),
         ("memory", ctypes.c_uint64),

@@ -60,8 +60,16 @@ def _bytes_type(size: int) -> type:
 
 
 def new_group(parent: dist.ProcessGroup, members: Sequence[int], device_type: str) -> dist.ProcessGroup:
-    """A group of these ranks of `parent`, with its backend and its timeout; made by its members alone, in the same order."""
+    """A group of these ranks of `parent`, with its backend and its timeout; all ranks of `parent` make theirs together."""
     of = dist.get_process_group_ranks(parent)
+    # torch names a group that its members alone make by how many there are, and members with other names never meet.
+    known: list[int] = [0] * len(of)
+    dist.all_gather_object(known, len(dist.distributed_c10d._world.pg_names), group=parent)
+    if len(set(known)) > 1:
+        raise ZeroppError(
+            f"zeropp_torch: expected ranks that have made as many process groups, given {known}; make zeropp's first, or make "
+            "the others on all ranks, as dist.new_group wants it"
+        )
     return dist.new_group(
         [of[member] for member in members],
         timeout=parent._get_backend(torch.device(device_type)).options._timeout,
@@ -113,6 +121,8 @@ class Communicator:
         self.nodes = list(nodes)
         self._groups = [group]
         self._raised: BaseException | None = None
+        # Until the next message: a thread of gloo's that lets go of a tensor last waits for Python, with its group locked.
+        self._moved: tuple[torch.Tensor, ...] = ()
         # The library calls these until it is destroyed.
         self._callbacks = _library.Callbacks(
             None,
@@ -191,15 +201,15 @@ class Communicator:
 
     def _all_gather(self, _context, number, _stream, send, receive, size) -> int:
         group = self._groups[number]
-        all_gather_single(
-            self._bytes(receive, size * dist.get_world_size(group)), self._bytes(send, size), group=group
-        )
+        self._moved = self._bytes(receive, size * dist.get_world_size(group)), self._bytes(send, size)
+        all_gather_single(*self._moved, group=group)
         return 0
 
     def _all_to_all(self, _context, number, _stream, send, receive, size) -> int:
         group = self._groups[number]
         total = size * dist.get_world_size(group)
-        dist.all_to_all_single(self._bytes(receive, total), self._bytes(send, total), group=group)
+        self._moved = self._bytes(receive, total), self._bytes(send, total)
+        dist.all_to_all_single(*self._moved, group=group)
         return 0
 
     def _split(self, _context, number, members, count) -> int:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from . import formats
+from ._library import ZeroppError
 from .collectives import all_reduce
 from .communicator import Communicator, Traffic, enabled, new_group
 
@@ -35,6 +36,7 @@ class _Reducer:
         # One thread each, so that a lane's pieces keep their order, which is the same on all ranks.
         self._threads = [concurrent.futures.ThreadPoolExecutor(1, "zeropp-ddp") for _ in self._lanes]
         self._running: list[concurrent.futures.Future[None]] = []
+        self._turn = 0
 
     def traffic(self) -> Traffic:
         return sum((lane.traffic() for lane in self._lanes), Traffic())
@@ -50,12 +52,14 @@ class _Reducer:
         """Reduces the bucket on the threads; the future is complete when the last piece is."""
         if bucket.index() == 0:
             self._running.clear()
+            self._turn = 0
             Variable._execution_engine.queue_callback(self._raise_failures)
         gradient = bucket.buffer()
-        pieces = gradient.chunk(max(1, gradient.nbytes // PIECE_BYTES))
-        started = [
-            self._threads[i % LANES].submit(self.reduce, i % LANES, piece, enabled()) for i, piece in enumerate(pieces)
-        ]
+        started = []
+        for piece in gradient.chunk(max(1, gradient.nbytes // PIECE_BYTES)):
+            lane = self._turn % LANES
+            self._turn += 1
+            started.append(self._threads[lane].submit(self.reduce, lane, piece, enabled()))
         self._running += started
         left = threading.Semaphore(len(started) - 1)
 
@@ -68,6 +72,7 @@ class _Reducer:
 
     def _raise_failures(self) -> None:
         # DDP can be given no exception of Python's, so it gets a gradient whatever happened, and backward ends here.
+        concurrent.futures.wait(self._running)
         for piece in self._running:
             piece.result()
 
@@ -79,17 +84,21 @@ def ddp_hook(
     gradients: formats.Gradients = ("int8:256:bf16", "int8:256:bf16"),
     device_type: str = "cpu",
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
-    """A hook for DistributedDataParallel: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`. Gradients become the
-    means over ranks, the same bits on all of them. Collective; the process group is the model's.
+    """A hook for one DistributedDataParallel: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`. Gradients become
+    the means over ranks, the same bits on all of them. Collective; the process group is the model's, `device_type` that of its
+    parameters.
 
     Buckets are reduced while backward goes on: on the host by threads, on a GPU on the current stream. What fails is raised
-    by backward. `hook.traffic()` is what this rank has sent.
+    by backward, and the model's reducer is of no more use then. `hook.traffic()` is what this rank has sent.
     """
     reducer = _Reducer(process_group, ranks_per_node, gradients, device_type)
 
     def hook(_state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        if bucket.buffer().is_cuda:
+        given = bucket.buffer().device.type
+        if given != device_type:
+            raise ZeroppError(f"ddp_hook: expected gradients on {device_type}, its device_type, given some on {given}")
+        if device_type == "cuda":
             reducer.reduce(0, bucket.buffer(), enabled())
             future.set_result(bucket.buffer())
         else:

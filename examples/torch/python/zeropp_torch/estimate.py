@@ -83,15 +83,18 @@ def predict(
     secondary: int,
     error_feedback: bool,
     plain: str,
+    plain_gradients: str,
     machine: Machine,
 ) -> Estimate:
     """Of a model of such tensors, each gathered by itself; a `secondary` of 0 is no hpZ."""
     loaded = _library.library("cpu")
-    asked = [chosen.weights, *(chosen.gradients or (None, None))]
-    weights, inside, across = (plain if name in (None, formats.OWN_TYPE) else name for name in asked)
+    weights = plain if chosen.weights in (None, formats.OWN_TYPE) else chosen.weights
+    inside, across = (
+        plain_gradients if name in (None, formats.OWN_TYPE) else name for name in chosen.gradients or (None, None)
+    )
     plan = _library.Plan(
         (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
-        weights.encode(), inside.encode(), across.encode(), int(error_feedback),
+        plain_gradients.encode(), weights.encode(), inside.encode(), across.encode(), int(error_feedback),
         *dataclasses.astuple(machine),
     )
     predicted = _library.Prediction()
@@ -147,7 +150,9 @@ def estimate(
         parts = min(units, total)
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
     group = ranks_per_node if secondary is None else secondary
+    if group < 1:
+        raise ZeroppError(f"estimate: expected secondary from 1, given {group}")
     return predict(
         sizes, world_size // ranks_per_node, ranks_per_node, formats.chosen(weights, gradients, preset),
-        group if group > 1 else 0, error_feedback, plain, machine,
+        group if group > 1 else 0, error_feedback, plain, plain, machine,
     )

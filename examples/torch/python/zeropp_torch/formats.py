@@ -35,7 +35,11 @@ class GradientFormats(NamedTuple):
 
     def of(self, dtype: torch.dtype) -> GradientFormats:
         """With those of the type in place of "lossless"."""
-        return GradientFormats(LOSSLESS[dtype], LOSSLESS[dtype]) if self.inside == OWN_TYPE else self
+        if self.inside != OWN_TYPE:
+            return self
+        if dtype not in LOSSLESS:
+            raise ZeroppError(f"gradients: expected tensors of {', '.join(map(str, LOSSLESS))}, given {dtype}")
+        return GradientFormats(LOSSLESS[dtype], LOSSLESS[dtype])
 
 
 def gradient_formats(gradients: Gradients) -> GradientFormats:

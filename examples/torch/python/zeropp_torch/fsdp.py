@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
@@ -21,10 +22,11 @@ from .communicator import Communicator, Traffic, all_gather_single, enabled, red
 from .estimate import Machine, predict
 from .report import Report, Row
 
-def fully_shard(module: nn.Module, *, mesh: Any = None, secondary: Optional[int] = None, **arguments: Any) -> nn.Module:
-    """torch's fully_shard. `secondary` is hpZ, DeepSpeed's zero_hpz_partition_size: after forward a group of so many
-    consecutive ranks keeps the weights, and backward gathers them inside it. As reshard_after_forward=secondary, but with
-    one mesh and its process groups for all modules, where torch makes them anew for each."""
+
+def fully_shard(module: Any, *, mesh: Any = None, secondary: Optional[int] = None, **arguments: Any) -> Any:
+    """torch's fully_shard, of a module or several. `secondary` is hpZ, DeepSpeed's zero_hpz_partition_size: after forward a
+    group of so many consecutive ranks keeps the weights, and backward gathers them inside it. As
+    reshard_after_forward=secondary, but with one mesh and its process groups for all units, where torch makes them anew."""
     if mesh is not None:
         arguments["mesh"] = mesh
     if secondary is None or secondary == 1:
@@ -145,6 +147,17 @@ class _ReduceScatter:
         return self._feedback
 
 
+@dataclasses.dataclass
+class _Moved:
+    """What a set of ranks gathers and reduces: in which formats plain FSDP2 does, elements of each unit, and whether hpZ
+    gathers any of them again for backward."""
+
+    plain: str
+    plain_gradients: str
+    elements: list[int]
+    secondary: bool
+
+
 class _Units:
     """Puts hooks into units, and keeps their communicators: two for each set of ranks, since gathers and reductions may run
     side by side and have groups and scratch of their own."""
@@ -154,10 +167,7 @@ class _Units:
         self._chosen = chosen
         self._error_feedback = error_feedback
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
-        # For each set of ranks, the elements of its units, and whether hpZ gathers them for backward.
-        self._gathered: dict[tuple[int, ...], list[tuple[int, bool]]] = {}
-        # What plain FSDP2 gathers, of the last unit.
-        self._plain = "bf16"
+        self._moved: dict[tuple[int, ...], _Moved] = {}
 
     def communicators(self) -> list[Communicator]:
         return [c for pair in self._communicators.values() for c in pair]
@@ -183,6 +193,8 @@ class _Units:
             row.tell("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
         if reduced in formats.LOSSLESS:
             self._install_reduce(module, group, row, ranks, reduced)
+        else:
+            row.tell("gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
 
     def _install_gather(
         self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...], plain: str
@@ -196,8 +208,9 @@ class _Units:
             secondary = self._nodes_of(dist.get_process_group_ranks(after_forward.shard_process_group))
         if len(set(secondary)) > 1:
             row.tell("hpZ's groups cross nodes")
-        self._plain = plain
-        self._gathered.setdefault(ranks, []).append((row.elements, bool(secondary)))
+        moved = self._moved.setdefault(ranks, _Moved(plain, plain, [], False))
+        moved.elements.append(row.elements)
+        moved.secondary = moved.secondary or bool(secondary)
 
         elements = units.moved_elements(group.fsdp_params, len(ranks))
         before = after = _volume("zt_gather_volume", communicator.nodes, plain, elements)
@@ -215,6 +228,8 @@ class _Units:
         _, communicator = self._communicators[ranks]
         elements = units.moved_elements(units.trained(group), len(ranks))
         own = formats.LOSSLESS[reduced]
+        if ranks in self._moved:
+            self._moved[ranks].plain_gradients = own
         before = after = _volume("zt_reduce_volume", communicator.nodes, own, own, elements)
         if self._chosen.gradients is not None:
             hops = self._chosen.gradients.of(reduced)
@@ -229,13 +244,12 @@ class _Units:
     def advice(self, machine: Machine) -> list[str]:
         """Sentences on the sets of ranks for whom nothing is gained."""
         sentences = []
-        for ranks, gathers in self._gathered.items():
+        for ranks, moved in self._moved.items():
             nodes = self._nodes_of(ranks)
             per_node = nodes.count(nodes[0])
-            secondary = per_node if any(hpz for _, hpz in gathers) else 0
             predicted = predict(
-                [elements for elements, _ in gathers], len(nodes) // per_node, per_node, self._chosen, secondary,
-                self._error_feedback, self._plain, machine,
+                moved.elements, len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
+                self._error_feedback, moved.plain, moved.plain_gradients, machine,
             )
             if not predicted.gains and predicted.advice not in sentences:
                 sentences.append(predicted.advice)
@@ -254,9 +268,13 @@ def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
     return Traffic(inside.value, across.value, 1)
 
 
+def _matches(pattern: str, name: str) -> bool:
+    return pattern in name or fnmatch.fnmatch(name, pattern)
+
+
 def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
     """Why a unit stays torch's; nothing if it need not."""
-    if any(pattern in name or fnmatch.fnmatch(name, pattern) for pattern in exclude for name in unit.names):
+    if any(_matches(pattern, name) for pattern in exclude for name in unit.names):
         return "excluded"
     groups = unit.groups
     if len(groups) > 1:
@@ -286,11 +304,14 @@ def apply(
     direction alone. Collective: all ranks call it, after fully_shard and before the first step.
 
     Ranks are on the same node where rank // ranks_per_node is the same. A unit is left out where a pattern of `exclude`
-    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of both formats. The
-    report advises against it where nothing is gained on such a `machine`.
+    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of both formats. Error
+    feedback takes part in steps in which all trained parameters of a unit have gradients; others go without it. The report
+    advises against it where nothing is gained on such a `machine`.
     """
     if ranks_per_node < 1:
         raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
+    if isinstance(exclude, str):
+        raise ZeroppError(f'apply: expected a sequence of patterns as exclude, given "{exclude}"')
     chosen = formats.chosen(weights, gradients, preset)
     sharded = units.units_of(model)
     if not sharded:
@@ -304,8 +325,11 @@ def apply(
         if why:
             row.tell("left out: " + why)
         else:
-            installed.install(unit.module, unit.groups[0], unit.module is model, row)
+            installed.install(unit.module, unit.groups[0], unit.is_root, row)
     report.advice = installed.advice(machine)
+    for pattern in exclude:
+        if not any(_matches(pattern, name) for unit in sharded for name in unit.names):
+            report.advice.append(f'Nothing is excluded by "{pattern}": no unit is called so, and parts of one cannot be left out.')
     model._zeropp_communicators = installed.communicators()
     return report
 

@@ -17,6 +17,8 @@ class Unit(NamedTuple):
     module: FSDPModule
     #: Of parameters: one, or one for each mesh that they are on.
     groups: list[Any]
+    #: Whether it is in no other of the model's units.
+    is_root: bool
 
     @property
     def name(self) -> str:
@@ -26,15 +28,18 @@ class Unit(NamedTuple):
 def units_of(model: nn.Module) -> list[Unit]:
     """The model's units that have parameters, in its order."""
     found: dict[int, Unit] = {}
+    outer: list[str] = []
     for name, module in model.named_modules():
         if not isinstance(module, FSDPModule):
             continue
+        is_root = not any(known == "" or name.startswith(known + ".") for known in outer)
+        outer.append(name)
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
         if groups is None:  # before torch 2.12
             groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
         if groups:
-            found.setdefault(id(state), Unit([], module, list(groups))).names.append(name)
+            found.setdefault(id(state), Unit([], module, list(groups), is_root)).names.append(name)
     return list(found.values())
 
 
@@ -60,7 +65,7 @@ def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
         found = set(types)
         return found.pop() if len(found) == 1 else None
 
-    # Parameters know what they gather from the first step on alone.
+    # What parameters gather is in themselves only after the first forward.
     policy = group.mp_policy
     gathered = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params)
     reduced = policy.param_dtype or one(p.sharded_param.dtype for p in trained(group))
