@@ -23,7 +23,7 @@ using namespace zero3_gpt;
 struct formats : wire_formats {
     using weights = zeropp::named_quantizers<bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
                                              int4_rotated>;
-    using gradients = named_hops<hops<bf16, bf16>, hops<int8, int4>>;
+    using gradients = zeropp::named_hops<zeropp::hops<bf16, bf16>, zeropp::hops<int8, int4>>;
 };
 
 workload short_work() {
