@@ -21,8 +21,8 @@ using namespace zero3_gpt;
 
 /// As few as the trainings need: each pair of gradient formats is compiled twice.
 struct formats : wire_formats {
-    using weights = zeropp::named_quantizers<bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                                             int4_rotated>;
+    using weights =
+        zeropp::named_quantizers<bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>, int4_rotated>;
     using gradients = zeropp::named_hops<zeropp::hops<bf16, bf16>, zeropp::hops<int8, int4>>;
 };
 
