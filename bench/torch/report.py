@@ -34,13 +34,17 @@ def plain_of(runs, run):
     return plain
 
 
+def formats_of(run):
+    return "torch's own" if run["preset"] == "none" else run["preset"]
+
+
 def rows_of(runs):
     for run in runs:
         plain = plain_of(runs, run)
         sent, plain_sent = run.get("sent_bytes"), plain.get("sent_bytes")
         loss, plain_loss = run["curve"][-1][1], plain["curve"][-1][1]
         yield [
-            LINKS[run["links"]], TASKS[run["task"]], run["mode"], "torch's own" if run is plain else run["preset"],
+            LINKS[run["links"]], TASKS[run["task"]], run["mode"], formats_of(run),
             f"{run['ms']:.0f}", f"{plain['ms'] / run['ms']:.2f}x",
             "-" if sent is None else f"{sent / 1e6:.1f}", "-" if sent is None else f"{plain_sent / sent:.1f}x",
             f"{loss:.4f}", f"{100 * (loss / plain_loss - 1):+.2f} %",
@@ -52,7 +56,7 @@ def plot(runs, links, image):
     shown = [r for r in runs if r["links"] == links and r["task"] == "text"]
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for run in shown:
-            name = f"{run['mode']}, {"torch's own" if run['preset'] == 'none' else run['preset']}"
+            name = f"{run['mode']}, {formats_of(run)}"
             data.write(f'"{name}"\n' + "".join(f"{x} {y}\n" for x, y in run["curve"]) + "\n\n")
         data.flush()
         lines = ", ".join(
