@@ -11,6 +11,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
@@ -22,7 +23,7 @@ namespace {
 constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
 
 template <class T>
-using replica_of = zeropp::secondary_replica<T, zeropp::host_space>;
+using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space>;
 
 struct moved {
     std::uint64_t inside;

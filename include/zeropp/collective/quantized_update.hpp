@@ -50,12 +50,13 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
 ///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <execution Execution, class Communicator, quantizer Quantizer, array_in<typename Execution::space> Shard,
-          element T, scratch_in<typename Execution::space> Scratch = allocate_scratch>
+          quantizer Exact, scratch_in<typename Execution::space> Scratch = allocate_scratch>
 void quantized_update(const Execution& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
-                      secondary_replica<T, typename Execution::space>& replica, std::uint64_t version,
+                      secondary_replica<Exact, typename Execution::space>& replica, std::uint64_t version,
                       Scratch&& scratch = {}) {
     using space = typename Execution::space;
     using S = element_of<Shard, space>;
+    using T = typename Exact::element_type;
     static_assert(codec_execution<Execution, Quantizer, T>, "no codec for this execution: include its entry header");
 
     const auto in = as_view<space>(shard);

@@ -8,7 +8,6 @@
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
-#include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -34,8 +33,8 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 }
 
 /// The same for a secondary_replica: one message for each of all ranks.
-template <element T, class Space>
-std::size_t secondary_partition_gather_workspace_bytes(const secondary_replica<T, Space>& replica) {
+template <quantizer Exact, class Space>
+std::size_t secondary_partition_gather_workspace_bytes(const secondary_replica<Exact, Space>& replica) {
     return static_cast<std::size_t>(replica.slots()) * replica.slot_bytes();
 }
 

@@ -6,7 +6,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/slices.hpp>
@@ -19,18 +19,19 @@
 
 namespace zeropp {
 
-/// This rank's part of a tensor of `T` that its group holds whole: the slices of the ranks of its index in all groups,
-/// which are what reaches it when the all-gather crosses groups. `quantized_update` brings it up to date, moving
-/// differences; `secondary_partition_gather` makes the whole tensor of it inside the group. Refers to the caller's
-/// storage, of `storage_bytes(...)`: the 1/k of the tensor, k being the ranks of a group, that hpZ takes.
+/// This rank's part of a tensor that its group holds whole, in the elements T of `Exact`, a lossless<T>: the slices of the
+/// ranks of its index in all groups, which are what reaches it when the all-gather crosses groups. `quantized_update`
+/// brings it up to date, moving differences; `secondary_partition_gather` makes the whole tensor of it inside the group.
+/// Refers to the caller's storage, of `storage_bytes(...)`: the 1/k of the tensor, k being the ranks of a group, that
+/// hpZ takes.
 ///
 /// Stamped with a version, which every update makes larger by one: a rank that has missed one is an error.
-template <element T, class Space>
+template <quantizer Exact, class Space>
 class secondary_replica {
 public:
-    using element_type = T;
+    using element_type = typename Exact::element_type;
     using space = Space;
-    using quantizer_type = lossless<T>;
+    using quantizer_type = Exact;
 
     /// For a tensor of so many elements over `ranks`, of which this is `rank`; empty. Throws precondition_error unless
     /// `storage` is large enough and aligned to 16 bytes.
@@ -68,10 +69,10 @@ public:
     void stamp(std::uint64_t version) { version_ = version; }
 
     /// The stored slices as a tensor, and where in it they are.
-    T* tensor() const { return reinterpret_cast<T*>(storage_.data()); }
-    T* own() const { return reinterpret_cast<T*>(message(group_)); }
+    element_type* tensor() const { return reinterpret_cast<element_type*>(storage_.data()); }
+    element_type* own() const { return reinterpret_cast<element_type*>(message(group_)); }
     slices stored() const {
-        const partition slots(static_cast<std::size_t>(groups_) * (slot_bytes() / sizeof(T)), groups_);
+        const partition slots(static_cast<std::size_t>(groups_) * (slot_bytes() / sizeof(element_type)), groups_);
         return {slots, {}, 0, whole_.last_count(), 0, groups_};
     }
 

@@ -16,6 +16,8 @@ namespace zeropp {
 /// they are.
 template <element T>
 requires(sizeof(T) == 2 || sizeof(T) == 4) struct lossless {
+    using element_type = T;
+
     static constexpr int block_size = 256;
     static constexpr int code_bits = 8 * static_cast<int>(sizeof(T));
 
