@@ -7,6 +7,7 @@ import torch.distributed as dist
 import zeropp_torch as zeropp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 
 
 class Block(nn.Module):
@@ -77,6 +78,21 @@ def train(model, rank, steps=6, lr=0.05, each=None):
         dist.all_reduce(total)
         losses.append(float(total) / dist.get_world_size())
     return losses
+
+
+def plain_and_ours(rank, make, ranks_per_node, formats, **training):
+    """Losses and parameters of a training with plain FSDP2 and of the same with ours, and our report."""
+    results = []
+    for ours in (False, True):
+        model = make()
+        if ours:
+            report = zeropp.apply(model, ranks_per_node=ranks_per_node, **formats)
+        else:
+            for module in model.modules():
+                if isinstance(module, FSDPModule):
+                    module.set_force_sum_reduction_for_comms(True)
+        results.append((train(model, rank, **training), whole_parameters(model)))
+    return *results, report
 
 
 def whole_parameters(model):

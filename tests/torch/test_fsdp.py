@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, refusals, shard, train, whole_parameters
+from models import assert_same, batch, loss_of, network, plain_and_ours, refusals, shard, train, whole_parameters
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.checkpoint.state_dict import (
@@ -21,18 +21,10 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def compare(rank, size, ranks_per_node, formats, make, sharded=None, each=None):
-    """Losses and parameters of a training with plain FSDP2, and of the same with ours."""
-    results = []
-    for ours in (False, True):
-        model = shard(make(), **(sharded or {}))
-        if ours:
-            zeropp.apply(model, ranks_per_node=ranks_per_node, **formats)
-        else:
-            for module in model.modules():
-                if isinstance(module, torch.distributed.fsdp.FSDPModule):
-                    module.set_force_sum_reduction_for_comms(True)
-        results.append((train(model, rank, each=each), whole_parameters(model)))
-    return results
+    plain, ours, _ = plain_and_ours(
+        rank, lambda: shard(make(), **(sharded or {})), ranks_per_node, formats, each=each
+    )
+    return plain, ours
 
 
 def lossless(rank, size, ranks_per_node, exact, make=network, sharded=None, each=None):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import zeropp_torch as zeropp
-from models import assert_same, network, refusals, shard, train, whole_parameters
+from models import assert_same, network, plain_and_ours, refusals, shard
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 LOSSLESS = {"preset": "lossless"}
@@ -15,18 +15,8 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 def compare(rank, make, ranks_per_node=2):
     """Trains what make() returns, plain and with lossless formats, and compares parameters. Returns the report."""
-    results = []
-    for ours in (False, True):
-        model = make()
-        if ours:
-            report = zeropp.apply(model, ranks_per_node=ranks_per_node, **LOSSLESS)
-        else:
-            for module in model.modules():
-                if isinstance(module, FSDPModule):
-                    module.set_force_sum_reduction_for_comms(True)
-        train(model, rank, steps=3)
-        results.append(whole_parameters(model))
-    assert_same(*results, **CLOSE)
+    (_, plain), (_, ours), report = plain_and_ours(rank, make, ranks_per_node, LOSSLESS, steps=3)
+    assert_same(plain, ours, **CLOSE)
     return report
 
 
