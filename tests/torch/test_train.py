@@ -1,5 +1,6 @@
 """The example's training, as its README starts it."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -11,12 +12,17 @@ TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit"], ["--preset", "none"], ["--digits", "--lr", "0.003"]])
-def test_the_example_trains(arguments):
+def test_the_example_trains(arguments, tmp_path):
     if "--digits" in arguments:
         pytest.importorskip("sklearn")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     command = [*torchrun, TRAIN, "--ranks-per-node", "2", "--steps", "40", "--layers", "2", "--width", "64", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    environment = dict(os.environ)
+    if "--digits" not in arguments:
+        # torch does not bring NumPy along.
+        (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy')")
+        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [environment.get("PYTHONPATH")])])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     losses = [float(loss) for loss in re.findall(r"held out ([0-9.]+),", done.stdout)]
     assert len(losses) == 10 and losses[-1] < losses[0] - 0.3, done.stdout

@@ -63,12 +63,13 @@ def new_group(parent: dist.ProcessGroup, members: Sequence[int], device_type: st
     """A group of these ranks of `parent`, with its backend and its timeout; all ranks of `parent` make theirs together."""
     of = dist.get_process_group_ranks(parent)
     # torch names a group that its members alone make by how many there are, and members with other names never meet.
-    known: list[int] = [0] * len(of)
-    dist.all_gather_object(known, len(dist.distributed_c10d._world.pg_names), group=parent)
-    if len(set(known)) > 1:
+    here = torch.tensor([len(dist.distributed_c10d._world.pg_names)], device=device_type)
+    known = here.new_empty(len(of))
+    all_gather_single(known, here, group=parent)
+    if (known != here).any():
         raise ZeroppError(
-            f"zeropp_torch: expected ranks that have made as many process groups, given {known}; make zeropp's first, or make "
-            "the others on all ranks, as dist.new_group wants it"
+            f"zeropp_torch: expected ranks that have made as many process groups, given {known.tolist()}; make zeropp's "
+            "first, or make the others on all ranks, as dist.new_group wants it"
         )
     return dist.new_group(
         [of[member] for member in members],
