@@ -184,7 +184,7 @@ TEST_CASE("differences are encoded in place of a tensor", "[codec][host][differe
         const std::vector<bfloat16> base = elements_from<bfloat16>(normal_floats(c.elements, 52));
         std::vector<float> differences(c.elements);
         for (std::size_t i = 0; i != c.elements; ++i) differences[i] = float_sum(tensor[i], -as_float(base[i]));
-        const zeropp::difference<float, bfloat16> d{tensor.data(), base.data()};
+        const zeropp::difference d{tensor.data(), base.data()};
         std::vector<std::byte> expected;
         for (int s = 0; s != c.slots; ++s) {
             append(expected, reference_of<q4>::format.message(carried_values(c, s, differences), c.count));

@@ -2,6 +2,7 @@
 /// quantized_update and the gather from its replicas: bits, traffic, and versions that nobody misses in silence.
 
 #include "collective/differences.hpp"
+#include "collective/drawn_list.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
 
@@ -21,9 +22,10 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+constexpr zeropp::block_integer<8, 64> int8;
 
-template <class T>
-using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space>;
+template <class T, class Inside = zeropp::lossless<T>>
+using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, Inside>;
 
 struct moved {
     std::uint64_t inside;
@@ -54,8 +56,9 @@ void check(const node_map& map, std::size_t n) {
         const zeropp::host_queue queue;
         guarded<std::byte> storage(replica_of<T>::storage_bytes(comm.topology(), n));
         replica_of<T> replica(comm.topology(), comm.rank(), n, storage.view());
-        guarded<std::byte> scratch(zeropp::quantized_update_workspace_bytes(comm.topology(), int4, n));
-        guarded<std::byte> gathering(zeropp::secondary_partition_gather_workspace_bytes(replica));
+        const zeropp::lossless<T> exact;
+        guarded<std::byte> scratch(zeropp::quantized_update_workspace_bytes(comm.topology(), int4, exact, n));
+        guarded<std::byte> gathering(zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), exact, n));
         for (std::size_t step = 0; step != steps; ++step) {
             const std::vector<float> shard = reference::slice_of(weights[step], ranks, r);
             if (step == 3) replica.invalidate();
@@ -63,7 +66,7 @@ void check(const node_map& map, std::size_t n) {
             if (step == 2) {
                 zeropp::quantized_update(queue, comm, int4, shard, replica, 7 + step);
             } else {
-                zeropp::quantized_update(host{}, comm, int4, shard, replica, 7 + step, scratch.view());
+                zeropp::quantized_update(host{}, comm, int4, shard, replica, 7 + step, {}, scratch.view());
             }
             const zeropp::traffic between = comm.world().total();
             guarded<T> full(n);
@@ -94,6 +97,96 @@ void check(const node_map& map, std::size_t n) {
     }
 }
 
+/// The slices of all ranks of a tensor, each through `change` by itself.
+template <class Change>
+std::vector<float> by_slices(const drawn_tensor& t, std::size_t ranks, const std::vector<float>& tensor,
+                             Change change) {
+    std::vector<float> all;
+    for (std::size_t r = 0; r != ranks; ++r) {
+        for (const float x : change(t.slice_of(tensor, ranks, r), r)) all.push_back(x);
+    }
+    return all;
+}
+
+/// Whole weights and two differences of a drawn list, updated and gathered in chunks on a pipeline, and then gathered
+/// again, as a backward pass does.
+template <class T, class Execution, class Inside>
+void check_list(int seed, const Inside& inside) {
+    drawn_case drawn(seed);
+    const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
+    const auto ranks = at(drawn.map.ranks());
+    INFO(drawn.text() << ", a list of " << tensors.size());
+    constexpr std::size_t steps = 3;
+    using values = std::vector<std::vector<float>>;
+    std::vector<values> weights(steps), stored(steps), gathered(steps);
+    for (std::size_t t = 0; t != tensors.size(); ++t) {
+        const drawn_tensor& of = tensors[t];
+        for (std::size_t step = 0; step != steps; ++step) {
+            weights[step].push_back(step == 0 ? values_of(of, t, 0, format_of<T>) : walked(weights[step - 1][t], step));
+            stored[step].push_back(by_slices(of, ranks, weights[step][t], [&](const auto& slice, std::size_t r) {
+                if (step == 0) return widened(narrowed<T>(slice).data(), slice.size());
+                return updated<T>(slice, of.slice_of(stored[step - 1][t], ranks, r), 1, int4);
+            }));
+            gathered[step].push_back(by_slices(of, ranks, stored[step][t], [&](const auto& slice, std::size_t) {
+                const std::vector<float> through = described(inside).through(slice).values;
+                return widened(narrowed<T>(through).data(), slice.size());
+            }));
+        }
+    }
+    std::vector<std::vector<values>> results(ranks), again(ranks);
+    std::vector<char> intact(ranks, 1);
+    on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(drawn.map.topology(), transport);
+        const auto& topology = comm.topology();
+        const auto r = at(comm.rank());
+        arrays<T> fulls;
+        for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
+        const zeropp::tensor_list<T> full(topology, fulls.tensors);
+        using replica_type = replica_of<T, Inside>;
+        guarded<std::byte> storage(replica_type::storage_bytes(topology, full));
+        replica_type replica(topology, comm.rank(), full, storage.view(), inside);
+        const zeropp::gather_options options{.chunks = drawn.chunks};
+        guarded<std::byte> scratch(
+            zeropp::quantized_update_gather_workspace_bytes(topology, int4, inside, full, options));
+        const Execution first, second;
+        for (std::size_t step = 0; step != steps; ++step) {
+            arrays<float> shards;
+            for (std::size_t t = 0; t != tensors.size(); ++t) {
+                const std::vector<float> own = tensors[t].slice_of(weights[step][t], ranks, r);
+                shards.add(own.size());
+                shards.all.back().fill(own);
+            }
+            const zeropp::tensor_list<float> shard(shards.tensors);
+            zeropp::quantized_update_gather(zeropp::pipeline<Execution>{first, second}, comm, int4, shard, replica,
+                                            step + 1, full, options, scratch.view());
+            first.wait();
+            results[r].emplace_back();
+            again[r].emplace_back();
+            for (std::size_t t = 0; t != tensors.size(); ++t) {
+                results[r].back().push_back(take(fulls.all[t], tensors[t], ranks));
+                put(fulls.all[t], tensors[t], ranks, std::vector<float>(tensors[t].n, 77.0f));
+            }
+            zeropp::secondary_partition_gather(first, comm, replica, step + 1, full);
+            for (std::size_t t = 0; t != tensors.size(); ++t) {
+                again[r].back().push_back(take(fulls.all[t], tensors[t], ranks));
+                intact[r] = intact[r] && gaps_intact(fulls.all[t], tensors[t], ranks);
+            }
+            intact[r] = intact[r] && fulls.intact() && shards.intact() && storage.intact() && scratch.intact();
+        }
+    });
+    for (std::size_t r = 0; r != ranks; ++r) {
+        INFO("rank " << r);
+        REQUIRE(intact[r]);
+        for (std::size_t step = 0; step != steps; ++step) {
+            for (std::size_t t = 0; t != tensors.size(); ++t) {
+                INFO("step " << step << ", tensor " << t << " of " << tensors[t].n << " in rows of " << tensors[t].row);
+                REQUIRE(difference(results[r][step][t], gathered[step][t]) == "");
+                REQUIRE(difference(again[r][step][t], gathered[step][t]) == "");
+            }
+        }
+    }
+}
+
 }  // namespace
 
 TEST_CASE("updates: replicas of floats, and of bfloat16 beside weights in float, on every topology") {
@@ -103,6 +196,13 @@ TEST_CASE("updates: replicas of floats, and of bfloat16 beside weights in float,
             check<zeropp::bfloat16>(node_maps()[m], n);
         }
         check<zeropp::bfloat16>(node_maps()[m], 0);
+    }
+}
+
+TEST_CASE("updates: drawn lists, updated and gathered in chunks, exact inside the node and in eight bits") {
+    for (int seed = 0; seed != 80; ++seed) {
+        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::lossless<float>{})
+                      : check_list<zeropp::bfloat16, host>(seed, int8);
     }
 }
 
@@ -192,7 +292,8 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         zeropp::communicator comm(nodes, transport);
         zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
         replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
-        zeropp::quantized_update(host{}, comm, int4, zeropp::host_view<float>(replica.own(), 5), replica, 1);
+        zeropp::quantized_update(host{}, comm, int4,
+                                 zeropp::host_view<float>(reinterpret_cast<float*>(replica.slot(0)), 5), replica, 1);
     });
     for (const std::string& error : in_place) {
         CHECK(error == "quantized_update: expected a shard apart from the replica, given one that overlaps it");

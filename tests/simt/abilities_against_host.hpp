@@ -31,9 +31,8 @@ void check_differences(const Q& q) {
         const device_array<T> in(elements, v.shift());
         const device_array<Base> less(base, v.n / 3 % 2);
         const device_array<std::byte> out(expected.size());
-        on_host::encode(zeropp::host{}, q, zeropp::difference<T, Base>{elements.data(), base.data()}, l.where,
-                        expected.data());
-        on_device::encode(exec, q, zeropp::difference<T, Base>{in.data(), less.data()}, l.where, out.data());
+        on_host::encode(zeropp::host{}, q, zeropp::difference{elements.data(), base.data()}, l.where, expected.data());
+        on_device::encode(exec, q, zeropp::difference{in.data(), less.data()}, l.where, out.data());
         exec.wait();
         REQUIRE(message_difference(q, l.where, out.read(), expected) == "");
         REQUIRE((out.intact() && in.intact() && less.intact()));

@@ -52,18 +52,21 @@ constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error, 
 }
 }  // namespace detail
 
-/// Elements of a tensor less those of another one: encoding them in place of a tensor.
-template <element T, element Base>
-struct difference {
-    const T* tensor;
-    const Base* base;
-};
-
 /// The tensors of a list, in the memory of the execution: in place of one tensor, where `where` is list_slices.
 template <class T>
 struct tensor_table {
     T* const* tensors;
 };
+
+/// Elements of a tensor less those of another one, or of a table of tensors less those of another: encoding them in
+/// place of a tensor.
+template <class Tensor, class Base>
+struct difference {
+    Tensor tensor;
+    Base base;
+};
+template <class Tensor, class Base>
+difference(Tensor, Base) -> difference<Tensor, Base>;
 
 namespace detail {
 /// The i-th of one tensor, or of the tensors of a list.
@@ -71,13 +74,13 @@ template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(T* tensor, std::size_t) {
     return tensor;
 }
-template <class T, class Base>
-constexpr ZEROPP_HOST_DEVICE difference<T, Base> tensor_at(const difference<T, Base>& tensor, std::size_t) {
-    return tensor;
-}
 template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(const tensor_table<T>& list, std::size_t i) {
     return list.tensors[i];
+}
+template <class Tensor, class Base>
+constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, std::size_t i) {
+    return difference{tensor_at(d.tensor, i), tensor_at(d.base, i)};
 }
 }  // namespace detail
 

@@ -97,9 +97,11 @@ private:
     static detail::tensor_source<std::remove_const_t<T>, tensor_table<const T>> source_of(const tensor_table<T>& list) {
         return {{list.tensors}};
     }
-    template <element T, element Base>
-    static detail::difference_source<T, Base> source_of(const difference<T, Base>& d) {
-        return {d.tensor, d.base};
+    template <class Tensor, class Base>
+    static auto source_of(const difference<Tensor, Base>& d) {
+        using tensor = decltype(source_of(d.tensor));
+        using base = decltype(source_of(d.base));
+        return detail::difference_source<tensor, base>{source_of(d.tensor), source_of(d.base)};
     }
 
     /// 1 / divisor where that is exact; otherwise 0. The reciprocal of a power of two is, and so multiplying by it

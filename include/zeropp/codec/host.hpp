@@ -33,13 +33,14 @@ auto loader(const T* tensor, std::size_t offset) {
         }
     };
 }
-template <element T, element Base>
-auto loader(const difference<T, Base>& d, std::size_t offset) {
+template <class T, class Base>
+auto loader(const difference<T*, Base*>& d, std::size_t offset) {
     return [=](std::size_t begin, auto n, float* buffer) -> const float* {
         const T* const slice = d.tensor + offset + begin;
         const Base* const base = d.base + offset + begin;
         for (std::size_t i = 0; i != n; ++i) {
-            buffer[i] = element_traits<T>::to_float(slice[i]) - element_traits<Base>::to_float(base[i]);
+            buffer[i] = element_traits<std::remove_const_t<T>>::to_float(slice[i]) -
+                        element_traits<std::remove_const_t<Base>>::to_float(base[i]);
         }
         return buffer;
     };

@@ -36,6 +36,13 @@ inline constexpr bool is_tensor_list = false;
 template <class T, class Space>
 inline constexpr bool is_tensor_list<tensor_list<T, Space>> = true;
 
+/// Why a list of whole tensors over `given` ranks, or of slices (0), cannot be used over `ranks`; empty when it can.
+[[gnu::cold]] inline std::string list_ranks_problem(int given, int ranks) {
+    if (given == ranks) return {};
+    return "expected a list of whole tensors over " + std::to_string(ranks) + " ranks, given " +
+           (given == 0 ? std::string("a list of slices") : "one over " + std::to_string(given));
+}
+
 template <class R, class Space>
 concept list_in = is_tensor_list<std::remove_cvref_t<R>> && std::same_as<typename std::remove_cvref_t<R>::space, Space>;
 }  // namespace detail
@@ -57,9 +64,13 @@ public:
     template <class T, class Space>
     tensors_shape(const tensor_list<T, Space>& list)
         : list_(true), elements_(list.elements()), over_ranks_(list.over_ranks()), over_group_(list.over_group()),
-          group_size_(list.group_size()), digest_(list.digest()) {}
+          list_ranks_(list.ranks()), group_size_(list.group_size()), digest_(list.digest()) {}
 
-    /// Why these cannot be divided over groups of so many ranks, as "expected ..., given ..."; empty when they can.
+    /// Why these are not divided over so many ranks, as "expected ..., given ..."; empty when they are, or can be.
+    std::string ranks_problem(int ranks) const {
+        return list_ ? detail::list_ranks_problem(list_ranks_, ranks) : std::string();
+    }
+    /// The same for groups of so many ranks.
     std::string group_problem(int group_size) const {
         if (!list_ || group_size == group_size_) return {};
         return "expected a list over groups of " + std::to_string(group_size) + " ranks, given one over groups of " +
@@ -76,6 +87,7 @@ private:
     std::size_t elements_ = 0;
     std::span<const segment> over_ranks_;
     std::span<const segment> over_group_;
+    int list_ranks_ = 0;
     int group_size_ = 0;
     std::uint64_t digest_ = 0;
 };
@@ -195,6 +207,7 @@ public:
     /// On the host, and in the memory of the execution.
     std::span<const segment> segments() const { return segments_; }
     const segment* resident() const { return resident_; }
+    std::uint64_t digest() const { return digest_; }
     short_text text() const {
         return short_text("a list of ").append(segments_.size()).append(" tensors, ").append(digest_ % 0xffffff);
     }
@@ -230,6 +243,27 @@ std::size_t chunk_wire_bytes(const Slices& chunk) {
     return wire_layout<Q>(chunk.last_count(), chunk.last()).bytes;
 }
 
+/// By which tensors are known again.
+struct tensors_identity {
+    std::size_t elements;
+    short_text list;
+
+    template <class Division>
+    explicit tensors_identity(const Division& d) : elements(d.elements()), list(d.text()) {}
+
+    std::string text() const {
+        return (list == short_text() ? "a tensor" : list.str()) + " of " + std::to_string(elements) + " elements";
+    }
+    std::string text_beside(const tensors_identity& other) const {
+        return list == other.list ? "one of " + std::to_string(elements) : text();
+    }
+    /// Why the other is not this, as "expected ..., given ..."; empty where it is.
+    std::string problem(const tensors_identity& given) const {
+        return given == *this ? std::string() : "expected " + text() + ", given " + given.text_beside(*this);
+    }
+    friend bool operator==(const tensors_identity&, const tensors_identity&) = default;
+};
+
 /// Whether `part` overlaps `full` anywhere but exactly at element `offset`.
 template <class Full, class Part>
 bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
@@ -239,6 +273,8 @@ bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
 /// One array, as a collective sees it.
 template <class T, class Space>
 struct array_operand {
+    using element_type = std::remove_const_t<T>;
+
     view<T, Space> array;
 
     /// What a codec takes.
@@ -267,6 +303,10 @@ struct array_operand {
         return "expected a result of " + std::to_string(full.array.size()) + " elements, given one of " +
                std::to_string(array.size());
     }
+    template <class U>
+    bool overlaps(const view<U, Space>& memory) const {
+        return overlap(array, memory);
+    }
     /// Whether it overlaps `full`, but for being the same.
     template <class U>
     bool overlaps_partly(const array_operand<U, Space>& full) const {
@@ -282,6 +322,8 @@ struct array_operand {
 /// A list.
 template <class T, class Space>
 struct list_operand {
+    using element_type = std::remove_const_t<T>;
+
     const tensor_list<T, Space>& list;
 
     tensor_table<T> tensor() const { return {list.resident_tensors()}; }
@@ -296,9 +338,7 @@ struct list_operand {
     bool has_gaps() const { return list.has_gaps(); }
     template <topology Topology>
     std::string whole_problem(const Topology& ranks) const {
-        if (list.ranks() == ranks.size()) return {};
-        return "expected a list of whole tensors over " + std::to_string(ranks.size()) + " ranks, given " +
-               (list.ranks() == 0 ? std::string("a list of slices") : "one over " + std::to_string(list.ranks()));
+        return list_ranks_problem(list.ranks(), ranks.size());
     }
     std::string shard_problem(const list_division& d, int rank) const {
         if (list.ranks() != 0) return "expected a list of slices, given one of whole tensors";
@@ -321,6 +361,13 @@ struct list_operand {
         if (list.digest() == full.list.digest() && list.size() == full.list.size()) return {};
         return "expected a result of the same tensors as full, given " + std::to_string(list.size()) +
                " tensors of other sizes for its " + std::to_string(full.list.size());
+    }
+    template <class U>
+    bool overlaps(const view<U, Space>& memory) const {
+        for (std::size_t t = 0; t != list.size(); ++t) {
+            if (overlap(list[t], memory)) return true;
+        }
+        return false;
     }
     template <class U>
     bool overlaps_partly(const list_operand<U, Space>& full) const {

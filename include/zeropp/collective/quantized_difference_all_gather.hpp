@@ -73,7 +73,7 @@ void quantized_difference_all_gather(const Execution& exec, Communicator& comm, 
         const std::size_t offset = part.offset(comm.rank());
         // A rank without elements has no address in the replica either.
         const T* const base = in.size() == 0 ? nullptr : out.data() + offset;
-        codec<Execution>::encode(exec, q, difference<S, T>{in.data(), base},
+        codec<Execution>::encode(exec, q, difference{in.data(), base},
                                  slices::single(in.size(), 0, part.slice_size(), offset),
                                  detail::own_message(comm, work.data(), bytes));
         detail::gather_across(exec, comm, work.data(), bytes);

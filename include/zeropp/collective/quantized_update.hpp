@@ -3,30 +3,200 @@
 /// Brings weights that every node keeps whole up to date: what moves is how they changed, and across nodes alone.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/scratch.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/partition.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace zeropp {
 
-/// Bytes of workspace that quantized_update needs for a tensor of so many elements: one message for each group.
-template <topology Topology, quantizer Quantizer>
-std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer& q, std::size_t elements) {
-    return static_cast<std::size_t>(ranks.groups()) * wire_bytes(q, partition(elements, ranks.size()).slice_size());
+namespace detail {
+
+/// In place of whole tensors: what becomes of an update is not gathered.
+struct not_gathered {};
+
+/// The chunks of an update with Q that is gathered through Inside: of whole blocks of both.
+template <quantizer Q, quantizer Inside, class Division>
+typename Division::chunks update_chunks(const Division& whole, int chunks) {
+    return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, Inside::block_size))};
+}
+
+/// Bytes of the messages of all groups and chunks, and, if they are gathered, of those of all ranks, or of whole weights,
+/// which have one chunk.
+template <quantizer Q, quantizer Inside, class Division, topology Topology>
+std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
+    const auto cut = update_chunks<Q, Inside>(whole, chunks);
+    std::size_t of_groups = 0;
+    std::size_t of_ranks = 0;
+    for (std::size_t c = 0; c != cut.size(); ++c) {
+        of_groups += chunk_wire_bytes<Q>(cut[c]);
+        of_ranks += chunk_wire_bytes<Inside>(cut[c]);
+    }
+    // Lists leave out, between chunks, what pads their tensors.
+    of_ranks = gathered ? std::max(of_ranks, whole_wire_bytes<Inside>(whole)) : 0;
+    return static_cast<std::size_t>(ranks.groups()) * of_groups + static_cast<std::size_t>(ranks.size()) * of_ranks;
+}
+
+/// What a call needs, whether its hops overlap or not.
+template <quantizer Q, quantizer Inside, class Division, topology Topology>
+std::size_t update_workspace(const Division& whole, const Topology& ranks, const gather_options& options,
+                             bool gathered) {
+    return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
+                              [&](int chunks) { return update_bytes<Q, Inside>(whole, ranks, chunks, gathered); });
+}
+
+template <class Replica, class Communicator>
+std::string replica_problem(const Replica& replica, const Communicator& comm) {
+    const auto& ranks = comm.topology();
+    const auto place_text = [](int group, int index, const auto& of) {
+        return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " +
+               std::to_string(of.groups()) + " groups of " + std::to_string(of.group_size());
+    };
+    if (replica.groups() == ranks.groups() && replica.group_size() == ranks.group_size() &&
+        replica.group() == comm.group_id() && replica.index() == comm.index()) {
+        return {};
+    }
+    return "expected a secondary replica for " + place_text(comm.group_id(), comm.index(), ranks) + ", given one for " +
+           place_text(replica.group(), replica.index(), replica);
+}
+
+/// quantized_update, or quantized_update_gather where `out` is an operand.
+template <class Exec, class Communicator, class Quantizer, class Shard, class Replica, class Out, class Scratch>
+void update(std::string_view name, const Exec& exec, Communicator& comm, const Quantizer& q, const Shard& in,
+            Replica& replica, std::uint64_t version, const Out& out, const gather_options& options, Scratch&& scratch) {
+    using space = space_of<Exec>;
+    using execution_type = typename pipeline_traits<Exec>::execution_type;
+    using Inside = typename Replica::quantizer_type;
+    using T = typename Replica::element_type;
+    static_assert(codec_execution<execution_type, Quantizer, T>,
+                  "no codec for this execution: include its entry header");
+    constexpr bool gathers = !std::is_same_v<Out, not_gathered>;
+
+    const pipeline<execution_type> on = pipeline_traits<Exec>::of(exec);
+    const auto& ranks = comm.topology();
+    const auto whole = replica.whole(in);
+    const bool replaces = !replica.version();
+    const int chunks = chunks_for(options.chunks, ranks, whole_wire_bytes<Quantizer>(whole), overlaps_hops(on));
+
+    const auto move = [&](std::byte* work) {
+        const auto groups = static_cast<std::size_t>(ranks.groups());
+        const int in_chunks = replaces ? 1 : chunks;
+        const auto cut = update_chunks<Quantizer, Inside>(whole, in_chunks);
+        const auto bytes_of = [&](const auto& chunk) {
+            return replaces ? replica.slot_bytes() : chunk_wire_bytes<Quantizer>(chunk);
+        };
+        const auto own_slot = [&](std::byte* messages, std::size_t bytes) {
+            return messages + static_cast<std::size_t>(comm.group_id()) * bytes;
+        };
+        // Whole weights arrive where they stay.
+        std::byte* const first = replaces ? replica.slot(0) : work;
+        std::byte* messages = first;
+        for (std::size_t c = 0; c != cut.size(); ++c) {
+            const auto chunk = cut[c];
+            if (chunk.sections() == 0) continue;
+            const std::size_t bytes = bytes_of(chunk);
+            const auto own = chunk.in_own(comm.rank());
+            if (replaces) {
+                codec<execution_type>::encode(on.inside, replica.exact(), in.tensor(), own, own_slot(messages, bytes));
+            } else {
+                codec<execution_type>::encode(on.inside, q, difference{in.tensor(), replica.own(in)}, own,
+                                              own_slot(messages, bytes));
+            }
+            messages += groups * bytes;
+        }
+        on.across.wait(on.inside.record());
+        messages = first;
+        [[maybe_unused]] std::byte* gathering = work + update_bytes<Quantizer, Inside>(whole, ranks, chunks, false);
+        for (std::size_t c = 0; c != cut.size(); ++c) {
+            const auto chunk = cut[c];
+            if (chunk.sections() == 0) continue;
+            const std::size_t bytes = bytes_of(chunk);
+            if (groups > 1) comm.across().all_gather(on.across, own_slot(messages, bytes), messages, bytes);
+            on.inside.wait(on.across.record());
+            if (!replaces) {
+                codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk),
+                                                     replica.tensors(in), finish{.divisor = 1.0f, .accumulate = true});
+            }
+            messages += groups * bytes;
+            if constexpr (gathers) {
+                const auto of_out = update_chunks<Quantizer, Inside>(out.over_ranks(ranks), in_chunks)[c];
+                gather_stored(on.inside, comm, replica, of_out, cut.size() == 1, out, gathering);
+                gathering += static_cast<std::size_t>(ranks.size()) * chunk_wire_bytes<Inside>(chunk);
+            }
+        }
+    };
+    const auto run = [&](const view<std::byte, space>& work) {
+        std::string problem = chunks_problem(options.chunks);
+        if (problem.empty()) problem = replica_problem(replica, comm);
+        if (problem.empty()) problem = replica.shard_problem(in, comm.rank());
+        if constexpr (gathers) {
+            if (problem.empty()) problem = replica.tensors_problem(out, ranks);
+        }
+        if (problem.empty()) {
+            problem = workspace_problem(work, update_bytes<Quantizer, Inside>(whole, ranks, chunks, gathers));
+        }
+        if (problem.empty() && !replaces && *replica.version() + 1 != version) {
+            problem = "expected a secondary replica of version " + std::to_string(version - 1) +
+                      ", given one of version " + std::to_string(*replica.version());
+        }
+        short_text agreed = short_text(replaces ? "whole, from " : "differences, from ")
+                                .append(element_traits<typename Shard::element_type>::name)
+                                .append(", version ")
+                                .append(version);
+        add_agreed(agreed, whole.text());
+        if (chunks > 1) add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
+        short_text quantizers = q.name();
+        if constexpr (gathers) quantizers.append(" then ").append(std::string_view(replica.stored_as().name()));
+        begin_collective(comm.world(), {name, replica.elements(), element_traits<T>::name, quantizers, agreed},
+                         problem);
+        // What is neither the old version nor the new one, if this throws, has none.
+        replica.invalidate();
+        if (replica.elements() != 0) move(work.data());
+        replica.stamp(version);
+    };
+    with_scratch(
+        on, comm.world(), scratch, [&] { return update_workspace<Quantizer, Inside>(whole, ranks, options, gathers); },
+        run);
+}
+
+}  // namespace detail
+
+/// Bytes of workspace that quantized_update needs for a tensor of so many elements, or for a tensor_list of whole
+/// tensors, in replicas that are gathered through `inside`: one message for each group and chunk.
+template <topology Topology, quantizer Quantizer, quantizer Inside>
+std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
+                                             const tensors_shape& tensors, const gather_options& options = {}) {
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::update_workspace<Quantizer, Inside>(whole, ranks, options, false);
+    });
+}
+
+/// The same for quantized_update_gather: besides, one message through `inside` for each rank and chunk.
+template <topology Topology, quantizer Quantizer, quantizer Inside>
+std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
+                                                    const tensors_shape& tensors, const gather_options& options = {}) {
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::update_workspace<Quantizer, Inside>(whole, ranks, options, true);
+    });
 }
 
 /// Moves the replicas of all ranks on to `version`: to the ranks' shards, by the quantized difference, since a step
@@ -35,87 +205,53 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
 /// element type, however many updates are made. An empty replica gets whole weights, in its own element type.
 ///
 /// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, of any element type: float for master weights
-///           beside a replica in bfloat16; scratch as quantized_update_workspace_bytes(...), aligned to 16
+///           beside a replica in bfloat16; or a tensor_list of this rank's slices of the tensors that the replica is
+///           for; scratch as quantized_update_workspace_bytes(...), aligned to 16
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type; the same bits
-///           in all groups. Blocks whose difference is not finite become NaN
-/// Moves     each message across groups once, to the ranks of the same index; nothing inside: a whole tensor is what
-///           secondary_partition_gather makes of it, as often as it is needed
-/// Order     enqueued on `exec`; host{} has finished on return. Arrays and communicator must outlive the work. Without
-///           scratch, allocates a workspace and blocks until the work is complete. If `exec` fails later, before or in
-///           this work, what is stored is not what the stamp says: `invalidate` on all ranks
+///           in all groups, on all executions and transports, and for any number of chunks, but of a
+///           message_scaled_quantizer. Blocks whose difference is not finite become NaN
+/// Moves     each message across groups once, to the ranks of the same index; nothing inside: whole tensors are what
+///           secondary_partition_gather makes of it, as often as they are needed
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
+///           and added; complete when `inside` is (if it throws, when both are); host{} has finished on return. Arrays,
+///           lists, communicator and executions must outlive the work. Without scratch, allocates a workspace and
+///           blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is not
+///           what the stamp says: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  the same n, element types, quantizer and version on all ranks, and replicas that are all empty or all at
-///           version - 1
+/// Requires  the same n or list, element types, quantizer, options and version on all ranks, replicas that are all
+///           empty or all at version - 1, and on all one execution or on all a pipeline; with a pipeline on MPI,
+///           MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
 ///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
-template <execution Execution, class Communicator, quantizer Quantizer, array_in<typename Execution::space> Shard,
-          quantizer Exact, scratch_in<typename Execution::space> Scratch = allocate_scratch>
-void quantized_update(const Execution& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
-                      secondary_replica<Exact, typename Execution::space>& replica, std::uint64_t version,
-                      Scratch&& scratch = {}) {
-    using space = typename Execution::space;
-    using S = element_of<Shard, space>;
-    using T = typename Exact::element_type;
-    static_assert(codec_execution<Execution, Quantizer, T>, "no codec for this execution: include its entry header");
+template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
+          quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>
+void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
+                      secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,
+                      const gather_options& options = {}, Scratch&& scratch = {}) {
+    detail::update("quantized_update", exec, comm, q, detail::operand_of<space_of<Exec>>(shard), replica, version,
+                   detail::not_gathered{}, options, scratch);
+}
 
-    const auto in = as_view<space>(shard);
-    const auto& ranks = comm.topology();
-    const partition part(replica.elements(), ranks.size());
-    const bool whole = !replica.version();
-    const std::size_t bytes = wire_bytes(q, part.slice_size());
-    const std::size_t all_bytes = quantized_update_workspace_bytes(ranks, q, replica.elements());
-
-    const auto place_text = [](int group, int index, const auto& of) {
-        return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " +
-               std::to_string(of.groups()) + " groups of " + std::to_string(of.group_size());
-    };
-    const auto update = [&](const view<std::byte, space>& work) {
-        if (replica.elements() == 0) return;
-        const auto across = [&](std::byte* own, std::byte* messages, std::size_t size) {
-            if (ranks.groups() > 1) comm.across().all_gather(exec, own, messages, size);
-        };
-        const slices mine = slices::single(in.size(), 0, part.slice_size(), part.offset(comm.rank()));
-        if (whole) {
-            std::byte* const own = replica.message(comm.group_id());
-            codec<Execution>::encode(exec, replica.stored_as(), in.data(), mine, own);
-            across(own, replica.message(0), replica.slot_bytes());
-            return;
-        }
-        std::byte* const own = work.data() + static_cast<std::size_t>(comm.group_id()) * bytes;
-        codec<Execution>::encode(exec, q, difference<S, T>{in.data(), replica.own()}, mine, own);
-        across(own, work.data(), bytes);
-        codec<Execution>::reduce_decode(exec, q, work.data(), 1, replica.stored(), replica.tensor(),
-                                        finish{.divisor = 1.0f, .accumulate = true});
-    };
-    const auto run = [&](const view<std::byte, space>& work) {
-        std::string problem = workspace_problem(work, all_bytes);
-        if (replica.groups() != ranks.groups() || replica.group_size() != ranks.group_size() ||
-            replica.group() != comm.group_id() || replica.index() != comm.index()) {
-            problem = "expected a secondary replica for " + place_text(comm.group_id(), comm.index(), ranks) +
-                      ", given one for " + place_text(replica.group(), replica.index(), replica);
-        } else if (in.size() != part.size(comm.rank())) {
-            problem = shard_problem(part, comm.rank(), in.size());
-        } else if (detail::overlap(in, replica.storage())) {
-            problem = "expected a shard apart from the replica, given one that overlaps it";
-        } else if (!whole && *replica.version() + 1 != version) {
-            problem = "expected a secondary replica of version " + std::to_string(version - 1) +
-                      ", given one of version " + std::to_string(*replica.version());
-        }
-        const short_text agreed = short_text(whole ? "whole, from " : "differences, from ")
-                                      .append(element_traits<S>::name)
-                                      .append(", version ")
-                                      .append(version);
-        begin_collective(comm.world(),
-                         {"quantized_update", replica.elements(), element_traits<T>::name, q.name(), agreed}, problem);
-        // What is neither the old version nor the new one, if this throws, has none.
-        replica.invalidate();
-        update(work);
-        replica.stamp(version);
-    };
-
-    detail::with_scratch(
-        pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);
+/// The weight all-gather of a step for hpZ's memory: quantized_update, and of what it makes of the replicas the whole
+/// tensors, as secondary_partition_gather has them; with a pipeline, one chunk is gathered inside the group while
+/// others cross.
+///
+/// Shapes    as quantized_update; full [n], of the replica's element type, or a tensor_list of whole tensors, where
+///           shard is one of slices; scratch as quantized_update_gather_workspace_bytes(...)
+/// Result    that of quantized_update; full == the replicas, each part through their quantizer `Inside`; the same bits
+///           on all ranks
+/// Moves     across groups as quantized_update, and inside the group one message of `Inside` for each other rank of it,
+///           group and chunk
+/// Order, In place, Requires, Throws, Source    as quantized_update; shard may lie inside full
+template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
+          quantizer Inside, mutable_tensors_in<space_of<Exec>> Full,
+          scratch_in<space_of<Exec>> Scratch = allocate_scratch>
+void quantized_update_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
+                             secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,
+                             Full&& full, const gather_options& options = {}, Scratch&& scratch = {}) {
+    detail::update("quantized_update_gather", exec, comm, q, detail::operand_of<space_of<Exec>>(shard), replica,
+                   version, detail::operand_of<space_of<Exec>>(full), options, scratch);
 }
 
 }  // namespace zeropp

@@ -35,7 +35,8 @@ public:
     /// which this rank is `index`. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
-        : quantizer_(q), of_(detail::over_group(group_size, tensors, [](const auto& d) { return identity(d); })),
+        : quantizer_(q),
+          of_(detail::over_group(group_size, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
           group_size_(group_size), index_(index), storage_(as_view<Space>(storage)) {
         std::string problem = tensors.group_problem(group_size);
         if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(q, tensors, group_size));
@@ -75,8 +76,13 @@ public:
     /// The message to gather.
     const std::byte* message() const { return storage_.data(); }
 
-    // For collectives: how a whole tensor is divided into the messages of the group, how many those are, and whose.
+    // For collectives: the messages of this rank, how a whole tensor is divided into the messages of the group, how
+    // many those are, and whose.
 
+    template <class Execution, class Operand, class Slices>
+    const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, std::byte*) const {
+        return message();
+    }
     template <class Operand, topology Topology>
     auto division_of(const Operand& full, const Topology&) const {
         return full.over_group(group_size_);
@@ -97,13 +103,16 @@ public:
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
         if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
-        const identity given(tensors.over_group(group_size_));
-        return given == of_ ? std::string() : "expected " + of_.text() + ", given " + given.text_beside(of_);
+        return of_.problem(detail::tensors_identity(tensors.over_group(group_size_)));
+    }
+    template <class Operand, topology Topology>
+    std::string tensors_problem(const Operand& tensors, const Topology&) const {
+        return tensors_problem(tensors);
     }
     template <class Operand>
     std::string partition_problem(const Operand& tensors) const {
         if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
-        const identity expected(tensors.over_group(group_size_));
+        const detail::tensors_identity expected(tensors.over_group(group_size_));
         if (expected == of_) return {};
         return "expected a secondary partition of " + expected.text() + ", given one of " +
                (of_.list == expected.list ? std::to_string(of_.elements) : of_.text());
@@ -116,25 +125,8 @@ private:
         return tensors.shape().group_problem(group_size_);
     }
 
-    /// By which tensors are known again.
-    struct identity {
-        std::size_t elements;
-        short_text list;
-
-        template <class Division>
-        explicit identity(const Division& d) : elements(d.elements()), list(d.text()) {}
-
-        std::string text() const {
-            return (list == short_text() ? "a tensor" : list.str()) + " of " + std::to_string(elements) + " elements";
-        }
-        std::string text_beside(const identity& other) const {
-            return list == other.list ? "one of " + std::to_string(elements) : text();
-        }
-        friend bool operator==(const identity&, const identity&) = default;
-    };
-
     Quantizer quantizer_;
-    identity of_;
+    detail::tensors_identity of_;
     int group_size_;
     int index_;
     view<std::byte, Space> storage_;

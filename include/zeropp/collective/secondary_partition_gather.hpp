@@ -32,24 +32,45 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
     });
 }
 
-/// The same for a secondary_replica: one message for each of all ranks.
-template <quantizer Exact, class Space>
-std::size_t secondary_partition_gather_workspace_bytes(const secondary_replica<Exact, Space>& replica) {
-    return static_cast<std::size_t>(replica.slots()) * replica.slot_bytes();
+/// The same for secondary_replicas over these ranks, gathered through `inside`: one message for each of all ranks.
+template <topology Topology, quantizer Inside>
+std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const Inside&,
+                                                       const tensors_shape& tensors) {
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return static_cast<std::size_t>(ranks.size()) * detail::whole_wire_bytes<Inside>(whole);
+    });
 }
 
 namespace detail {
+/// Gathers what the ranks of a group have stored of a chunk, and decodes it into the whole tensors. `all`: the chunk is
+/// all of it.
+template <execution Execution, class Communicator, class Secondary, class Slices, class Operand>
+void gather_stored(const Execution& exec, Communicator& comm, const Secondary& secondary, const Slices& chunk, bool all,
+                   const Operand& full, std::byte* work) {
+    const auto& ranks = comm.topology();
+    const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / secondary.group_size()) *
+                              chunk_wire_bytes<typename Secondary::quantizer_type>(chunk);
+    const std::byte* messages =
+        secondary.messages(exec, full, chunk, all, work + static_cast<std::size_t>(comm.index()) * bytes);
+    if (ranks.group_size() > 1) {
+        comm.group().all_gather(exec, messages, work, bytes);
+        messages = work;
+    }
+    codec<Execution>::decode(exec, secondary.stored_as(), messages,
+                             chunk.in_slots(secondary.order(ranks), 0, secondary.slots()), full.tensor());
+}
+
 /// What a node keeps of tensors, in `Space`: a secondary_partition or a secondary_replica.
 template <class S, class Space>
 concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
 }  // namespace detail
 
-/// Gathers tensors from the secondary partitions of this rank's group, or a tensor from its secondary_replicas. Not one
+/// Gathers tensors from the secondary partitions of this rank's group, or from its secondary_replicas. Not one
 /// byte leaves the group, which by default is the node; another secondary group is another `comm`, made on a topology
 /// with groups of that size.
 ///
 /// Shapes    full [n], n as the partition's, or the tensor_list that it is for; scratch as
-///           secondary_partition_gather_workspace_bytes(...), aligned to 16
+///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over all ranks
 /// Result    full == what was stored on the ranks of the group, each part through its quantizer; the same bits on all
 ///           ranks of the group
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists and communicator must outlive the work.
@@ -85,7 +106,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         } else if (slots != Secondary::slots_over(comm.topology())) {
             problem = "expected a secondary replica over " + std::to_string(comm.topology().size()) +
                       " ranks, given one over " + std::to_string(slots);
-        } else if (std::string other = secondary.tensors_problem(out); !other.empty()) {
+        } else if (std::string other = secondary.tensors_problem(out, comm.topology()); !other.empty()) {
             problem = std::move(other);
         } else if (secondary.version() != version) {
             problem = "expected a secondary partition of version " + std::to_string(version) + ", given " +
@@ -105,14 +126,8 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         }
         if (whole.elements() == 0) return;
 
-        const std::byte* messages = secondary.message();
-        if (group_size > 1) {
-            comm.group().all_gather(exec, messages, work.data(), bytes);
-            messages = work.data();
-        }
-        const auto slices = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-        codec<Execution>::decode(exec, q, messages, slices.in_slots(secondary.order(comm.topology()), 0, slots),
-                                 out.tensor());
+        const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
+        detail::gather_stored(exec, comm, secondary, all, true, out, work.data());
     };
     detail::with_scratch(
         pipeline<Execution>{exec, exec}, comm.group(), scratch,

@@ -2,78 +2,134 @@
 /// \file
 /// hpZ's storage as what differences refer to: weights that a node keeps whole, and that updates move on.
 
+#include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/slice_order.hpp>
 #include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace zeropp {
 
-/// This rank's part of a tensor that its group holds whole, in the elements T of `Exact`, a lossless<T>: the slices of the
-/// ranks of its index in all groups, which are what reaches it when the all-gather crosses groups. `quantized_update`
-/// brings it up to date, moving differences; `secondary_partition_gather` makes the whole tensor of it inside the group.
-/// Refers to the caller's storage, of `storage_bytes(...)`: the 1/k of the tensor, k being the ranks of a group, that
-/// hpZ takes.
+/// This rank's part of a tensor, or of each tensor of a list, that its group holds whole, in the elements T of `Exact`,
+/// a lossless<T>: the slices of the ranks of its index in all groups, which are what reaches it when the all-gather
+/// crosses groups. `quantized_update` brings it up to date, moving differences; `secondary_partition_gather` makes the
+/// whole tensors of it inside the group, in messages of `Inside`. Refers to the caller's storage, of
+/// `storage_bytes(...)`: the 1/k of the tensors, k being the ranks of a group, that hpZ takes.
 ///
 /// Stamped with a version, which every update makes larger by one: a rank that has missed one is an error.
-template <quantizer Exact, class Space>
+template <quantizer Exact, class Space, quantizer Inside = Exact>
 class secondary_replica {
 public:
     using element_type = typename Exact::element_type;
     using space = Space;
-    using quantizer_type = Exact;
+    using quantizer_type = Inside;
 
-    /// For a tensor of so many elements over `ranks`, of which this is `rank`; empty. Throws precondition_error unless
-    /// `storage` is large enough and aligned to 16 bytes.
+    /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`; empty.
+    /// For a list, allocates a table of 112 bytes for each tensor and, for device_space, blocks. Throws
+    /// precondition_error unless the list is over these ranks, and `storage` large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
-    secondary_replica(const Topology& ranks, int rank, std::size_t elements, Storage&& storage)
-        : whole_(elements, ranks.size()), groups_(ranks.groups()), group_size_(ranks.group_size()),
-          group_(ranks.group_of(rank)), index_(ranks.index_of(rank)), storage_(as_view<Space>(storage)) {
-        const std::string problem = workspace_problem(storage_, storage_bytes(ranks, elements));
+    secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
+                      const Inside& inside = {})
+        : inside_(inside),
+          of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
+          groups_(ranks.groups()), group_size_(ranks.group_size()), group_(ranks.group_of(rank)),
+          index_(ranks.index_of(rank)), storage_(as_view<Space>(storage)), table_(0) {
+        std::string problem = tensors.ranks_problem(ranks.size());
+        if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(ranks, tensors));
         if (!problem.empty()) throw precondition_error("secondary_replica: " + problem);
+        detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
     }
 
     template <topology Topology>
-    static std::size_t storage_bytes(const Topology& ranks, std::size_t elements) {
-        return static_cast<std::size_t>(ranks.groups()) *
-               wire_bytes(quantizer_type{}, partition(elements, ranks.size()).slice_size());
+    static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
+        return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
+                   return detail::whole_wire_bytes<Exact>(whole);
+               });
     }
 
     /// Forgets what is stored: the next update moves whole weights. On all ranks alike.
     void invalidate() { version_.reset(); }
 
-    quantizer_type stored_as() const { return {}; }
-    std::size_t elements() const { return whole_.elements(); }
+    const Inside& stored_as() const { return inside_; }
+    /// Elements of all tensors.
+    std::size_t elements() const { return of_.elements; }
     int group_size() const { return group_size_; }
     int index() const { return index_; }
     std::optional<std::uint64_t> version() const { return version_; }
 
-    // For collectives.
+    // For collectives. What depends on whether tensors are an array or a list takes an operand that is the same.
 
-    /// The messages to gather inside the group, one for each group, in slot order.
-    const std::byte* message() const { return storage_.data(); }
-    std::byte* message(int group) const { return storage_.data() + static_cast<std::size_t>(group) * slot_bytes(); }
-    std::size_t slot_bytes() const { return wire_bytes(quantizer_type{}, whole_.last_count()); }
+    /// The slices stored, one for each group, in slot order: each a message of Exact.
+    std::byte* slot(int group) const { return storage_.data() + static_cast<std::size_t>(group) * slot_bytes_; }
+    std::size_t slot_bytes() const { return slot_bytes_; }
+    static Exact exact() { return {}; }
     int group() const { return group_; }
     int groups() const { return groups_; }
     void stamp(std::uint64_t version) { version_ = version; }
 
-    /// The stored slices as a tensor, and where in it they are.
-    element_type* tensor() const { return reinterpret_cast<element_type*>(storage_.data()); }
-    element_type* own() const { return reinterpret_cast<element_type*>(message(group_)); }
-    slices stored() const {
-        const partition slots(static_cast<std::size_t>(groups_) * (slot_bytes() / sizeof(element_type)), groups_);
-        return {slots, {}, 0, whole_.last_count(), 0, groups_};
+    /// How the whole tensors are divided over all ranks.
+    template <class U>
+    detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
+        return {of_.elements, groups_ * group_size_};
+    }
+    template <class U>
+    detail::list_division whole(const detail::list_operand<U, Space>&) const {
+        return {whole_, resident_whole(), of_.elements, digest_};
+    }
+    /// The stored slices as one tensor or a table of them, and those of this rank's own slice.
+    template <class U>
+    element_type* tensors(const detail::array_operand<U, Space>&) const {
+        return elements_at(0);
+    }
+    template <class U>
+    tensor_table<element_type> tensors(const detail::list_operand<U, Space>&) const {
+        return {resident_tensors()};
+    }
+    template <class U>
+    element_type* own(const detail::array_operand<U, Space>&) const {
+        return elements_at(group_);
+    }
+    template <class U>
+    tensor_table<element_type> own(const detail::list_operand<U, Space>&) const {
+        return {resident_tensors() + whole_.size()};
+    }
+    /// Where a chunk of slices lies in the stored ones.
+    slices stored(const slices& chunk) const {
+        const std::size_t slice = slot_bytes_ / sizeof(element_type);
+        return {
+            partition(static_cast<std::size_t>(groups_) * slice, groups_), {}, chunk.begin, chunk.count, 0, groups_};
+    }
+    list_slices stored(const list_slices& chunk) const {
+        list_slices of = chunk.in_slots({}, 0, groups_);
+        of.segments = resident_whole() + whole_.size();
+        return of;
+    }
+    /// The messages of a chunk to gather inside the group, one for each group: encoded into `own`, unless `all` is
+    /// stored as they are.
+    template <execution Execution, class Operand, class Slices>
+    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
+                              std::byte* own) const {
+        if constexpr (std::same_as<Exact, Inside>) {
+            if (all) return storage_.data();
+        }
+        codec<Execution>::encode(exec, inside_, tensors(full), stored(chunk), own);
+        return own;
     }
 
     /// As secondary_partition has them.
@@ -90,21 +146,60 @@ public:
     static int slots_over(const Topology& ranks) {
         return ranks.size();
     }
-    view<std::byte, Space> storage() const { return storage_; }
-    template <class U>
-    std::string tensors_problem(const detail::array_operand<U, Space>& full) const {
-        if (full.array.size() == elements()) return {};
-        return "expected a tensor of " + std::to_string(elements()) + " elements, given one of " +
-               std::to_string(full.array.size());
+    /// Why these cannot be the whole tensors, or those the slices of `rank`, as "expected ..., given ..."; empty when
+    /// they can.
+    template <class Operand, topology Topology>
+    std::string tensors_problem(const Operand& full, const Topology& ranks) const {
+        if (std::string problem = full.whole_problem(ranks); !problem.empty()) return problem;
+        return of_.problem(detail::tensors_identity(full.over_ranks(ranks)));
+    }
+    template <class Operand>
+    std::string shard_problem(const Operand& shard, int rank) const {
+        const auto division = whole(shard);
+        if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
+        if (shard.overlaps(storage_)) {
+            return "expected a shard apart from the replica, given one that overlaps it";
+        }
+        return shard.shard_problem(division, rank);
     }
 
 private:
-    detail::tensor_division whole_;
+    element_type* elements_at(int group) const { return reinterpret_cast<element_type*>(slot(group)); }
+    const segment* resident_whole() const { return reinterpret_cast<const segment*>(table_.view().data()); }
+    element_type* const* resident_tensors() const {
+        return reinterpret_cast<element_type* const*>(resident_whole() + 2 * whole_.size());
+    }
+
+    void keep(const detail::tensor_division& whole) { slot_bytes_ = detail::whole_wire_bytes<Exact>(whole); }
+
+    /// Makes the table: how the whole tensors are divided, how the stored ones are, and where all those and the own
+    /// ones begin.
+    void keep(const detail::list_division& whole) {
+        slot_bytes_ = detail::whole_wire_bytes<Exact>(whole);
+        whole_.assign(whole.segments().begin(), whole.segments().end());
+        digest_ = whole.digest();
+        std::vector<segment> stored;
+        std::vector<element_type*> tensors, own;
+        for (const segment& s : whole_) {
+            const partition part(static_cast<std::size_t>(groups_) * s.part.slice_size(), groups_);
+            stored.push_back({part, slot_bytes_ / sizeof(element_type), s.place});
+            tensors.push_back(elements_at(0) + s.place.elements);
+            own.push_back(elements_at(group_) + s.place.elements);
+        }
+        table_ = detail::resident<Space>(std::span(whole_), std::span(stored), std::span(tensors), std::span(own));
+    }
+
+    Inside inside_;
+    detail::tensors_identity of_;
     int groups_;
     int group_size_;
     int group_;
     int index_;
     view<std::byte, Space> storage_;
+    std::size_t slot_bytes_ = 0;
+    std::vector<segment> whole_;
+    std::uint64_t digest_ = 0;
+    workspace<Space> table_;
     std::optional<std::uint64_t> version_;
 };
 

@@ -20,6 +20,24 @@
 
 namespace zeropp {
 
+namespace detail {
+/// Arrays of the host one behind the other, in Space. Allocates, and blocks.
+template <class Space, class... T>
+workspace<Space> resident(std::span<T>... arrays) {
+    static_assert(((alignof(T) == alignof(void*) && sizeof(T) % alignof(void*) == 0) && ...));
+    std::vector<std::byte> table((arrays.size_bytes() + ... + 0));
+    std::size_t end = 0;
+    const auto put = [&](const auto& array) {
+        if (!array.empty()) std::memcpy(table.data() + end, array.data(), array.size_bytes());
+        end += array.size_bytes();
+    };
+    (put(arrays), ...);
+    workspace<Space> memory(table.size());
+    memory.assign(table.data(), table.size());
+    return memory;
+}
+}  // namespace detail
+
 /// How one tensor of a list is divided over ranks, and where its slices lie.
 struct division {
     /// Slices are whole rows of so many elements: those of FSDP, which divides along the first dimension.
@@ -152,16 +170,8 @@ private:
         }
         std::vector<T*> addresses;
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
-        const std::size_t segment_bytes = (world_.size() + group_.size()) * sizeof(segment);
-        std::vector<std::byte> table(segment_bytes + size() * sizeof(T*));
-        const auto put = [&](std::size_t at, const void* from, std::size_t bytes) {
-            if (bytes != 0) std::memcpy(table.data() + at, from, bytes);
-        };
-        put(0, world_.data(), world_.size() * sizeof(segment));
-        put(world_.size() * sizeof(segment), group_.data(), group_.size() * sizeof(segment));
-        put(segment_bytes, addresses.data(), size() * sizeof(T*));
-        memory_ = workspace<Space>(table.size());
-        memory_.assign(table.data(), table.size());
+        memory_ = detail::resident<Space>(std::span<const segment>(world_), std::span<const segment>(group_),
+                                          std::span<T* const>(addresses));
     }
 
     std::vector<list_tensor<T, Space>> tensors_;

@@ -23,7 +23,7 @@ template <class Q, class T, class Base>
 struct subtracted {
     static void instantiate(const stream& s, const Q& q, const T* tensor, const Base* base, const zeropp::slices& where,
                             std::byte* out) {
-        codec::encode(s, q, zeropp::difference<T, Base>{tensor, base}, where, out);
+        codec::encode(s, q, zeropp::difference{tensor, base}, where, out);
     }
 };
 

@@ -75,33 +75,33 @@ struct tensor_source {
     __device__ static void values(const kept& k, float (&x)[granule_size]) { k.to_floats(x); }
 };
 
-/// Values of a tensor less those of another.
-template <class T, class Base>
+/// The values of one tensor_source less those of another.
+template <class Of, class Less>
 struct difference_source {
-    const T* tensor;
-    const Base* base;
+    Of tensor;
+    Less base;
 
     static constexpr bool sums = false;
     static constexpr int rotation = 1;
 
     struct raw {
-        raw_granule<T> of;
-        raw_granule<Base> less;
+        typename Of::raw of;
+        typename Less::raw less;
     };
-    static constexpr int loaded_bytes = tensor_source<T>::loaded_bytes + tensor_source<Base>::loaded_bytes;
+    static constexpr int loaded_bytes = Of::loaded_bytes + Less::loaded_bytes;
     static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
-    static constexpr int scratch_words = granule_size + tensor_source<T>::scratch_words;
+    static constexpr int scratch_words = granule_size + Of::scratch_words;
 
     struct slot {
-        typename tensor_source<T>::slot of;
-        typename tensor_source<Base>::slot less;
+        typename Of::slot of;
+        typename Less::slot less;
         bool aligned;
     };
 
     template <class Slices>
     __device__ slot open(const Slices& where, const section& from, std::size_t i, int s) const {
-        const auto of = tensor_source<T>{tensor}.open(where, from, i, s);
-        const auto less = tensor_source<Base>{base}.open(where, from, i, s);
+        const auto of = tensor.open(where, from, i, s);
+        const auto less = base.open(where, from, i, s);
         return {of, less, of.aligned && less.aligned};
     }
     /// r[n] <- granule(n).
@@ -115,8 +115,7 @@ struct difference_source {
         }
     }
     __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
-        return {tensor_source<T>{tensor}.fetch_part(s.of, granule, valid),
-                tensor_source<Base>{base}.fetch_part(s.less, granule, valid)};
+        return {tensor.fetch_part(s.of, granule, valid), base.fetch_part(s.less, granule, valid)};
     }
     struct kept {
         float x[granule_size];
