@@ -33,7 +33,7 @@ struct deepspeed_config {
         std::string secondary_quantizer = "bf16";
         int gradient_chunks = 1;               ///< chunks that a gradient is reduced in, one after the other
         bool gradient_error_feedback = false;  ///< keep what quantization loses of gradients, add it to the next ones
-        bool weight_differences = false;       ///< ranks keep the weights, and differences move; not with hpZ
+        bool weight_differences = false;       ///< ranks, or nodes with hpZ, keep the weights; differences move
     };
 
     int train_micro_batch_size_per_gpu = 1;

@@ -67,7 +67,8 @@ struct sum_squares {
 /// gradients go through quantized_all_reduce.
 ///
 /// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up
-/// to date on the way forward; the way back then moves nothing.
+/// to date on the way forward; the way back then moves nothing. With hpZ besides, every node does, divided over its
+/// ranks: quantized_update_gather brings them up to date, and the way back is secondary_partition_gather's.
 ///
 /// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
 /// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.
@@ -96,7 +97,9 @@ public:
                                       quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
         secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
-        differences_ = config.zeropp.weight_differences;
+        differences_ = config.zeropp.weight_differences && !hpz_;
+        node_replicas_ = config.zeropp.weight_differences && hpz_;
+        if (node_replicas_) replica_format_ = Formats::replicas::parse(config.zeropp.secondary_quantizer);
         feedback_ = quantized_gradients && config.zeropp.gradient_error_feedback;
         std::size_t largest_unit = 0;
         for (int u = 0; u != network.units(); ++u) largest_unit = std::max(largest_unit, network.unit_parameters(u));
@@ -108,6 +111,9 @@ public:
         rank_values_ = array<double, space>(static_cast<std::size_t>(world.size()) + 1);
         square_sums_ = array<double, space>(stretches_);
     }
+
+    /// Whether passes from now on gather the master weights, exactly, in place of what the configuration says.
+    void gather_masters(bool exactly) { masters_ = exactly && !replicated_; }
 
     /// Starts a pass over the units: forward alone, or forward and back. Gathers the first unit.
     void begin(bool with_backward) {
@@ -126,7 +132,7 @@ public:
         if (v + 1 != visits_.size()) start_gather(v + 1);
         const unit_state& u = units_[static_cast<std::size_t>(visits_[v].unit)];
         if (replicated_) return u.shard.view();
-        return differences_ ? u.replica.view() : full_[v % 2].view().subview(0, u.parameters);
+        return differences_ && !masters_ ? u.replica.view() : full_[v % 2].view().subview(0, u.parameters);
     }
 
     /// Where the unit's gradient is to be written. The unit before must have been reduced.
@@ -181,6 +187,7 @@ public:
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
         for (unit_state& u : units_) u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate, scale);
+        ++weights_version_;
         return norm;
     }
 
@@ -214,6 +221,13 @@ private:
         using type = std::variant<zeropp::secondary_partition<Q, space>...>;
     };
 
+    template <class AnyFormats>
+    struct replica_of;
+    template <class... Q>
+    struct replica_of<zeropp::named_quantizers<Q...>> {
+        using type = std::variant<zeropp::secondary_replica<Q, space>...>;
+    };
+
     template <class Hops>
     using feedback_of = zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type,
                                                typename Formats::residuals, space>;
@@ -235,10 +249,13 @@ private:
         list own_gradient;  // the gradient shard's slices, or all of it
         adamw<Device> optimizer;
         zeropp::workspace<space> secondary_storage;
-        std::vector<typename secondary_of<typename Formats::weights>::type> secondary;  // one with hpZ, else none
+        std::vector<typename secondary_of<typename Formats::weights>::type> secondary;    // one with hpZ, or
+        std::vector<typename replica_of<typename Formats::replicas>::type> node_replica;  // this, or neither
         zeropp::workspace<space> feedback_storage;
         std::vector<typename feedback_variant<typename Formats::gradients>::type> feedback;  // one, or none
     };
+
+    static constexpr zeropp::lossless<float> exact{};
 
     struct visit {
         int unit;
@@ -318,6 +335,7 @@ private:
                           adamw<Device>(device_, options, own.size(), decayed),
                           zeropp::workspace<space>(0),
                           {},
+                          {},
                           zeropp::workspace<space>(0),
                           {}});
         if (differences_) device_.upload(units_.back().replica.data(), std::span<const float>(whole));
@@ -328,7 +346,8 @@ private:
         std::visit(
             [&](const auto& q) {
                 largest_gather_ =
-                    std::max(largest_gather_, zeropp::quantized_all_gather_workspace_bytes(nodes, q, full));
+                    std::max({largest_gather_, zeropp::quantized_all_gather_workspace_bytes(nodes, q, full),
+                              zeropp::quantized_all_gather_workspace_bytes(nodes, exact, full)});
             },
             weight_format_);
         std::visit(
@@ -345,7 +364,26 @@ private:
                 if (feedback_) add_feedback<feedback_of<Hops>>(units_.back());
             },
             gradient_format_);
-        if (hpz_) add_secondary(units_.back());
+        if (node_replicas_) {
+            add_replica(units_.back());
+        } else if (hpz_) {
+            add_secondary(units_.back());
+        }
+    }
+
+    void add_replica(unit_state& u) {
+        std::visit(
+            [&]<class Exact>(const auto& q, const Exact& kept) {
+                using replica = zeropp::secondary_replica<Exact, space>;
+                const zeropp::two_level& ranks = secondary_comm_.topology();
+                u.secondary_storage = zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient));
+                u.node_replica.emplace_back(std::in_place_type<replica>, ranks, world_.rank(), u.full_gradient,
+                                            u.secondary_storage.view());
+                largest_gather_ = std::max(
+                    {largest_gather_, zeropp::quantized_update_gather_workspace_bytes(ranks, q, kept, u.full_gradient),
+                     zeropp::secondary_partition_gather_workspace_bytes(ranks, kept, u.full_gradient)});
+            },
+            weight_format_, replica_format_);
     }
 
     void add_secondary(unit_state& u) {
@@ -380,6 +418,12 @@ private:
             ready_[v % 2] = gather_queue_.exec().record();
             return;
         }
+        if (masters_) {
+            zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, exact, u.own_weights, full, {},
+                                         gather_scratch_.view());
+            ready_[v % 2] = gather_queue_.exec().record();
+            return;
+        }
         count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
             if (differences_) {
                 // The way back finds the replica up to date.
@@ -390,6 +434,19 @@ private:
                                                                 u.replica.view(), gather_scratch_.view());
                     },
                     weight_format_);
+            } else if (node_replicas_) {
+                std::visit(
+                    [&](const auto& q, auto& replica) {
+                        if (replica.version() == weights_version_) {
+                            zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, replica,
+                                                               weights_version_, full, gather_scratch_.view());
+                        } else {
+                            zeropp::quantized_update_gather(gather_queue_.exec(), secondary_comm_, q, u.own_weights,
+                                                            replica, weights_version_, full, {},
+                                                            gather_scratch_.view());
+                        }
+                    },
+                    weight_format_, u.node_replica.front());
             } else if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
@@ -434,11 +491,14 @@ private:
     zeropp::reduce_options mean_;
     bool overlap_;
     bool hpz_ = false;
-    bool differences_ = false;
+    bool differences_ = false;    // of the weights that every rank keeps, or
+    bool node_replicas_ = false;  // that every node keeps
     bool feedback_ = false;
+    bool masters_ = false;
     typename Formats::weights::variant weight_format_;
     typename Formats::gradients::variant gradient_format_;
     typename Formats::weights::variant secondary_format_;
+    typename Formats::replicas::variant replica_format_;
 
     transport_type& world_;
     zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;
@@ -458,7 +518,8 @@ private:
 
     std::vector<visit> visits_;
     std::size_t next_visit_ = 0;
-    std::uint64_t version_ = 0;  // of the weights: the training step
+    std::uint64_t version_ = 0;          // of secondary partitions: the training step
+    std::uint64_t weights_version_ = 1;  // of node replicas: the optimizer's step
     phase_traffic traffic_;
 
     std::array<typename Device::execution::event, 2> ready_;

@@ -40,14 +40,14 @@ void print_table(std::ostream& out, const report_header& header, std::span<const
     out << header.parameters << " parameters on " << header.nodes << " nodes x " << header.ranks_per_node << " ranks, "
         << header.steps << " steps, seed " << header.seed << "; kB sent per step by all ranks together\n\n";
     constexpr int wide = 15;
-    out << std::left << std::setw(10) << "run" << std::right;
+    out << std::left << std::setw(12) << "run" << std::right;
     for (const char* column : {"training loss", "held-out loss", "across nodes", "forward", "backward", "gradients",
                                "reduction", "inside nodes", "step, ms"}) {
         out << std::setw(wide) << column;
     }
     out << '\n' << std::fixed;
     for (const run_result& r : runs) {
-        out << std::left << std::setw(10) << r.name << std::right << std::setprecision(4) << std::setw(wide)
+        out << std::left << std::setw(12) << r.name << std::right << std::setprecision(4) << std::setw(wide)
             << r.training_loss << std::setw(wide) << r.held_out_loss << std::setprecision(1) << std::setw(wide)
             << kilobytes(r.bytes_across()) << std::setw(wide) << kilobytes(r.traffic.forward_gather.across)
             << std::setw(wide) << kilobytes(r.traffic.backward_gather.across) << std::setw(wide)
@@ -71,6 +71,7 @@ void write_json(const std::string& file, const report_header& header, std::span<
         nlohmann::ordered_json run{{"name", r.name},
                                    {"training_loss", r.training_loss},
                                    {"held_out_loss", r.held_out_loss},
+                                   {"held_out_loss_of_masters", r.held_out_loss_of_masters},
                                    {"step_seconds_median", r.step_seconds},
                                    {"bytes_per_step_across", r.bytes_across()},
                                    {"bytes_per_step_inside", r.bytes_inside()}};

@@ -12,10 +12,11 @@ namespace zero3_gpt {
 /// What one run came to. Traffic is the sum over all ranks, in bytes per step.
 struct run_result {
     std::string name;
-    std::vector<double> losses;  // mean training loss of each step, in nats per byte
-    double training_loss = 0;    // mean of the last steps
-    double held_out_loss = 0;
-    double step_seconds = 0;  // median
+    std::vector<double> losses;           // mean training loss of each step, in nats per byte
+    double training_loss = 0;             // mean of the last steps
+    double held_out_loss = 0;             // with the weights as ranks gather them, and
+    double held_out_loss_of_masters = 0;  // with those that the optimizer has
+    double step_seconds = 0;              // median
     phase_traffic traffic;
 
     std::uint64_t bytes_across() const {

@@ -28,6 +28,7 @@ struct settings {
     std::uint64_t seed = 1;
     int steps = 400;
     int warmup_steps = 30;
+    double final_rate = 0.1;  // of the peak learning rate
     int ranks = 4;            // on threads; under MPI the launcher says
     int ranks_per_node = 0;   // 0: as discovered, or all on one node
     std::string json_file;    // empty: none

@@ -37,7 +37,7 @@ struct workload {
     text words;
 };
 
-/// The loss over all held-out text, with the weights as the ranks gather them.
+/// The loss over all held-out text, with the weights that the ranks gather.
 template <class Device, class Transport, class Formats>
 double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const workload& work, pass<Device>& batch,
                      int rank, int ranks, int windows) {
@@ -73,7 +73,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     std::vector<std::uint8_t> targets(room);
     pass batch(device, work.network, windows);
     const learning_rate_schedule rate{.peak = run.config.optimizer.lr,
-                                      .floor = run.config.optimizer.lr / 10,
+                                      .floor = run.config.optimizer.lr * s.final_rate,
                                       .warmup_steps = s.warmup_steps,
                                       .total_steps = s.steps};
 
@@ -136,6 +136,8 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
     result.step_seconds = seconds[seconds.size() / 2];
     result.held_out_loss = held_out_loss(engine, work, batch, rank, ranks, windows);
+    engine.gather_masters(true);
+    result.held_out_loss_of_masters = held_out_loss(engine, work, batch, rank, ranks, windows);
     return result;
 }
 

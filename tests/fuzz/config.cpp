@@ -24,7 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require(std::isfinite(c.optimizer.weight_decay) && c.optimizer.weight_decay >= 0, "weights that do not grow");
         require(std::isfinite(c.gradient_clipping) && c.gradient_clipping >= 0, "a norm");
         require(!c.zeropp.gradient_error_feedback || c.zero.quantized_gradients, "feedback of something");
-        require(!c.zeropp.weight_differences || c.zero.hpz_partition_size == 1, "one way to keep weights");
+        const std::string& kept = c.zeropp.secondary_quantizer;
+        require(!c.zeropp.weight_differences || c.zero.hpz_partition_size == 1 || kept == "bf16" || kept == "fp32",
+                "what differences are added to");
         for (const std::string& w : c.warnings) require(w.starts_with("file.json: "), "a warning with the file's name");
     } catch (const zero3_gpt::config_error& e) {
         require(std::string_view(e.what()).starts_with("file.json:"), "an error with the file's name");

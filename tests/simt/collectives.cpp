@@ -9,6 +9,7 @@
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/topology/partition.hpp>
@@ -218,7 +219,93 @@ void check_all_reduce(const Inside& inside, const Across& across, const ranks_an
     }
 }
 
+/// Whole weights and a difference of a list of tensors, in floats, to replicas in T, gathered on the way and once more.
+template <class T, zeropp::quantizer Q, zeropp::quantizer Inside>
+void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks, const std::vector<std::size_t>& sizes,
+                  const zeropp::gather_options& options, const make_transport& make) {
+    INFO("updates of a list on " << ranks.name);
+    const auto size = static_cast<std::size_t>(ranks.topology.size());
+    using by_step = std::vector<std::vector<std::vector<T>>>;
+    std::vector<by_step> expected(size);
+    const auto shard_at = [&](std::size_t n, int rank, std::uint64_t step) {
+        return shard_of(tensor<float>(n, step, n), zeropp::partition(n, ranks.topology.size()), rank);
+    };
+    with_communicators(ranks, on_host, [&](auto& comm) {
+        std::vector<std::vector<T>> wholes;
+        for (const std::size_t n : sizes) wholes.emplace_back(n);
+        const zeropp::tensor_list<T> full(
+            comm.topology(), std::vector<zeropp::list_tensor<T, zeropp::host_space>>(wholes.begin(), wholes.end()));
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, Inside>;
+        zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(comm.topology(), full));
+        replica_type replica(comm.topology(), comm.rank(), full, storage.view(), inside);
+        for (std::uint64_t step = 1; step != 3; ++step) {
+            std::vector<std::vector<float>> shards;
+            for (const std::size_t n : sizes) shards.push_back(shard_at(n, comm.rank(), step));
+            const zeropp::tensor_list<float> shard(
+                std::vector<zeropp::list_tensor<float, zeropp::host_space>>(shards.begin(), shards.end()));
+            quantized_update_gather(zeropp::host{}, comm, q, shard, replica, step, full);
+            expected[static_cast<std::size_t>(comm.rank())].push_back(wholes);
+        }
+    });
+
+    std::vector<std::string> wrong(size);
+    with_communicators(ranks, make, [&](auto& comm) {
+        const auto r = static_cast<std::size_t>(comm.rank());
+        const owned_stream first, second;
+        const zeropp::pipeline<cuda_stream> exec{first.exec(), second.exec()};
+        std::deque<device_array<T>> wholes;
+        std::vector<zeropp::list_tensor<T, zeropp::device_space>> tensors;
+        for (const std::size_t n : sizes) {
+            wholes.emplace_back(n, r % 3);
+            tensors.emplace_back(wholes.back().view());
+        }
+        const zeropp::tensor_list<T, zeropp::device_space> full(comm.topology(), tensors);
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::device_space, Inside>;
+        const device_array<std::byte> storage(replica_type::storage_bytes(comm.topology(), full));
+        replica_type replica(comm.topology(), comm.rank(), full, storage.view(), inside);
+        const device_array<std::byte> scratch(
+            quantized_update_gather_workspace_bytes(comm.topology(), q, inside, full, options));
+        const device_array<std::byte> more(secondary_partition_gather_workspace_bytes(comm.topology(), inside, full));
+        const auto compare = [&](const std::string& what, std::size_t step) {
+            first.exec().wait();
+            for (std::size_t t = 0; t != sizes.size(); ++t) {
+                const std::string off = difference(wholes[t].read(), expected[r][step - 1][t]);
+                if (!off.empty()) wrong[r] += what + off;
+                if (!wholes[t].intact()) wrong[r] += "written outside a tensor";
+            }
+        };
+        for (std::uint64_t step = 1; step != 3; ++step) {
+            std::deque<device_array<float>> shards;
+            std::vector<zeropp::list_tensor<float, zeropp::device_space>> own;
+            for (const std::size_t n : sizes) {
+                shards.emplace_back(shard_at(n, comm.rank(), step), r % 2);
+                own.emplace_back(shards.back().view());
+            }
+            const zeropp::tensor_list<float, zeropp::device_space> shard(own);
+            quantized_update_gather(exec, comm, q, shard, replica, step, full, options, scratch.view());
+            compare("updated: ", step);
+            secondary_partition_gather(first.exec(), comm, replica, step, full, more.view());
+            compare("again: ", step);
+        }
+        if (!scratch.intact() || !storage.intact() || !more.intact()) wrong[r] += "written outside a workspace";
+    });
+    for (std::size_t r = 0; r != size; ++r) {
+        INFO("rank " << r);
+        REQUIRE(wrong[r] == "");
+    }
+}
+
 }  // namespace
+
+void check_updates(const make_transport& make) {
+    const live_objects before = live();
+    for (const ranks_and_nodes& ranks : topologies()) {
+        check_update<zeropp::bfloat16>(zeropp::block_integer<4, 128>(), zeropp::block_integer<8, 256>(), ranks,
+                                       {3001, 0, 5, 700, 1, 9000}, {.chunks = 3}, make);
+    }
+    REQUIRE(device_fault() == "");
+    REQUIRE(live() == before);
+}
 
 void check_all_reduces(const make_transport& make) {
     using zeropp::all_reduce_route;

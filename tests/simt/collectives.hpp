@@ -48,4 +48,7 @@ void check_reduce_scatters(const make_transport& make);
 /// The same for all-reduces of lists of tensors, on both routes.
 void check_all_reduces(const make_transport& make);
 
+/// The same for updates of lists of tensors.
+void check_updates(const make_transport& make);
+
 }  // namespace zeropp_test::simt

@@ -28,6 +28,10 @@ TEST_CASE("collectives on the device: all-reduce of lists between threads", "[si
     simt::check_all_reduces(simt::any_transport::of<zeropp::thread_transport>);
 }
 
+TEST_CASE("collectives on the device: updates of lists between threads", "[simt][collectives]") {
+    simt::check_updates(simt::any_transport::of<zeropp::thread_transport>);
+}
+
 TEST_CASE("collectives on the device: a rank whose call fails raises it, and nobody hangs", "[simt][collectives]") {
     using zeropp::block_integer;
     constexpr std::size_t n = 4000;

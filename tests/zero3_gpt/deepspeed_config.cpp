@@ -85,13 +85,16 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.warnings.empty());
 }
 
-TEST_CASE("weight differences leave hpZ nothing to do", "[zero3_gpt][deepspeed_config]") {
-    const std::string differences = R"("zeropp": {"weight_differences": true})";
-    CHECK(parse_deepspeed_config(with(differences, R"("zero_hpz_partition_size": 1)"), "ds.json")
+TEST_CASE("weight differences with hpZ keep weights as they are", "[zero3_gpt][deepspeed_config]") {
+    const std::string hpz = R"("zero_hpz_partition_size": 2)";
+    CHECK(parse_deepspeed_config(with(R"("zeropp": {"weight_differences": true})", hpz), "ds.json")
               .zeropp.weight_differences);
-    CHECK(error_of(with(differences, R"("zero_hpz_partition_size": 2)")) ==
-          "ds.json: zeropp.weight_differences is true, allowed is false with zero_optimization.zero_hpz_partition_size "
-          "above 1: ranks that keep the whole weights gather none on the way back");
+    const std::string quantized = R"("zeropp": {"weight_differences": true, "secondary_quantizer": "int8:256:fp16"})";
+    CHECK(parse_deepspeed_config(with(quantized, R"("zero_hpz_partition_size": 1)"), "ds.json")
+              .zeropp.weight_differences);
+    CHECK(error_of(with(quantized, hpz)) ==
+          "ds.json: zeropp.secondary_quantizer is \"int8:256:fp16\", allowed is \"bf16\" or \"fp32\" with "
+          "weight_differences: what differences are added to is not quantized");
 }
 
 TEST_CASE("error feedback without quantized gradients is refused", "[zero3_gpt][deepspeed_config]") {

@@ -23,6 +23,7 @@ using namespace zero3_gpt;
 struct formats : wire_formats {
     using weights =
         zeropp::named_quantizers<bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>, int4_rotated>;
+    using replicas = zeropp::named_quantizers<bf16>;
     using gradients = zeropp::named_hops<zeropp::hops<bf16, bf16>, zeropp::hops<int8, int4>>;
 };
 
@@ -89,6 +90,17 @@ TEST_CASE("training with error feedback and weight differences", "[zero3_gpt][si
     config.zero.quantized_gradients = true;
     config.zeropp.weight_quantizer = "int4:128:signed:bf16:h32";
     config.zeropp.gradient_error_feedback = true;
+    config.zeropp.weight_differences = true;
+    check_training(config, zeropp::two_level(2, 2));
+}
+
+TEST_CASE("training with differences of the weights that nodes keep", "[zero3_gpt][simt]") {
+    deepspeed_config config;
+    config.bf16 = true;
+    config.zero.quantized_weights = true;
+    config.zero.quantized_gradients = true;
+    config.zero.hpz_partition_size = 2;
+    config.zeropp.weight_quantizer = "int4:128:signed:bf16:h32";
     config.zeropp.weight_differences = true;
     check_training(config, zeropp::two_level(2, 2));
 }

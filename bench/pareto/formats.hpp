@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// What the trainings of bench/pareto put on the wire: formats of few bits, and controls that save nothing.
+
+#include <formats.hpp>
+#include <zeropp/zeropp.hpp>
+
+#include <cstdint>
+
+namespace pareto {
+
+/// A control: of every element, `Percent` arrive. A replica that follows by such differences lags behind its weights,
+/// as one does that follows by few bits, and nothing is rounded.
+template <int Percent>
+struct lagging : zeropp::lossless<float> {
+    constexpr float decode(std::uint32_t code, const params& p) const noexcept {
+        return zeropp::lossless<float>::decode(code, p) * (Percent / 100.0f);
+    }
+    static constexpr zeropp::short_text name() { return zeropp::short_text("lagging").append(Percent); }
+};
+
+/// A control: every element arrives off by up to `Percent` of itself, either way, evenly: noise of a quantizer's size
+/// that has nothing to do with what it is added to.
+template <int Percent>
+struct noisy : zeropp::lossless<float> {
+    constexpr float decode(std::uint32_t code, const params& p) const noexcept {
+        // The upper bits of a product of odd numbers are as good as drawn.
+        const std::uint32_t mixed = (code ^ (code >> 15)) * 0x9e3779b1u;
+        const float drawn = static_cast<float>(static_cast<std::int32_t>(mixed)) * 0x1p-31f;
+        return zeropp::lossless<float>::decode(code, p) * (1.0f + drawn * (Percent / 100.0f));
+    }
+    static constexpr zeropp::short_text name() { return zeropp::short_text("noisy").append(Percent); }
+};
+
+struct formats : zero3_gpt::wire_formats {
+    template <int Bits, int Block, int Window>
+    using rotated =
+        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_extreme, zeropp::bfloat16>, Window>;
+
+    using weights = zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                                             rotated<4, 128, 32>, rotated<3, 128, 32>, rotated<2, 64, 32>,
+                                             rotated<2, 128, 128>, lagging<70>, noisy<70>>;
+    using replicas = zeropp::named_quantizers<bf16>;
+    using gradients =
+        zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8_rotated, rotated<4, 128, 32>>,
+                           hops<int8_rotated, rotated<3, 128, 32>>, hops<int8_rotated, rotated<2, 64, 32>>,
+                           hops<int8_rotated, rotated<2, 128, 128>>>;
+};
+
+}  // namespace pareto
