@@ -43,7 +43,7 @@ std::string on_secondary(const settings& s, const prediction& p) {
             return a.total_memory < b.total_memory;
         });
         const layout& zero3 = p.layouts[2];
-        const std::uint64_t residuals = p.layouts.back().residuals;
+        const std::uint64_t residuals = p.layouts[4].residuals;
         return "No secondary partition fits in " + gigabytes(room) + ": all of ZeRO++ needs " +
                gigabytes(static_cast<double>(least->total_memory)) + " at least" +
                (residuals > 0 ? ", " + gigabytes(static_cast<double>(residuals)) + " of it for residuals" : "") +
@@ -59,7 +59,7 @@ std::string on_latency(const settings& s, const run& zeropp) {
     settings patient = s;
     patient.speed.inside.latency_seconds = 0;
     patient.speed.across.latency_seconds = 0;
-    const double without = predict_runs(patient).back().time.communication();
+    const double without = all_of_zeropp(predict_runs(patient)).time.communication();
     const double share = saved(zeropp.time.communication(), without);
     if (zeropp.time.communication() <= 0 || share < 0.25) return {};
     return "Latency is " + percent(share) + " of what communication is left with ZeRO++: fewer and larger tensors" +
@@ -110,7 +110,7 @@ std::string on_the_whole(const settings& s, const run& zero3, const run& zeropp)
 
 std::vector<std::string> advise(const settings& s, const prediction& p) {
     const run& zero3 = p.runs.front();
-    std::vector<std::string> advice{on_the_whole(s, zero3, p.runs.back())};
+    std::vector<std::string> advice{on_the_whole(s, zero3, all_of_zeropp(p.runs))};
     if (zero3.time.communication() > 0) {
         for (const std::size_t part : {1u, 2u, 3u}) advice.push_back(on_part(zero3, p.runs[part]));
     }
@@ -119,7 +119,7 @@ std::vector<std::string> advise(const settings& s, const prediction& p) {
     } else {
         advice.push_back("Which secondary groups fit can be said where the memory of a GPU is given.");
     }
-    if (const std::string latency = on_latency(s, p.runs.back()); !latency.empty()) advice.push_back(latency);
+    if (const std::string latency = on_latency(s, all_of_zeropp(p.runs)); !latency.empty()) advice.push_back(latency);
     return advice;
 }
 

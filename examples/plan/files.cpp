@@ -53,7 +53,9 @@ void write_json(const settings& s, const prediction& p) {
                        {"weights", s.weights.name.str()},
                        {"gradients_inside", s.gradients_inside.name.str()},
                        {"gradients_across", s.gradients_across.name.str()},
-                       {"secondary", s.secondary.name.str()}};
+                       {"secondary", s.secondary.name.str()},
+                       {"differences", s.differences.name.str()},
+                       {"difference_gradients", s.difference_gradients.name.str()}};
     json["speed"] = {{"inside_bytes_per_second", s.speed.inside.bytes_per_second},
                      {"inside_latency_seconds", s.speed.inside.latency_seconds},
                      {"across_bytes_per_second", s.speed.across.bytes_per_second},
@@ -123,7 +125,7 @@ void write_sweep(const settings& s) {
         for (std::size_t r = 1; r != runs.size(); ++r) {
             out << ' ' << before.without_overlap() / runs[r].time.without_overlap();
         }
-        out << ' ' << before.with_overlap() / runs.back().time.with_overlap() << '\n';
+        out << ' ' << before.with_overlap() / all_of_zeropp(runs).time.with_overlap() << '\n';
     }
     out << "EOD\n"
         << "set terminal pngcairo size 960,600\n"

@@ -9,6 +9,14 @@ namespace plan {
 namespace {
 
 zeropp::step_options options_of(const settings& s, const parts& of) {
+    if (of.differences) {
+        return {.weights = s.differences,
+                .gradients_inside = s.gradients_inside,
+                .gradients_across = s.difference_gradients,
+                .replicas = s.secondary,
+                .chunks = s.chunks,
+                .gather_chunks = s.gather_chunks};
+    }
     zeropp::step_options options{.weights = of.qwz ? s.weights : s.plain,
                                  .gradients_inside = of.qgz ? s.gradients_inside : s.plain_gradients,
                                  .gradients_across = of.qgz ? s.gradients_across : s.plain_gradients,
@@ -29,6 +37,7 @@ std::vector<layout> predict_layouts(const settings& s) {
     all.push_back(predict_layout(s, "zero3", {}));
     all.push_back(predict_layout(s, "hpz" + groups, {.hpz = true}));
     all.push_back(predict_layout(s, "zeropp" + groups, {.qwz = true, .hpz = true, .qgz = true}));
+    all.push_back(predict_layout(s, "differences", {.differences = true}));
     return all;
 }
 
@@ -59,7 +68,8 @@ layout predict_layout(const settings& s, std::string name, const parts& of) {
     const zeropp::step_options options = options_of(s, of);
     layout l{.name = std::move(name), .states = zeropp::memory_of_states(s.tensors, s.ranks.size(), s.bytes)};
     if (options.secondary) l.secondary = zeropp::secondary_memory(s.tensors, *options.secondary);
-    if (of.qgz && s.residuals) {
+    if (options.replicas) l.secondary = zeropp::replica_memory(s.ranks, s.tensors, *options.replicas);
+    if ((of.qgz || of.differences) && s.residuals) {
         l.residuals = zeropp::residuals_memory(s.ranks, s.tensors, s.residuals->inside, s.residuals->across);
     }
     l.scratch = zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes);
@@ -72,7 +82,8 @@ std::vector<run> predict_runs(const settings& s) {
             predict_run(s, "hpz", {.hpz = true}),
             predict_run(s, "qgz", {.qgz = true}),
             predict_run(s, "qwz+qgz", {.qwz = true, .qgz = true}),
-            predict_run(s, "zeropp", {.qwz = true, .hpz = true, .qgz = true})};
+            predict_run(s, "zeropp", {.qwz = true, .hpz = true, .qgz = true}),
+            predict_run(s, "differences", {.differences = true})};
 }
 
 prediction predict(const settings& s) { return {predict_runs(s), predict_layouts(s), predict_choices(s)}; }

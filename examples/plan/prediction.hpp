@@ -41,23 +41,26 @@ struct secondary_choice {
 };
 
 struct prediction {
-    std::vector<run> runs;  // ZeRO-3 first, all of ZeRO++ last
+    std::vector<run> runs;  // as predict_runs
     std::vector<layout> layouts;
     std::vector<secondary_choice> choices;
 };
 
-/// What of ZeRO++ is used; nothing is ZeRO-3.
+/// What of ZeRO++ is used; nothing is ZeRO-3. Or differences of the weights that nodes keep, and gradients beside them,
+/// in place of all of it.
 struct parts {
     bool qwz = false;
     bool hpz = false;
     bool qgz = false;
+    bool differences = false;
 };
 
 run predict_run(const settings& s, std::string name, const parts& of);
 layout predict_layout(const settings& s, std::string name, const parts& of);
 
-/// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp.
+/// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp, differences.
 std::vector<run> predict_runs(const settings& s);
+inline const run& all_of_zeropp(const std::vector<run>& runs) { return runs[5]; }
 
 prediction predict(const settings& s);
 

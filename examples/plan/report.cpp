@@ -41,7 +41,7 @@ std::string percent_less(double before, double now) {
 
 /// What the sources count: bits of codes alone, of infinitely many nodes, in times of the model's 16-bit size M.
 double in_codes(const run& r) {
-    const double backward = r.options.secondary ? 0.0 : r.options.weights.code_bits;
+    const double backward = r.options.secondary || r.options.replicas ? 0.0 : r.options.weights.code_bits;
     return (r.options.weights.code_bits + backward + r.options.gradients_across.code_bits) / 16.0;
 }
 
@@ -112,7 +112,8 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
         << "zero3 sends " << s.plain.name.str() << "; qwz weights in " << s.weights.name.str() << "; qgz gradients in "
         << s.gradients_inside.name.str() << " inside and " << s.gradients_across.name.str() << " across, in "
         << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
-        << " in groups of " << s.secondary_group_size << "\n"
+        << " in groups of " << s.secondary_group_size << "; differences of what nodes keep in "
+        << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str() << "\n"
         << "a rank " << s.speed.inside.bytes_per_second * 8e-9 << " Gbit/s and " << s.speed.inside.latency_seconds * 1e6
         << " us inside, a node " << s.speed.across.bytes_per_second * 8e-9 << " Gbit/s and "
         << s.speed.across.latency_seconds * 1e6 << " us across, a codec " << s.speed.codec_bytes_per_second * 1e-9

@@ -23,16 +23,21 @@ const char* const usage =
 
 namespace {
 
-// The library's names, and those of 64 elements with a scale of two bytes: a plan compiles no codec for them.
+// The library's names, those of 64 elements with a scale of two bytes, and those of fewer bits that differences and the
+// gradients beside them travel in: a plan compiles no codec for them.
 template <class Names>
-struct with_small_blocks;
+struct with_more;
 template <class... Q>
-struct with_small_blocks<zeropp::named_quantizers<Q...>> {
+struct with_more<zeropp::named_quantizers<Q...>> {
     template <int Bits>
     using small = zeropp::block_integer<Bits, 64, zeropp::symmetric, zeropp::half>;
-    using type = zeropp::named_quantizers<Q..., small<8>, small<6>, small<4>>;
+    template <int Bits, int Block, int Window>
+    using rotated =
+        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_extreme, zeropp::bfloat16>, Window>;
+    using type = zeropp::named_quantizers<Q..., small<8>, small<6>, small<4>, rotated<4, 128, 32>, rotated<3, 128, 32>,
+                                          rotated<2, 64, 32>, rotated<2, 128, 128>>;
 };
-using formats = with_small_blocks<zeropp::standard_quantizers>::type;
+using formats = with_more<zeropp::standard_quantizers>::type;
 
 constexpr double most_parameters = 1e13;
 constexpr int most_ranks = 100'000;
@@ -138,6 +143,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
 
     std::string plain = "bf16", weights = "int8:256:fp16", gradients_inside = "int8:256:bf16";
     std::string gradients_across = "int4:128:signed:bf16", secondary = "bf16", residuals = "none";
+    std::string differences = "int2:64:signed:bf16:h32", difference_gradients = differences;
     app.add_option("--plain", plain, "what ZeRO-3 sends")->capture_default_str();
     app.add_option("--weights", weights, "quantizer of weights (qwZ)")->capture_default_str();
     app.add_option("--gradients-inside", gradients_inside, "quantizer of gradients inside nodes (qgZ)")
@@ -145,6 +151,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--gradients-across", gradients_across, "quantizer of gradients across nodes (qgZ)")
         ->capture_default_str();
     app.add_option("--secondary", secondary, "quantizer of the secondary partition (hpZ)")->capture_default_str();
+    app.add_option("--differences", differences, "quantizer of differences of the weights that nodes keep")
+        ->capture_default_str();
+    app.add_option("--difference-gradients", difference_gradients, "quantizer of gradients across nodes beside them")
+        ->capture_default_str();
     app.add_option("--error-feedback", residuals, "what residuals of gradients are stored as")
         ->check(CLI::IsMember({"none", "fp32", "bf16", "int8"}))
         ->capture_default_str();
@@ -214,6 +224,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.gradients_inside = format_named(gradients_inside);
     s.gradients_across = format_named(gradients_across);
     s.secondary = format_named(secondary);
+    s.differences = format_named(differences);
+    s.difference_gradients = format_named(difference_gradients);
     if (residuals != "none") {
         s.residuals = residual_formats{residual_format(residuals, gradients_inside),
                                        residual_format(residuals, gradients_across)};

@@ -31,6 +31,8 @@ struct settings {
     zeropp::wire_format gradients_inside;
     zeropp::wire_format gradients_across;
     zeropp::wire_format secondary;
+    zeropp::wire_format differences;           // of weights, and, where those move,
+    zeropp::wire_format difference_gradients;  // gradients across nodes
     std::optional<residual_formats> residuals;
     int chunks = 1;         // of a reduce-scatter
     int gather_chunks = 1;  // of an all-gather

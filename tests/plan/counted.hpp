@@ -9,6 +9,7 @@
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
@@ -116,6 +117,34 @@ void check_all_reduces(const Inside& inside, const Across& across) {
                         zeropp::quantized_all_reduce(zeropp::pipeline<zeropp::host_queue>{first, second}, comm, inside,
                                                      across, across, tensor, tensor, {.chunks = chunks});
                     });
+            }
+        }
+    }
+}
+
+/// An update that moves differences, gathered in chunks, and the gather of a way back.
+template <class T, class Quantizer, class Exact, class Inside>
+void check_updates(const Quantizer& q, const Exact&, const Inside& inside) {
+    using replica_type = zeropp::secondary_replica<Exact, zeropp::host_space, Inside>;
+    for (const auto [nodes, per_node] : grid) {
+        const zeropp::two_level ranks(nodes, per_node);
+        for (const std::size_t n : sizes) {
+            for (const int chunks : {1, 3, 1000}) {
+                const zeropp::wire_format kept = zeropp::wire_format_of(inside);
+                check_sent(ranks, ranks, "update of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
+                           zeropp::update_gather_volume(ranks, zeropp::wire_format_of(q), kept, n, chunks) +
+                               zeropp::replica_gather_volume(ranks, kept, n),
+                           [&](auto& comm) {
+                               const zeropp::host exec;
+                               zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(ranks, n));
+                               replica_type replica(ranks, comm.rank(), n, storage.view(), inside);
+                               replica.stamp(1);
+                               std::vector<T> full(n);
+                               zeropp::quantized_update_gather(zeropp::pipeline<zeropp::host>{exec, exec}, comm, q,
+                                                               shard_of<T>(comm, n), replica, 2, full,
+                                                               {.chunks = chunks});
+                               zeropp::secondary_partition_gather(exec, comm, replica, 2, full);
+                           });
             }
         }
     }

@@ -7,6 +7,7 @@
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -53,6 +54,9 @@ TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
             CHECK(zeropp::secondary_gather_workspace({ranks.group_size(), zeropp::wire_format_of(int8)}, n) ==
                   zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(), int8, n));
             for (const int chunks : {1, 2, 5, 1000}) {
+                CHECK(zeropp::update_gather_workspace(ranks, zeropp::wire_format_of(int4), zeropp::wire_format_of(bf16),
+                                                      n, chunks) ==
+                      zeropp::quantized_update_gather_workspace_bytes(ranks, int4, bf16, n, {.chunks = chunks}));
                 CHECK(zeropp::all_gather_workspace(ranks, zeropp::wire_format_of(int8), n, chunks) ==
                       zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n, {.chunks = chunks}));
                 CHECK(zeropp::reduce_scatter_workspace(ranks, zeropp::wire_format_of(int8),
@@ -76,6 +80,15 @@ TEST_CASE("planned memory: the secondary partition is the storage that it asks f
         }
         CHECK(zeropp::secondary_memory(sizes, {k, zeropp::wire_format_of(int8)}) == in_int8);
         CHECK(zeropp::secondary_memory(sizes, {k, zeropp::wire_format_of(bf16)}) == in_bf16);
+    }
+}
+
+TEST_CASE("planned memory: what nodes keep for differences is the storage that it asks for") {
+    using replica = zeropp::secondary_replica<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+    for (const zeropp::two_level& ranks : topologies) {
+        std::size_t all = 0;
+        for (const std::size_t n : sizes) all += replica::storage_bytes(ranks, n);
+        CHECK(zeropp::replica_memory(ranks, sizes, zeropp::wire_format_of(bf16)) == all);
     }
 }
 

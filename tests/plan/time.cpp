@@ -84,6 +84,27 @@ TEST_CASE("planned time: a secondary gather stays inside, or uses both links at 
           Approx(2 * 0.048 + 0.096));
 }
 
+TEST_CASE("planned time: an update crosses with its differences, then moves inside with what nodes keep") {
+    const zeropp::wire_format few{"few", 64, 2, false, [](std::size_t n) { return n / 4; }};
+    const zeropp::collective_time t = zeropp::update_gather_time(slow, ranks, few, bf16, elements, 2);
+    CHECK(t.across == Approx(2 * 0.01 + 2 * 2 * 0.02));
+    CHECK(t.inside == Approx(1 * 0.001 + 3 * 0.016));
+    CHECK(t.hops == Approx(t.across + t.inside));
+    // In 5 chunks latencies come with each, and the hops run side by side.
+    const zeropp::collective_time cut = zeropp::update_gather_time(slow, ranks, few, bf16, elements, 2, 5);
+    CHECK(cut.hops == Approx(5 * 2 * 0.01 + 2 * 2 * 0.02 + (5 * 0.001 + 3 * 0.016) / 5));
+    // Reads a shard and what is kept of it, writes a message; reads three, and reads and writes three slices.
+    CHECK(zeropp::update_gather_time(with_codec(1e6), ranks, few, bf16, elements, 2).codec ==
+          Approx(2 * 0.016 + 0.002 + 3 * 0.002 + 3 * 2 * 0.016));
+    const zeropp::collective_time back = zeropp::replica_gather_time(with_codec(1e6), ranks, coded, elements, 2);
+    CHECK(back.across == 0);
+    CHECK(back.hops == Approx(1 * 0.001 + 3 * 0.016));
+    // Reads three slices, writes their messages, which are six in the group, and the tensor.
+    CHECK(back.codec == Approx(3 * 0.016 + 6 * 0.016 + 0.096));
+    CHECK(zeropp::replica_gather_time(with_codec(1e6), ranks, bf16, elements, 2).codec == 0);
+    CHECK(zeropp::update_gather_time(slow, ranks, few, bf16, 0, 2).total() == 0);
+}
+
 TEST_CASE("planned time: a reduce-scatter's hops run side by side when it is in chunks") {
     const zeropp::collective_time whole = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2);
     CHECK(whole.inside == Approx(0.001 + 3 * 0.016));

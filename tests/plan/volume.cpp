@@ -25,6 +25,15 @@ TEST_CASE("planned volume: secondary gathers send it, of bfloat16 as it is") {
     check_secondary_gathers<zeropp::bfloat16>(zeropp::lossless<zeropp::bfloat16>{});
 }
 
+TEST_CASE("planned volume: updates send it, differences of 4 bits across and what nodes keep in 8 inside") {
+    check_updates<float>(zeropp::block_integer<4, 128>{}, zeropp::lossless<float>{}, zeropp::block_integer<8, 256>{});
+}
+
+TEST_CASE("planned volume: updates send it, inside as it is kept") {
+    constexpr zeropp::lossless<zeropp::bfloat16> bf16;
+    check_updates<zeropp::bfloat16>(zeropp::block_integer<4, 128>{}, bf16, bf16);
+}
+
 TEST_CASE("planned volume: a group that neither divides the node nor holds whole ones is refused, with the reason") {
     const zeropp::two_level ranks(2, 4);
     const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});

@@ -51,6 +51,14 @@ inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, cons
     return bytes;
 }
 
+/// The same of what nodes keep where differences bring it up to date.
+template <topology Topology>
+std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t n : tensors) bytes += kept_as.bytes(partition(n, ranks.size()).slice_size());
+    return static_cast<std::uint64_t>(ranks.groups()) * bytes;
+}
+
 /// Bytes of error feedback's residuals on each rank, stored in these formats for the hop inside and the hop across. For
 /// the residuals of a quantizer Q they are `wire_format_of` Storage::storage<Q>, e.g. residuals_in_int8. Twice that if
 /// undoable.
@@ -80,6 +88,15 @@ inline std::uint64_t secondary_gather_workspace(const secondary_options& seconda
 }
 
 template <topology Topology>
+std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
+                                      std::size_t elements, int chunks = 1) {
+    const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
+                                                std::max(differences.block_size, kept_as.block_size));
+    return static_cast<std::uint64_t>(ranks.groups()) * message_bytes(cut, differences) +
+           static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, kept_as);
+}
+
+template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
                                        std::size_t elements, int chunks = 1) {
     const chunking cut =
@@ -99,7 +116,10 @@ std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t>
     std::uint64_t whole = 0, gather = 0, reduce = 0;
     for (const std::size_t n : tensors) {
         whole = std::max(whole, n * (static_cast<std::uint64_t>(gathered) * bytes.parameter + bytes.gradient));
-        gather = std::max(gather, all_gather_workspace(ranks, options.weights, n, options.gather_chunks));
+        gather =
+            std::max(gather, options.replicas ? update_gather_workspace(ranks, options.weights, *options.replicas, n,
+                                                                        options.gather_chunks)
+                                              : all_gather_workspace(ranks, options.weights, n, options.gather_chunks));
         if (options.secondary) gather = std::max(gather, secondary_gather_workspace(*options.secondary, n));
         reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients_inside, options.gradients_across, n,
                                                            options.chunks));

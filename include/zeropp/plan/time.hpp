@@ -117,6 +117,47 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
     return t;
 }
 
+/// Of quantized_update_gather of a tensor of `elements`, its differences in one format and what nodes keep in another:
+/// across, then inside; side by side when it is in chunks.
+template <topology Topology>
+collective_time update_gather_time(const machine& m, const Topology& ranks, const wire_format& differences,
+                                   const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
+                                   int chunks = 1) {
+    const std::size_t slice = partition(elements, ranks.size()).slice_size();
+    const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
+                                                std::max(differences.block_size, kept_as.block_size));
+    if (cut.chunks == 0) return {};
+    const auto groups = static_cast<double>(ranks.groups());
+    const auto messages = static_cast<double>(message_bytes(cut, differences));
+    const auto kept = static_cast<double>(kept_as.bytes(slice));
+    collective_time t =
+        detail::two_hops(m, ranks, update_gather_volume(ranks, differences, kept_as, elements, chunks), cut.chunks);
+    // The own slice and what is kept of it become a message; every group's is added to what is kept.
+    t.codec =
+        detail::codec_seconds(
+            m, false, static_cast<double>(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +
+        detail::codec_seconds(m, kept_as.plain,
+                              static_cast<double>(elements * element_bytes) +
+                                  kept * (groups + static_cast<double>(ranks.size())));
+    return t;
+}
+
+/// Of secondary_partition_gather of what such updates have brought up to date.
+template <topology Topology>
+collective_time replica_gather_time(const machine& m, const Topology& ranks, const wire_format& kept_as,
+                                    std::size_t elements, std::size_t element_bytes) {
+    if (elements == 0) return {};
+    const auto kept = static_cast<double>(kept_as.bytes(partition(elements, ranks.size()).slice_size()));
+    collective_time t = detail::two_hops(m, ranks, replica_gather_volume(ranks, kept_as, elements), 1);
+    t.hops = t.inside;
+    t.across = 0;
+    t.codec =
+        detail::codec_seconds(m, kept_as.plain,
+                              static_cast<double>(elements * element_bytes) +
+                                  kept * (static_cast<double>(ranks.groups()) + static_cast<double>(ranks.size())));
+    return t;
+}
+
 /// Of hierarchical_quantized_reduce_scatter: inside, then across. Side by side when it is
 /// in chunks.
 template <topology Topology>
@@ -171,11 +212,17 @@ step_time time_of_step(const machine& m, const Topology& ranks, std::span<const 
     step_time sum;
     sum.compute = compute;
     for (const std::size_t n : tensors) {
-        const collective_time gather =
-            all_gather_time(m, ranks, options.weights, n, element_bytes, options.gather_chunks);
-        sum.forward += gather;
-        sum.backward +=
-            options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
+        if (options.replicas) {
+            sum.forward += update_gather_time(m, ranks, options.weights, *options.replicas, n, element_bytes,
+                                              options.gather_chunks);
+            sum.backward += replica_gather_time(m, ranks, *options.replicas, n, element_bytes);
+        } else {
+            const collective_time gather =
+                all_gather_time(m, ranks, options.weights, n, element_bytes, options.gather_chunks);
+            sum.forward += gather;
+            sum.backward +=
+                options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
+        }
         sum.gradients += reduce_scatter_time(m, ranks, options.gradients_inside, options.gradients_across, n,
                                              element_bytes, options.chunks);
     }

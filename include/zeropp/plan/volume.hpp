@@ -64,6 +64,27 @@ volume all_gather_volume(const Topology& ranks, const wire_format& format, std::
     return {.inside = (group_size - 1) * groups * messages, .across = (groups - 1) * messages};
 }
 
+/// What a rank sends in quantized_update_gather of a tensor of `elements`, its differences in one format and what nodes
+/// keep gathered in another: its own differences to its counterparts, then what it keeps to its node.
+template <topology Topology>
+volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
+                            std::size_t elements, int chunks = 1) {
+    const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
+                                                std::max(differences.block_size, kept_as.block_size));
+    const auto groups = static_cast<std::uint64_t>(ranks.groups());
+    const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
+    return {.inside = (group_size - 1) * groups * message_bytes(cut, kept_as),
+            .across = (groups - 1) * message_bytes(cut, differences)};
+}
+
+/// What a rank sends in secondary_partition_gather of what such updates have brought up to date.
+template <topology Topology>
+volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements) {
+    volume v = all_gather_volume(ranks, kept_as, elements);
+    v.across = 0;
+    return v;
+}
+
 /// What a rank sends in hierarchical_quantized_reduce_scatter of a tensor of `elements` in so many chunks: to each rank
 /// of its node the slices of that index, then to each counterpart its slice, once more for each chunk.
 template <topology Topology>
@@ -148,6 +169,9 @@ struct step_options {
     wire_format gradients_inside;
     wire_format gradients_across;
     std::optional<secondary_options> secondary = std::nullopt;
+    /// Of the weights that every node keeps, divided over its ranks, where `weights` is for their differences; then
+    /// there is no secondary partition.
+    std::optional<wire_format> replicas = std::nullopt;
     /// Of the reduce-scatter, and of the all-gathers; `automatic` is what they are in a pipeline by themselves.
     int chunks = 1;
     int gather_chunks = 1;
@@ -168,11 +192,16 @@ template <topology Topology>
 step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options) {
     step_volume sum;
     for (const std::size_t n : tensors) {
-        const volume gather = all_gather_volume(ranks, options.weights, n, options.gather_chunks);
-        sum.forward += gather;
-        sum.backward += options.secondary ? secondary_gather_volume(ranks, options.secondary->group_size,
-                                                                    options.secondary->stored_as, n)
-                                          : gather;
+        if (options.replicas) {
+            sum.forward += update_gather_volume(ranks, options.weights, *options.replicas, n, options.gather_chunks);
+            sum.backward += replica_gather_volume(ranks, *options.replicas, n);
+        } else {
+            const volume gather = all_gather_volume(ranks, options.weights, n, options.gather_chunks);
+            sum.forward += gather;
+            sum.backward += options.secondary ? secondary_gather_volume(ranks, options.secondary->group_size,
+                                                                        options.secondary->stored_as, n)
+                                              : gather;
+        }
         sum.gradients +=
             reduce_scatter_volume(ranks, options.gradients_inside, options.gradients_across, n, options.chunks);
     }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Trains zero3_gpt with formats of fewer and fewer bits and draws held-out loss against bytes: how few still train? Builds
+# first, and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not. About eight minutes
+# for each seed on two cores.
+#
+#   bench/pareto/run.sh [--seeds "1 2 3 4 5 6 7 8"] [--build-dir DIR] [--runs DIR] [--results DIR]
+#
+#   --seeds "N..."   which seeds (default: "1 2 3 4 5 6 7 8")
+#   --build-dir DIR  where to build (default: build/bench)
+#   --runs DIR       where what the runs write goes; what is finished there is not run again (default: build/pareto)
+#   --results DIR    where pareto.md, .json and .png go (default: bench/results)
+set -euo pipefail
+
+source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+value seeds "1 2 3 4 5 6 7 8"
+folder build_dir "$root/build/bench"
+folder runs "$root/build/pareto"
+folder results "$root/bench/results"
+parse_options "$@"
+
+require_packages gnuplot-nox
+build_programs "$build_dir" pareto
+# shellcheck disable=SC2086
+python3 "$root/bench/pareto/study.py" "$build_dir/bench/pareto" "$runs" "$results" --seeds $seeds
+echo
+echo "results: $results/pareto.md"
