@@ -74,18 +74,42 @@ void require_planned(const phase& p, const zeropp::volume& sent, std::uint64_t c
     throw zeropp::error(p.name + ": expected the planned " + text(p.planned * calls) + ", given " + text(sent));
 }
 
-/// What the links of all nodes have carried since `before`, each; empty without a simulator.
-std::vector<double> carried_since(const std::vector<double>& before) {
-    std::vector<double> bytes = bytes_sent_by_node();
-    for (std::size_t node = 0; node != bytes.size(); ++node) bytes[node] -= before[node];
-    return bytes;
+/// How many messages a node sends across in one hop.
+int messages_of_node(const settings& s, int ranks) { return s.ranks_per_node * (ranks / s.ranks_per_node - 1); }
+
+/// What the links of all nodes have carried between two times, each; empty without a simulator.
+std::vector<double> difference_of(std::vector<double> after, const std::vector<double>& before) {
+    for (std::size_t node = 0; node != after.size(); ++node) after[node] -= before[node];
+    return after;
 }
 
-/// What a barrier and a reduction send around each phase, by node. Collective.
+/// Bytes that the links have carried when nothing but barriers is under way; of rank 0. Collective.
+std::vector<double> settled(bool reporting) {
+    for (int i = 0; i != 2; ++i) require_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    return reporting ? bytes_sent_by_node() : std::vector<double>();
+}
+
+/// What barriers and a reduction send around each phase, by node. Collective.
 std::vector<double> carried_by_timing(bool reporting) {
-    const std::vector<double> before = reporting ? bytes_sent_by_node() : std::vector<double>();
+    const std::vector<double> before = settled(reporting);
     seconds_of([] {});
-    return reporting ? carried_since(before) : std::vector<double>();
+    return difference_of(settled(reporting), before);
+}
+
+/// What the simulator sends to say that a message may leave, in bytes for each message across nodes; of rank 0.
+/// Collective.
+double carried_by_handshake(const settings& s, bool reporting, const std::vector<double>& by_timing) {
+    constexpr std::size_t bytes = 64;
+    auto world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
+    std::vector<int> members;
+    for (int r = world.rank() % s.ranks_per_node; r < world.size(); r += s.ranks_per_node) members.push_back(r);
+    auto across = world.split(members);
+    std::vector<std::byte> own(bytes), all(members.size() * bytes);
+    const std::vector<double> before = settled(reporting);
+    seconds_of([&] { across.all_gather(zeropp::host{}, own.data(), all.data(), bytes); });
+    const std::vector<double> carried = difference_of(settled(reporting), before);
+    if (carried.empty() || members.size() == 1) return 0;
+    return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(s, world.size())) - bytes;
 }
 
 /// Throws unless each node's link has carried `planned` and what timing does. The simulator counts what flows at the
@@ -103,17 +127,21 @@ void require_planned_links(const phase& p, double planned, const std::vector<dou
 }
 
 /// A line on standard output and a row for the file, both by rank 0. Collective.
-nlohmann::ordered_json measure(const phase& p, const settings& s, bool reporting) {
+nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, bool reporting) {
     const std::vector<double> by_timing = carried_by_timing(reporting);
+    const double handshake = simulated() ? carried_by_handshake(s, reporting, by_timing) : 0;
     const work w = p.prepare();
     p.take_counted();
-    const std::vector<double> before = reporting ? bytes_sent_by_node() : std::vector<double>();
+    const std::vector<double> before = settled(reporting);
     const std::vector<double> seconds = timed(w, s.repeats);
-    const std::vector<double> carried = reporting ? carried_since(before) : std::vector<double>();
+    const std::vector<double> carried = difference_of(settled(reporting), before);
     require_planned(p, p.take_counted(), static_cast<std::uint64_t>(s.repeats + warm_ups()));
 
     const std::uint64_t by_node = p.planned.across * (p.native ? 1 : static_cast<std::uint64_t>(s.ranks_per_node));
-    if (!p.native) require_planned_links(p, static_cast<double>(by_node) * s.repeats, carried, by_timing);
+    if (!p.native) {
+        const double messages = p.planned.across == 0 ? 0 : messages_of_node(s, s.ranks_per_node * nodes);
+        require_planned_links(p, (static_cast<double>(by_node) + messages * handshake) * s.repeats, carried, by_timing);
+    }
     nlohmann::ordered_json row{{"phase", p.name},
                                {"formats", p.formats},
                                {"native", p.native},
@@ -210,7 +238,8 @@ int run(const settings& s) {
                     ranks.group_size(), elements, simulated() ? "simulated" : "measured", "phase", "formats", "seconds",
                     "bytes by a node");
     }
-    for (const phase& p : phases_of_step(ranks, elements)) json["phases"].push_back(measure(p, s, reporting));
+    for (const phase& p : phases_of_step(ranks, elements))
+        json["phases"].push_back(measure(p, s, ranks.groups(), reporting));
     if (reporting && !s.json_file.empty()) {
         std::ofstream out(s.json_file);
         out << json.dump(1) << '\n';

@@ -21,6 +21,9 @@ constexpr zeropp::lossless<element> plain;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half> weights;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_inside;
 constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16> gradients_across;
+// Of what nodes keep, and of the gradients beside them.
+constexpr zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>> differences;
+constexpr zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>> rotated_inside;
 
 /// A transport that moves nothing: what is left of a collective is its codec.
 class silent_transport {
@@ -108,6 +111,32 @@ work secondary_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
     a->secondary.store(zeropp::host{}, a->full, 1);
     std::fill(a->full.begin(), a->full.end(), element(0.0f));
     return {[=] { zeropp::secondary_partition_gather(zeropp::host{}, *comm, a->secondary, 1, a->full, a->scratch); },
+            [=] { check_gathered(a->full, comm->size()); }};
+}
+
+/// Moves differences from what is a tenth too small, and gathers what becomes of it.
+template <class Comm>
+work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
+    using replica_type = zeropp::secondary_replica<zeropp::lossless<element>, zeropp::host_space>;
+    struct arrays {
+        std::vector<std::byte> storage, scratch;
+        std::vector<element> shard, full;
+        replica_type replica;
+        std::uint64_t version = 1;
+
+        arrays(const zeropp::two_level& ranks, int rank, std::size_t n)
+            : storage(replica_type::storage_bytes(ranks, n)),
+              scratch(zeropp::quantized_update_gather_workspace_bytes(ranks, differences, plain, n)),
+              shard(zeropp::partition(n, ranks.size()).size(rank), element(0.9f * weight_of(rank))), full(n),
+              replica(ranks, rank, n, storage) {}
+    };
+    const auto a = std::make_shared<arrays>(comm->topology(), comm->rank(), elements);
+    zeropp::quantized_update(zeropp::host{}, *comm, differences, a->shard, a->replica, a->version, {}, a->scratch);
+    a->shard.assign(a->shard.size(), element(weight_of(comm->rank())));
+    return {[=] {
+                zeropp::quantized_update_gather(zeropp::host{}, *comm, differences, a->shard, a->replica, ++a->version,
+                                                a->full, {}, a->scratch);
+            },
             [=] { check_gathered(a->full, comm->size()); }};
 }
 
@@ -217,6 +246,11 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
         zeropp::secondary_gather_volume(ranks, ranks.group_size(), zeropp::wire_format_of(plain), elements),
         [=](auto on) { return secondary_gather(on, elements); });
     add_reduction("qgZ reduce-scatter", gradients_inside, gradients_across);
+    add("update and gather", name(differences) + ", " + name(plain),
+        zeropp::update_gather_volume(ranks, zeropp::wire_format_of(differences), zeropp::wire_format_of(plain),
+                                     elements),
+        [=](auto on) { return update_gather(on, elements); });
+    add_reduction("reduce-scatter beside", rotated_inside, differences);
     return phases;
 }
 

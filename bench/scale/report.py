@@ -26,6 +26,8 @@ STEPS = {
     "hpz": {"all-gather": 1, "hpZ secondary gather": 1, "reduce-scatter": 1},
     "qgz": {"all-gather": 2, "qgZ reduce-scatter": 1},
     "zeropp": {"qwZ all-gather": 1, "hpZ secondary gather": 1, "qgZ reduce-scatter": 1},
+    # Nodes keep bf16, of which the way back sends what hpZ's does.
+    "differences": {"update and gather": 1, "hpZ secondary gather": 1, "reduce-scatter beside": 1},
 }
 # Passes over the weights: forward, backward twice, and forward again where activations are recomputed.
 FLOPS_PER_PARAMETER_AND_TOKEN = 8
@@ -93,15 +95,16 @@ def scaling_table(scaling):
 
 def sweep_table(contents):
     heads = ["platform", "link, Gb/s"] + [f"{step}, s" for step in STEPS] + [
-        "speed-up of zeropp", "zeropp by the plan, s", "GB across, zero3", "zeropp", "plan's zeropp"]
+        "speed-up of zeropp", "of differences over zeropp", "zeropp by the plan, s", "differences by it", "GB across, zero3",
+        "zeropp", "differences", "plan's zeropp", "plan's differences"]
     rows = []
     for run in contents["sweep"]:
         of = {step: seconds_of(run, step, contents["tensors"]) for step in STEPS}
         rows.append([shape(run), run["gbit"]] + [f"{seconds:.3f}" for seconds in of.values()] + [
-            f"{of['zero3'] / of['zeropp']:.2f}x", f"{run['plan']['zeropp']['hops']:.3f}",
-            f"{bytes_of(run, 'zero3', contents['tensors']) / 1e9:.3f}",
-            f"{bytes_of(run, 'zeropp', contents['tensors']) / 1e9:.3f}",
-            f"{run['plan']['zeropp']['across_by_node'] / 1e9:.3f}"])
+            f"{of['zero3'] / of['zeropp']:.2f}x", f"{of['zeropp'] / of['differences']:.2f}x",
+            f"{run['plan']['zeropp']['hops']:.3f}", f"{run['plan']['differences']['hops']:.3f}",
+            *(f"{bytes_of(run, step, contents['tensors']) / 1e9:.3f}" for step in ("zero3", "zeropp", "differences")),
+            *(f"{run['plan'][step]['across_by_node'] / 1e9:.3f}" for step in ("zeropp", "differences"))])
     return table(heads, rows)
 
 
