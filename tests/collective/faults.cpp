@@ -1,6 +1,7 @@
 /// \file
 /// Every fault in every collective: each rank ends with exact results or with the right error, in time.
 
+#include "collective/differences.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
 #include "support/fault_injecting.hpp"
@@ -9,9 +10,11 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/threads.hpp>
 
@@ -93,6 +96,18 @@ const std::vector<subject>& subjects() {
              return difference(full, reference::gathered(input(0), 2, described(int8), reference::fp32));
          },
          {{0, 1}}},
+        {"quantized_update_gather",
+         [](comm_type& comm) {
+             using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+             std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
+             replica_type replica(comm.topology(), comm.rank(), elements, storage);
+             replica.stamp(1);
+             std::vector<float> full(elements);
+             zeropp::quantized_update_gather(zeropp::host{}, comm, int8,
+                                             reference::slice_of(input(0), 4, at(comm.rank())), replica, 2, full);
+             return difference(full, updated<float>(input(0), std::vector<float>(elements), 4, int8));
+         },
+         {{0, 1, 2, 3}, {0, 1}}},
     };
     return all;
 }

@@ -9,9 +9,11 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/counting.hpp>
@@ -186,6 +188,35 @@ TEST_CASE("collectives under checksums have the same results, and their names in
         } else {
             // Their own hop across was good; inside, they meet ranks that are gone.
             expect.equal(thrown<zeropp::peer_error>(gather), "its counterparts have failed");
+        }
+    });
+}
+
+TEST_CASE("a flipped bit in a difference leaves weights that nobody takes for up to date", "[transport][checksummed]") {
+    constexpr std::size_t n = 1003;
+    const zeropp::block_integer<4, 64> int4;
+    const two_level nodes(2, 2);
+    on_threads(4, "differences", [&](thread_transport& base, expectations& expect) {
+        // The first call moves whole weights, in data, checksums and verdicts.
+        constexpr auto of_difference = 3 + of_data;
+        zeropp::communicator comm(nodes, checksummed(meddling(base, [rank = base.rank()](const arrival& a) {
+                                      if (rank == 3 && a.operation == of_difference) *a.from(0) ^= std::byte{1};
+                                  })));
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+        zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(nodes, n));
+        replica_type replica(nodes, base.rank(), n, storage.view());
+        std::vector<float> shard(zeropp::partition(n, 4).size(base.rank()), 1.0f);
+        zeropp::quantized_update(host(), comm, int4, shard, replica, 1);
+        shard.assign(shard.size(), 1.5f);
+        const auto update = [&] { zeropp::quantized_update(host(), comm, int4, shard, replica, 2); };
+        if (base.rank() % 2 == 1) {
+            expect.equal(without_checksums(thrown<integrity_error>(update)),
+                         "quantized_update: all_gather of " + std::to_string(zeropp::wire_bytes(int4, 251)) +
+                             " bytes: " + changed(1, 3));
+            expect(!replica.version());
+        } else {
+            update();
+            expect(replica.version() == 2u);
         }
     });
 }
