@@ -21,12 +21,14 @@ plan::settings settings_of(const zt_plan& asked) {
     };
     plan::settings s{.tensors{asked.tensors, asked.tensors + asked.count},
                      .ranks{asked.nodes, asked.ranks_per_node},
-                     // Its rows are in the report even where nobody asked for them.
+                     // Their rows are in the report even where nobody asked for them.
                      .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
                      .plain = format(asked.plain),
                      .plain_gradients = format(asked.plain_gradients),
                      .weights = format(asked.weights),
-                     .secondary = format(asked.plain)};
+                     .secondary = format(asked.plain),
+                     .differences = zeropp::wire_format_of(int2_rotated{}),
+                     .difference_gradients = zeropp::wire_format_of(int2_rotated{})};
     std::visit(
         [&]<class Hops>(const Hops& hops) {
             s.gradients_inside = zeropp::wire_format_of(hops.inside);
