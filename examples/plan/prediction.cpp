@@ -13,7 +13,8 @@ zeropp::step_options options_of(const settings& s, const parts& of) {
         return {.weights = s.differences,
                 .gradients_inside = s.gradients_inside,
                 .gradients_across = s.difference_gradients,
-                .replicas = s.secondary,
+                // What differences are added to is not quantized.
+                .replicas = s.secondary.plain ? s.secondary : s.plain,
                 .chunks = s.chunks,
                 .gather_chunks = s.gather_chunks};
     }
@@ -69,8 +70,9 @@ layout predict_layout(const settings& s, std::string name, const parts& of) {
     layout l{.name = std::move(name), .states = zeropp::memory_of_states(s.tensors, s.ranks.size(), s.bytes)};
     if (options.secondary) l.secondary = zeropp::secondary_memory(s.tensors, *options.secondary);
     if (options.replicas) l.secondary = zeropp::replica_memory(s.ranks, s.tensors, *options.replicas);
-    if ((of.qgz || of.differences) && s.residuals) {
-        l.residuals = zeropp::residuals_memory(s.ranks, s.tensors, s.residuals->inside, s.residuals->across);
+    const auto& residuals = of.differences ? s.difference_residuals : s.residuals;
+    if ((of.qgz || of.differences) && residuals) {
+        l.residuals = zeropp::residuals_memory(s.ranks, s.tensors, residuals->inside, residuals->across);
     }
     l.scratch = zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes);
     return l;

@@ -229,6 +229,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     if (residuals != "none") {
         s.residuals = residual_formats{residual_format(residuals, gradients_inside),
                                        residual_format(residuals, gradients_across)};
+        s.difference_residuals = residual_formats{residual_format(residuals, gradients_inside),
+                                                  residual_format(residuals, difference_gradients)};
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;

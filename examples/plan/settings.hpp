@@ -34,6 +34,7 @@ struct settings {
     zeropp::wire_format differences;           // of weights, and, where those move,
     zeropp::wire_format difference_gradients;  // gradients across nodes
     std::optional<residual_formats> residuals;
+    std::optional<residual_formats> difference_residuals;
     int chunks = 1;         // of a reduce-scatter
     int gather_chunks = 1;  // of an all-gather
     zeropp::state_bytes bytes;

@@ -191,6 +191,11 @@ public:
         return norm;
     }
 
+    /// This rank's master weights of a unit: its slices of the tensors, one behind the other.
+    zeropp::view<const float, space> masters(int unit) const {
+        return units_[static_cast<std::size_t>(unit)].shard.view();
+    }
+
     /// The sum of every rank's value, in rank order: the same bits on all ranks.
     double sum_over_ranks(double value) {
         double* const own = rank_values_.data() + world_.size();

@@ -57,10 +57,16 @@ double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const wor
     return engine.sum_over_ranks(sum) / static_cast<double>(work.words.held_out_windows());
 }
 
-/// Trains one configuration from the seed's weights. Collective.
-template <class Formats, class Device, class Transport>
+/// What is to be done after a step besides.
+struct nothing_more {
+    template <class Engine>
+    void operator()(Engine&, int) const {}
+};
+
+/// Trains one configuration from the seed's weights; each(engine, step) follows every optimizer step. Collective.
+template <class Formats, class Device, class Transport, class Each = nothing_more>
 run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
-                 Transport transport, const zeropp::two_level& nodes) {
+                 Transport transport, const zeropp::two_level& nodes, Each each = {}) {
     using clock = std::chrono::steady_clock;
     using engine_type = zero3_engine<Device, Transport, Formats>;
     typename engine_type::transport_type world(std::move(transport), nodes);
@@ -106,6 +112,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
             engine.reduce(u);
         }
         engine.step(rate.at(step));
+        each(engine, step);
         result.losses.push_back(engine.sum_over_ranks(loss) / ranks);
         seconds.push_back(std::chrono::duration<double>(clock::now() - start).count());
 

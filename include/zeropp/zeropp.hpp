@@ -5,6 +5,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/adaptive_precision.hpp>
+#include <zeropp/collective/exact_update.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>

@@ -300,8 +300,9 @@ void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks
 void check_updates(const make_transport& make) {
     const live_objects before = live();
     for (const ranks_and_nodes& ranks : topologies()) {
-        check_update<zeropp::bfloat16>(zeropp::block_integer<4, 128>(), zeropp::block_integer<8, 256>(), ranks,
-                                       {3001, 0, 5, 700, 1, 9000}, {.chunks = 3}, make);
+        check_update<zeropp::bfloat16>(zeropp::hadamard<zeropp::block_integer<4, 128>>(),
+                                       zeropp::block_integer<8, 256>(), ranks, {3001, 0, 5, 703, 1, 9000, 127},
+                                       {.chunks = 3}, make);
     }
     REQUIRE(device_fault() == "");
     REQUIRE(live() == before);

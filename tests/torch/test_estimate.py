@@ -39,6 +39,7 @@ def test_parts_of_it_alone():
     assert factor(weights="int8:256:fp16", gradients=None, secondary=1) == pytest.approx(1.5, rel=0.02)
     assert factor(preset="16bit") == pytest.approx(1.5)
     assert factor(preset="8bit") > 2.9
+    assert factor(preset="2bit") == pytest.approx(48 / 4.5, rel=0.01)
     assert zeropp.estimate(1000, world_size=4, ranks_per_node=4).reduction_factor == 1.0
     assert zeropp.estimate(1000, world_size=4, ranks_per_node=2, weights=None, gradients=None).reduction_factor != math.inf
 

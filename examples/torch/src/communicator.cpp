@@ -72,6 +72,11 @@ const char* zt_gather_formats() {
     return names.c_str();
 }
 
+const char* zt_difference_formats() {
+    static const std::string names = difference_formats::list();
+    return names.c_str();
+}
+
 const char* zt_reduce_formats() {
     static const std::string names = reduce_formats::list();
     return names.c_str();

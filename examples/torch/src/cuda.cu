@@ -3,3 +3,4 @@
 #include "communicator.cpp"
 #include "gather.cpp"
 #include "reduce.cpp"
+#include "replica.cpp"

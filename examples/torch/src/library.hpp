@@ -37,6 +37,8 @@ using bf16 = zeropp::lossless<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
 using int6 = zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>;
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using int8_rotated = zeropp::hadamard<int8>;
+using int4_rotated = zeropp::hadamard<int4>;
 using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>>;
 
 /// What a gather can put on the wire.
@@ -44,11 +46,15 @@ using gather_formats =
     zeropp::named_quantizers<fp32, fp16, bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>, int8,
                              int6, int4>;
 
+/// What differences of weights can.
+using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated>;
+
 /// What a reduction can: each pair is an instance of the collectives.
 template <class Inside, class Across>
 using hops = zeropp::hops<Inside, Across>;
 using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
-                                          hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>>;
+                                          hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>,
+                                          hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>>;
 
 /// A callback that has failed: whoever brought it knows why.
 struct callback_failure : std::exception {
@@ -95,6 +101,9 @@ void with_hops(std::string_view inside, std::string_view across, zt_element elem
     with_element(element, [&]<class T>(T) { std::visit([&](const auto& hops) { call(hops, T{}); }, formats); });
 }
 
+template <class T>
+using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, space>;
+
 template <class Hops>
 using feedback_of =
     zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type, zeropp::residuals_in_int8, space>;
@@ -133,5 +142,12 @@ struct zt_feedback {
     /// A feedback_of the hops of that name.
     std::shared_ptr<void> memory;
     std::string hops;
+    zeropp::workspace<zeropp_torch::space> storage;
+};
+
+struct zt_replica {
+    /// A replica_of the element type.
+    std::shared_ptr<void> memory;
+    zt_element element;
     zeropp::workspace<zeropp_torch::space> storage;
 };

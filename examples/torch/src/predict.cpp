@@ -19,25 +19,30 @@ plan::settings settings_of(const zt_plan& asked) {
     const auto format = [](const char* name) {
         return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, gather_formats::parse(name));
     };
-    plan::settings s{.tensors{asked.tensors, asked.tensors + asked.count},
-                     .ranks{asked.nodes, asked.ranks_per_node},
-                     // Their rows are in the report even where nobody asked for them.
-                     .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
-                     .plain = format(asked.plain),
-                     .plain_gradients = format(asked.plain_gradients),
-                     .weights = format(asked.weights),
-                     .secondary = format(asked.plain),
-                     .differences = zeropp::wire_format_of(int2_rotated{}),
-                     .difference_gradients = zeropp::wire_format_of(int2_rotated{})};
+    plan::settings s{
+        .tensors{asked.tensors, asked.tensors + asked.count},
+        .ranks{asked.nodes, asked.ranks_per_node},
+        // Their rows are in the report even where nobody asked for them.
+        .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
+        .plain = format(asked.plain),
+        .plain_gradients = format(asked.plain_gradients),
+        .weights = format(asked.weights),
+        .secondary = format(asked.plain),
+        .differences = std::visit(
+            [](const auto& q) { return zeropp::wire_format_of(q); },
+            difference_formats::parse(asked.differences != nullptr ? asked.differences : "int2:64:signed:bf16:h32")),
+        .difference_gradients = zeropp::wire_format_of(int2_rotated{})};
     std::visit(
         [&]<class Hops>(const Hops& hops) {
             s.gradients_inside = zeropp::wire_format_of(hops.inside);
             s.gradients_across = zeropp::wire_format_of(hops.across);
+            if (asked.differences != nullptr) s.difference_gradients = s.gradients_across;
             if (asked.error_feedback == 0) return;
             using zeropp::residuals_in_int8;
             s.residuals = plan::residual_formats{
                 zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::inside_type>{}),
                 zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::across_type>{})};
+            s.difference_residuals = s.residuals;
         },
         reduce_formats::parse(asked.inside, asked.across));
     s.speed = {{asked.inside_gbit * 1e9 / 8, asked.inside_us * 1e-6},
@@ -61,9 +66,11 @@ zt_step step_of(const plan::run& run, const plan::layout& layout) {
 zt_status zt_predict(const zt_plan* asked, zt_prediction* prediction) {
     return status_of([&] {
         const plan::settings s = settings_of(*asked);
-        const plan::parts none, all{.qwz = true, .hpz = asked->secondary_group > 0, .qgz = true};
+        const bool differences = asked->differences != nullptr;
+        const plan::parts none, zeropp{.qwz = true, .hpz = asked->secondary_group > 0, .qgz = true};
+        const plan::parts all = differences ? plan::parts{.differences = true} : zeropp;
         const plan::run before = plan::predict_run(s, "ZeRO-3", none);
-        const plan::run after = plan::predict_run(s, all.hpz ? "zeropp" : "qwz+qgz", all);
+        const plan::run after = plan::predict_run(s, differences ? "moving differences" : all.hpz ? "zeropp" : "qwz+qgz", all);
         thread_local std::string advice, report;
         advice = plan::on_the_whole(s, before, after);
         std::ostringstream text;

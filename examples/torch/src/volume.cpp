@@ -10,13 +10,45 @@
 
 using namespace zeropp_torch;
 
+namespace {
+
+zeropp::two_level ranks_of(const int* node_of_rank, int size) {
+    return zeropp::two_level(std::span(node_of_rank, static_cast<std::size_t>(size)));
+}
+
+template <class Formats>
+zeropp::wire_format on_wire(const char* format) {
+    return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, Formats::parse(format));
+}
+
+}  // namespace
+
 zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements, uint64_t* inside,
                            uint64_t* across) {
     return status_of([&] {
-        const zeropp::two_level ranks(std::span(node_of_rank, static_cast<std::size_t>(size)));
-        const auto on_wire =
-            std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, gather_formats::parse(format));
-        const zeropp::volume sent = zeropp::all_gather_volume(ranks, on_wire, elements);
+        const zeropp::volume sent =
+            zeropp::all_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(format), elements);
+        *inside = sent.inside;
+        *across = sent.across;
+    });
+}
+
+zt_status zt_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
+                           size_t elements, uint64_t* inside, uint64_t* across) {
+    return status_of([&] {
+        const zeropp::volume sent =
+            zeropp::update_gather_volume(ranks_of(node_of_rank, size), on_wire<difference_formats>(differences),
+                                         on_wire<gather_formats>(kept), elements);
+        *inside = sent.inside;
+        *across = sent.across;
+    });
+}
+
+zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements, uint64_t* inside,
+                            uint64_t* across) {
+    return status_of([&] {
+        const zeropp::volume sent =
+            zeropp::replica_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(kept), elements);
         *inside = sent.inside;
         *across = sent.across;
     });
@@ -25,10 +57,9 @@ zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format
 zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format, const char* across_format,
                            size_t elements, uint64_t* inside, uint64_t* across) {
     return status_of([&] {
-        const zeropp::two_level ranks(std::span(node_of_rank, static_cast<std::size_t>(size)));
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                return zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(hops.inside),
+                return zeropp::reduce_scatter_volume(ranks_of(node_of_rank, size), zeropp::wire_format_of(hops.inside),
                                                      zeropp::wire_format_of(hops.across), elements);
             },
             reduce_formats::parse(inside_format, across_format));

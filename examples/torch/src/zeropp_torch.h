@@ -39,6 +39,7 @@ typedef struct zt_callbacks {
 
 typedef struct zt_communicator zt_communicator;
 typedef struct zt_feedback zt_feedback;
+typedef struct zt_replica zt_replica;
 
 /* The version of zeropp, and where its tensors are: "host" or "cuda". */
 ZT_API const char* zt_version(void);
@@ -46,8 +47,9 @@ ZT_API const char* zt_device(void);
 /* The words of the calling thread's last zt_failure. */
 ZT_API const char* zt_error(void);
 
-/* The formats that a gather can take, separated by ", ", and those of a reduction, "INSIDE + ACROSS". */
+/* The formats that a gather can take, separated by ", ", those of differences, and those of a reduction, "INSIDE + ACROSS". */
 ZT_API const char* zt_gather_formats(void);
+ZT_API const char* zt_difference_formats(void);
 ZT_API const char* zt_reduce_formats(void);
 
 /* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, by way of `split`. One call at a time may run
@@ -76,10 +78,29 @@ ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* i
 ZT_API void zt_feedback_destroy(zt_feedback* feedback);
 ZT_API size_t zt_feedback_bytes(const zt_feedback* feedback);
 
+/* What a node keeps of whole tensors, divided over its ranks; empty. zt_update_gather brings it up to date with all ranks'
+ * shards, moving differences in `format` across nodes alone (whole tensors where it is empty), and makes whole tensors of it;
+ * zt_replica_gather makes them once more, inside the node. All of the replica's element type. */
+ZT_API zt_status zt_replica_create(zt_communicator* communicator, zt_element element, const zt_tensor* fulls,
+                                   size_t count, zt_replica** replica);
+ZT_API void zt_replica_destroy(zt_replica* replica);
+ZT_API size_t zt_replica_bytes(const zt_replica* replica);
+/* Forgets what it keeps, on all ranks alike. */
+ZT_API void zt_replica_invalidate(zt_replica* replica);
+ZT_API zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, const char* format,
+                                  const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream);
+ZT_API zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* replica, const zt_tensor* fulls,
+                                   size_t count, void* stream);
+
 /* What each rank sends in such a collective on a tensor of so many elements: exactly what zt_traffic would count.
  * Planning, which touches no tensors, is in the library for the host alone. */
 ZT_API zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements,
                                   uint64_t* inside, uint64_t* across);
+/* Of an update by differences, which is gathered as `kept` says, and of a gather of what is kept. */
+ZT_API zt_status zt_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
+                                  size_t elements, uint64_t* inside, uint64_t* across);
+ZT_API zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements,
+                                   uint64_t* inside, uint64_t* across);
 ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format,
                                   const char* across_format, size_t elements, uint64_t* inside, uint64_t* across);
 
@@ -94,7 +115,8 @@ typedef struct zt_plan {
     const char* plain;   /* what ZeRO-3 sends: weights, and gradients */
     const char* plain_gradients;
     const char* weights;
-    const char* inside; /* of gradients */
+    const char* differences; /* of the weights that nodes keep, in place of weights and hpZ; null for none */
+    const char* inside;      /* of gradients */
     const char* across;
     int error_feedback;
     double inside_gbit, across_gbit, inside_us, across_us, codec_gb, compute_ms, memory_gb, other_memory_gb;

@@ -4,13 +4,16 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host_blocks.hpp>
+#include <zeropp/codec/host_changes.hpp>
 #include <zeropp/codec/host_message.hpp>
+#include <zeropp/core/changes.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace zeropp {
@@ -54,7 +57,7 @@ wire_layout<Q> layout_of(const Slices& where) {
 template <quantizer Q, class Tensor, class Slices, class Residuals>
 void encode_slots(Q q, Tensor tensor, const Slices& where, std::byte* messages, Residuals residuals) {
     const auto load_of = [&](const section& of, std::size_t i, int s) {
-        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.rank(s)));
+        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
     };
     encode_messages(q, layout_of<Q>(where), where, false, load_of, residuals, messages);
 }
@@ -110,7 +113,7 @@ void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, c
             const std::size_t size = of.size(where.rank(s));
             if (size == 0) return;
             write(coded_section(layout, of.place, message_at(messages, s, layout.bytes)), size,
-                  tensor_at(tensor, where.tensor(i)) + of.offset(where.rank(s)));
+                  tensor_at(tensor, where.tensor(i)) + of.offset(where.in_memory(s)));
         });
     }
 }
@@ -181,6 +184,24 @@ struct codec<E> {
     static void reduce_decode(const E& exec, const From& from, const std::byte* messages, int contributors,
                               const Slices& where, Tensor tensor, finish f) {
         exec.enqueue([=] { detail::reduce_decode_slots(from, messages, contributors, where, tensor, f); });
+    }
+
+    template <class Tensor, class Base, class Slices>
+    static void count_changes(const E& exec, const difference<Tensor, Base>& d, const Slices& where,
+                              std::uint64_t* changes) {
+        exec.enqueue([=] { detail::count_changes_of(d, where, changes); });
+    }
+
+    template <class Tensor, class Base, class Slices>
+    static void encode_changes(const E& exec, const difference<Tensor, Base>& d, const Slices& where,
+                               const changes_layout& layout, std::byte* message) {
+        exec.enqueue([=] { detail::encode_changes_of(d, where, layout, message); });
+    }
+
+    template <class Tensor, class Slices>
+    static void decode_changes(const E& exec, const std::byte* messages, const changes_layout& layout,
+                               const Slices& where, Tensor tensor) {
+        exec.enqueue([=] { detail::decode_changes_of(messages, layout, where, tensor); });
     }
 
     template <element T>

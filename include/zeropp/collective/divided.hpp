@@ -243,27 +243,6 @@ std::size_t chunk_wire_bytes(const Slices& chunk) {
     return wire_layout<Q>(chunk.last_count(), chunk.last()).bytes;
 }
 
-/// By which tensors are known again.
-struct tensors_identity {
-    std::size_t elements;
-    short_text list;
-
-    template <class Division>
-    explicit tensors_identity(const Division& d) : elements(d.elements()), list(d.text()) {}
-
-    std::string text() const {
-        return (list == short_text() ? "a tensor" : list.str()) + " of " + std::to_string(elements) + " elements";
-    }
-    std::string text_beside(const tensors_identity& other) const {
-        return list == other.list ? "one of " + std::to_string(elements) : text();
-    }
-    /// Why the other is not this, as "expected ..., given ..."; empty where it is.
-    std::string problem(const tensors_identity& given) const {
-        return given == *this ? std::string() : "expected " + text() + ", given " + given.text_beside(*this);
-    }
-    friend bool operator==(const tensors_identity&, const tensors_identity&) = default;
-};
-
 /// Whether `part` overlaps `full` anywhere but exactly at element `offset`.
 template <class Full, class Part>
 bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {

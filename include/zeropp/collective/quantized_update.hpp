@@ -6,11 +6,11 @@
 #include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
-#include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -23,9 +23,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace zeropp {
 
@@ -64,6 +66,7 @@ std::size_t update_workspace(const Division& whole, const Topology& ranks, const
                               [&](int chunks) { return update_bytes<Q, Inside>(whole, ranks, chunks, gathered); });
 }
 
+/// Why a replica is not this rank's, as "expected ..., given ..."; empty where it is.
 template <class Replica, class Communicator>
 std::string replica_problem(const Replica& replica, const Communicator& comm) {
     const auto& ranks = comm.topology();
@@ -77,6 +80,14 @@ std::string replica_problem(const Replica& replica, const Communicator& comm) {
     }
     return "expected a secondary replica for " + place_text(comm.group_id(), comm.index(), ranks) + ", given one for " +
            place_text(replica.group(), replica.index(), replica);
+}
+
+/// Why an update to `version` would not be the next one, likewise.
+template <class Replica>
+std::string version_problem(const Replica& replica, std::uint64_t version) {
+    if (!replica.version() || *replica.version() + 1 == version) return {};
+    return "expected a secondary replica of version " + std::to_string(version - 1) + ", given one of version " +
+           std::to_string(*replica.version());
 }
 
 /// quantized_update, or quantized_update_gather where `out` is an operand.
@@ -133,7 +144,7 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             if (groups > 1) comm.across().all_gather(on.across, own_slot(messages, bytes), messages, bytes);
             on.inside.wait(on.across.record());
             if (!replaces) {
-                codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk),
+                codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk, ranks),
                                                      replica.tensors(in), finish{.divisor = 1.0f, .accumulate = true});
             }
             messages += groups * bytes;
@@ -154,10 +165,7 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
         if (problem.empty()) {
             problem = workspace_problem(work, update_bytes<Quantizer, Inside>(whole, ranks, chunks, gathers));
         }
-        if (problem.empty() && !replaces && *replica.version() + 1 != version) {
-            problem = "expected a secondary replica of version " + std::to_string(version - 1) +
-                      ", given one of version " + std::to_string(*replica.version());
-        }
+        if (problem.empty()) problem = version_problem(replica, version);
         short_text agreed = short_text(replaces ? "whole, from " : "differences, from ")
                                 .append(element_traits<typename Shard::element_type>::name)
                                 .append(", version ")
@@ -214,8 +222,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           secondary_partition_gather makes of it, as often as they are needed
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
 ///           and added; complete when `inside` is (if it throws, when both are); host{} has finished on return. Arrays,
-///           lists, communicator and executions must outlive the work. Without scratch, allocates a workspace and
-///           blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is not
+///           lists, replica, communicator and executions must outlive the work. Without scratch, allocates a workspace
+///           and blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is not
 ///           what the stamp says: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage
 /// Requires  the same n or list, element types, quantizer, options and version on all ranks, replicas that are all
@@ -237,8 +245,8 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
 /// tensors, as secondary_partition_gather has them; with a pipeline, one chunk is gathered inside the group while
 /// others cross.
 ///
-/// Shapes    as quantized_update; full [n], of the replica's element type, or a tensor_list of whole tensors, where
-///           shard is one of slices; scratch as quantized_update_gather_workspace_bytes(...)
+/// Shapes    as quantized_update; full [n], of any element type, or a tensor_list of whole tensors, where shard is one of
+///           slices; scratch as quantized_update_gather_workspace_bytes(...)
 /// Result    that of quantized_update; full == the replicas, each part through their quantizer `Inside`; the same bits
 ///           on all ranks
 /// Moves     across groups as quantized_update, and inside the group one message of `Inside` for each other rank of it,
@@ -250,8 +258,55 @@ template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<spa
 void quantized_update_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
                              secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,
                              Full&& full, const gather_options& options = {}, Scratch&& scratch = {}) {
+    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
+                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
+                  "shard and full must both be arrays, or both tensor_lists");
+    static_assert(codec_execution<typename detail::pipeline_traits<Exec>::execution_type, Inside,
+                                  detail::element_of_tensors<Full, space_of<Exec>>>,
+                  "no codec for this execution: include its entry header");
     detail::update("quantized_update_gather", exec, comm, q, detail::operand_of<space_of<Exec>>(shard), replica,
                    version, detail::operand_of<space_of<Exec>>(full), options, scratch);
+}
+
+/// Compares what the groups keep, by hashes of its bits: for when in doubt, and not for every step.
+///
+/// Moves     8 bytes from each rank to those of the same index in other groups, and all that is kept to the host
+/// Order     blocks. Allocates
+/// Requires  replicas of the same version on all ranks
+/// Throws    integrity_error, on the ranks of the same index alike, where one of them has other bits than the first;
+///           precondition_error as quantized_update
+template <execution Execution, class Communicator, quantizer Exact, quantizer Inside>
+void require_equal_replicas(const Execution& exec, Communicator& comm,
+                            const secondary_replica<Exact, typename Execution::space, Inside>& replica) {
+    using space = typename Execution::space;
+    const auto groups = static_cast<std::size_t>(comm.topology().groups());
+    std::string problem = detail::replica_problem(replica, comm);
+    if (problem.empty() && !replica.version())
+        problem = "expected a secondary replica of a version, given an empty one";
+    begin_collective(comm.world(),
+                     {"require_equal_replicas", replica.elements(), element_traits<typename Exact::element_type>::name,
+                      replica.exact().name(), short_text("version ").append(replica.version().value_or(0))},
+                     problem);
+    if (groups == 1 || replica.elements() == 0) return;
+    std::string bits(groups * replica.slot_bytes(), '\0');
+    detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(),
+                              [&] { exec.copy_to_host(bits.data(), replica.slot(0), bits.size()); });
+    std::vector<std::uint64_t> hashes(groups, std::hash<std::string_view>()(bits));
+    workspace<space> of_groups(groups * sizeof(std::uint64_t)), own(sizeof(std::uint64_t));
+    own.assign(hashes.data(), sizeof(std::uint64_t));
+    detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(), [&] {
+        comm.across().all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
+        exec.copy_to_host(hashes.data(), of_groups.view().data(), groups * sizeof(std::uint64_t));
+    });
+    for (std::size_t g = 1; g != groups; ++g) {
+        if (hashes[g] == hashes[0]) continue;
+        const auto rank_of = [&](std::size_t group) {
+            return comm.topology().rank_of(static_cast<int>(group), comm.index());
+        };
+        throw integrity_error("require_equal_replicas: expected rank " + std::to_string(rank_of(g)) +
+                                  " to keep the bits of rank " + std::to_string(rank_of(0)) + ", given others",
+                              rank_of(0), rank_of(g));
+    }
 }
 
 }  // namespace zeropp

@@ -19,6 +19,29 @@
 
 namespace zeropp {
 
+namespace detail {
+/// By which tensors are known again.
+struct tensors_identity {
+    std::size_t elements;
+    short_text list;
+
+    template <class Division>
+    explicit tensors_identity(const Division& d) : elements(d.elements()), list(d.text()) {}
+
+    std::string text() const {
+        return (list == short_text() ? "a tensor" : list.str()) + " of " + std::to_string(elements) + " elements";
+    }
+    std::string text_beside(const tensors_identity& other) const {
+        return list == other.list ? "one of " + std::to_string(elements) : text();
+    }
+    /// Why the other is not this, as "expected ..., given ..."; empty where it is.
+    std::string problem(const tensors_identity& given) const {
+        return given == *this ? std::string() : "expected " + text() + ", given " + given.text_beside(*this);
+    }
+    friend bool operator==(const tensors_identity&, const tensors_identity&) = default;
+};
+}  // namespace detail
+
 /// This rank's 1/k of a tensor or of each tensor of a list, k being the ranks of its group, kept ready to be gathered
 /// as a message of `Quantizer`: `lossless` for exact weights, or a block quantizer to save memory and bytes. Refers to
 /// the caller's storage, of `storage_bytes(...)`; costs that memory on each rank for as long as it is used.
@@ -79,8 +102,9 @@ public:
     // For collectives: the messages of this rank, how a whole tensor is divided into the messages of the group, how
     // many those are, and whose.
 
-    template <class Execution, class Operand, class Slices>
-    const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, std::byte*) const {
+    template <class Execution, class Operand, class Slices, topology Topology>
+    const std::byte* messages(const Execution&, const Operand&, const Slices&, const Topology&, bool,
+                              std::byte*) const {
         return message();
     }
     template <class Operand, topology Topology>

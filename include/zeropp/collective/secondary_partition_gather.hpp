@@ -51,7 +51,7 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / secondary.group_size()) *
                               chunk_wire_bytes<typename Secondary::quantizer_type>(chunk);
     const std::byte* messages =
-        secondary.messages(exec, full, chunk, all, work + static_cast<std::size_t>(comm.index()) * bytes);
+        secondary.messages(exec, full, chunk, ranks, all, work + static_cast<std::size_t>(comm.index()) * bytes);
     if (ranks.group_size() > 1) {
         comm.group().all_gather(exec, messages, work, bytes);
         messages = work;
@@ -73,7 +73,8 @@ concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typen
 ///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over all ranks
 /// Result    full == what was stored on the ranks of the group, each part through its quantizer; the same bits on all
 ///           ranks of the group
-/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists and communicator must outlive the work.
+/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, what is gathered
+///           and communicator must outlive the work.
 ///           Without scratch, allocates a workspace and blocks until the work is complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at

@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/view.hpp>
@@ -11,7 +12,6 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/slice_order.hpp>
 #include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -41,7 +41,7 @@ public:
     using quantizer_type = Inside;
 
     /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`; empty.
-    /// For a list, allocates a table of 112 bytes for each tensor and, for device_space, blocks. Throws
+    /// For a list, allocates a table of 64 bytes for each tensor and, for device_space, blocks. Throws
     /// precondition_error unless the list is over these ranks, and `storage` large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
@@ -90,7 +90,7 @@ public:
     }
     template <class U>
     detail::list_division whole(const detail::list_operand<U, Space>&) const {
-        return {whole_, resident_whole(), of_.elements, digest_};
+        return {segments_, resident_segments(), of_.elements, digest_};
     }
     /// The stored slices as one tensor or a table of them, and those of this rank's own slice.
     template <class U>
@@ -107,28 +107,26 @@ public:
     }
     template <class U>
     tensor_table<element_type> own(const detail::list_operand<U, Space>&) const {
-        return {resident_tensors() + whole_.size()};
+        return {resident_tensors() + segments_.size()};
     }
-    /// Where a chunk of slices lies in the stored ones.
-    slices stored(const slices& chunk) const {
-        const std::size_t slice = slot_bytes_ / sizeof(element_type);
-        return {
-            partition(static_cast<std::size_t>(groups_) * slice, groups_), {}, chunk.begin, chunk.count, 0, groups_};
+    /// The slots of a chunk that are stored, where they are.
+    template <topology Topology>
+    slices stored(const slices& chunk, const Topology& ranks) const {
+        return of_index(chunk, ranks).packed(slot_bytes_ / sizeof(element_type));
     }
-    list_slices stored(const list_slices& chunk) const {
-        list_slices of = chunk.in_slots({}, 0, groups_);
-        of.segments = resident_whole() + whole_.size();
-        return of;
+    template <topology Topology>
+    list_slices stored(const list_slices& chunk, const Topology& ranks) const {
+        return of_index(chunk, ranks).packed(resident_segments());
     }
     /// The messages of a chunk to gather inside the group, one for each group: encoded into `own`, unless `all` is
     /// stored as they are.
-    template <execution Execution, class Operand, class Slices>
-    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
-                              std::byte* own) const {
+    template <execution Execution, class Operand, class Slices, topology Topology>
+    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, const Topology& ranks,
+                              bool all, std::byte* own) const {
         if constexpr (std::same_as<Exact, Inside>) {
             if (all) return storage_.data();
         }
-        codec<Execution>::encode(exec, inside_, tensors(full), stored(chunk), own);
+        codec<Execution>::encode(exec, inside_, tensors(full), stored(chunk, ranks), own);
         return own;
     }
 
@@ -165,28 +163,31 @@ public:
 
 private:
     element_type* elements_at(int group) const { return reinterpret_cast<element_type*>(slot(group)); }
-    const segment* resident_whole() const { return reinterpret_cast<const segment*>(table_.view().data()); }
+    const segment* resident_segments() const { return reinterpret_cast<const segment*>(table_.view().data()); }
     element_type* const* resident_tensors() const {
-        return reinterpret_cast<element_type* const*>(resident_whole() + 2 * whole_.size());
+        return reinterpret_cast<element_type* const*>(resident_segments() + segments_.size());
+    }
+    /// The slots of this rank's index.
+    template <class Slices, topology Topology>
+    Slices of_index(const Slices& chunk, const Topology& ranks) const {
+        return chunk.in_slots(ranks.order(), index_ * groups_, groups_);
     }
 
     void keep(const detail::tensor_division& whole) { slot_bytes_ = detail::whole_wire_bytes<Exact>(whole); }
 
-    /// Makes the table: how the whole tensors are divided, how the stored ones are, and where all those and the own
-    /// ones begin.
+    /// Makes the table: how the tensors are divided, where their slices are stored, and where those of each tensor begin,
+    /// all of them and this rank's own.
     void keep(const detail::list_division& whole) {
         slot_bytes_ = detail::whole_wire_bytes<Exact>(whole);
-        whole_.assign(whole.segments().begin(), whole.segments().end());
+        segments_.assign(whole.segments().begin(), whole.segments().end());
         digest_ = whole.digest();
-        std::vector<segment> stored;
         std::vector<element_type*> tensors, own;
-        for (const segment& s : whole_) {
-            const partition part(static_cast<std::size_t>(groups_) * s.part.slice_size(), groups_);
-            stored.push_back({part, slot_bytes_ / sizeof(element_type), s.place});
+        for (segment& s : segments_) {
+            s.stride = slot_bytes_ / sizeof(element_type);
             tensors.push_back(elements_at(0) + s.place.elements);
             own.push_back(elements_at(group_) + s.place.elements);
         }
-        table_ = detail::resident<Space>(std::span(whole_), std::span(stored), std::span(tensors), std::span(own));
+        table_ = detail::resident<Space>(std::span(segments_), std::span(tensors), std::span(own));
     }
 
     Inside inside_;
@@ -197,7 +198,7 @@ private:
     int index_;
     view<std::byte, Space> storage_;
     std::size_t slot_bytes_ = 0;
-    std::vector<segment> whole_;
+    std::vector<segment> segments_;  // of a list
     std::uint64_t digest_ = 0;
     workspace<Space> table_;
     std::optional<std::uint64_t> version_;

@@ -24,9 +24,10 @@ struct section {
     /// Where in a message that carries whole slices of all tensors.
     message_place of_whole;
 
-    /// Where in memory the elements of `rank` begin, from the first of the tensor.
-    constexpr ZEROPP_HOST_DEVICE std::size_t offset(int rank) const {
-        return static_cast<std::size_t>(rank) * stride + begin;
+    /// Where in memory the elements of the slice at this place begin, from the first of the tensor: a rank's, or, where
+    /// memory holds the slices of a run alone, that of its number.
+    constexpr ZEROPP_HOST_DEVICE std::size_t offset(int place_in_memory) const {
+        return static_cast<std::size_t>(place_in_memory) * stride + begin;
     }
 
     /// How many there are: `count`, or fewer where the slice ends, or none.
@@ -46,6 +47,9 @@ struct slices {
     int slots;
     /// The index of the tensor's first element in the tensor that all ranks know, where this one is only a part of it.
     std::size_t origin = 0;
+    /// Where memory holds the slices of these slots alone: the place of the first, and from one to the next, in elements.
+    int packed_at = -1;
+    std::size_t packed_stride = 0;
 
     /// One slot that carries elements [begin, begin + count) of a tensor of `size` elements.
     static constexpr ZEROPP_HOST_DEVICE slices single(std::size_t size, std::size_t begin, std::size_t count,
@@ -56,8 +60,11 @@ struct slices {
     /// The rank of the s-th slot of the run.
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
 
+    /// At which place in memory its slice is.
+    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return packed_at < 0 ? rank(s) : packed_at + s; }
+
     /// Where in the tensor the elements of the s-th slot begin, and how many there are.
-    constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const { return only().offset(rank(s)); }
+    constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const { return only().offset(in_memory(s)); }
     constexpr ZEROPP_HOST_DEVICE std::size_t size(int s) const { return only().size(rank(s)); }
 
     /// The same elements in other slots, and in one rank's slice that memory holds alone.
@@ -65,6 +72,10 @@ struct slices {
         return {part, of, begin, count, first, n, origin};
     }
     constexpr slices in_own(int r) const { return single(part.size(r), begin, count, part.offset(r)); }
+    /// The same, in memory that holds the slices of these slots alone, so many elements apart.
+    constexpr slices packed(std::size_t stride) const {
+        return {part, order, begin, count, first_slot, slots, origin, 0, stride};
+    }
 
     // As list_slices.
 
@@ -77,13 +88,20 @@ struct slices {
     constexpr ZEROPP_HOST_DEVICE std::size_t blocks_end(std::size_t, std::size_t size) const {
         return ceil_div(count, size);
     }
-    constexpr ZEROPP_HOST_DEVICE std::size_t index(const section& p, int s) const { return origin + p.offset(rank(s)); }
+    constexpr ZEROPP_HOST_DEVICE std::size_t index(const section&, int s) const {
+        return origin + static_cast<std::size_t>(rank(s)) * part.slice_size() + begin;
+    }
     constexpr ZEROPP_HOST_DEVICE message_place last() const { return {}; }
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return count; }
-    constexpr slices only_slot(int s) const { return {part, slice_order{}, begin, count, rank(s), 1, origin}; }
+    constexpr slices only_slot(int s) const {
+        return {part,         slice_order{}, begin, count, rank(s), 1, origin, packed_at < 0 ? -1 : in_memory(s),
+                packed_stride};
+    }
 
 private:
-    constexpr ZEROPP_HOST_DEVICE section only() const { return {part, part.slice_size(), begin, count, {}, {}}; }
+    constexpr ZEROPP_HOST_DEVICE section only() const {
+        return {part, packed_at < 0 ? part.slice_size() : packed_stride, begin, count, {}, {}};
+    }
 };
 
 /// One tensor of a list.
@@ -111,8 +129,11 @@ struct list_slices {
     int slots = 0;
     /// Whether the tensors in memory are one rank's slices, and nothing else.
     bool own = false;
+    /// As in `slices`; the segments say the strides.
+    int packed_at = -1;
 
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
+    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return packed_at < 0 ? rank(s) : packed_at + s; }
 
     static constexpr bool is_list = true;
     /// The tensors that these messages carry parts of.
@@ -163,8 +184,19 @@ struct list_slices {
         run.own = true;
         return run;
     }
+    /// The same in memory that holds the slices of these slots alone, as `of` says.
+    constexpr list_slices packed(const segment* of) const {
+        list_slices run = *this;
+        run.segments = of;
+        run.packed_at = 0;
+        return run;
+    }
     /// The s-th slot alone, by its rank.
-    constexpr list_slices only_slot(int s) const { return in_slots({}, rank(s), 1); }
+    constexpr list_slices only_slot(int s) const {
+        list_slices run = in_slots({}, rank(s), 1);
+        if (packed_at >= 0) run.packed_at = in_memory(s);
+        return run;
+    }
 
 private:
     /// In these messages, where the first tensor's elements before `begin` are not.

@@ -1,12 +1,22 @@
 """ZeRO++'s quantized collectives for PyTorch: FSDP2, DDP, and engines of one's own."""
 
 from ._library import ZeroppError
-from .collectives import ErrorFeedback, all_gather, all_reduce, dequantize, quantize, reduce_scatter
+from .collectives import (
+    ErrorFeedback,
+    Replica,
+    all_gather,
+    all_reduce,
+    dequantize,
+    quantize,
+    reduce_scatter,
+    replica_gather,
+    update_gather,
+)
 from .communicator import Communicator, Traffic, disabled
 from .ddp import ddp_hook
 from .estimate import Estimate, Machine, estimate
 from .formats import PRESETS, from_deepspeed
-from .fsdp import apply, fully_shard, stats
+from .fsdp import apply, fully_shard, refresh, stats
 from .report import Report, Row
 
 __all__ = [
@@ -15,6 +25,7 @@ __all__ = [
     "Estimate",
     "Machine",
     "PRESETS",
+    "Replica",
     "Report",
     "Row",
     "Traffic",
@@ -30,5 +41,8 @@ __all__ = [
     "fully_shard",
     "quantize",
     "reduce_scatter",
+    "refresh",
+    "replica_gather",
     "stats",
+    "update_gather",
 ]

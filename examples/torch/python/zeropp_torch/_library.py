@@ -30,7 +30,7 @@ class Plan(ctypes.Structure):
     _fields_ = (
         [("tensors", ctypes.POINTER(ctypes.c_size_t)), ("count", ctypes.c_size_t)]
         + [(name, ctypes.c_int) for name in ("nodes", "ranks_per_node", "secondary_group")]
-        + [(name, ctypes.c_char_p) for name in ("plain", "plain_gradients", "weights", "inside", "across")]
+        + [(name, ctypes.c_char_p) for name in ("plain", "plain_gradients", "weights", "differences", "inside", "across")]
         + [("error_feedback", ctypes.c_int)]
         + [(name, ctypes.c_double) for name in ("inside_gbit", "across_gbit", "inside_us", "across_us", "codec_gb")]
         + [(name, ctypes.c_double) for name in ("compute_ms", "memory_gb", "other_memory_gb")]
@@ -65,6 +65,7 @@ _SIGNATURES = {
     "zt_device": (ctypes.c_char_p, []),
     "zt_error": (ctypes.c_char_p, []),
     "zt_gather_formats": (ctypes.c_char_p, []),
+    "zt_difference_formats": (ctypes.c_char_p, []),
     "zt_reduce_formats": (ctypes.c_char_p, []),
     "zt_communicator_create": (
         ctypes.c_int,
@@ -94,6 +95,22 @@ _SIGNATURES = {
     ),
     "zt_feedback_destroy": (None, [ctypes.c_void_p]),
     "zt_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "zt_replica_create": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
+    ),
+    "zt_replica_destroy": (None, [ctypes.c_void_p]),
+    "zt_replica_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "zt_replica_invalidate": (None, [ctypes.c_void_p]),
+    "zt_update_gather": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
+        + [ctypes.c_size_t, ctypes.c_void_p],
+    ),
+    "zt_replica_gather": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_void_p],
+    ),
     "zt_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
     "zt_quantize": (
         ctypes.c_int,
@@ -115,6 +132,16 @@ _PLANNING = {
     "zt_reduce_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+    ),
+    "zt_update_volume": (
+        ctypes.c_int,
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+    ),
+    "zt_replica_volume": (
+        ctypes.c_int,
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
     "zt_predict": (ctypes.c_int, [ctypes.POINTER(Plan), ctypes.POINTER(Prediction)]),

@@ -68,6 +68,70 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
     )
 
 
+class Replica:
+    """What a node keeps of full tensors, divided over its ranks, for update_gather(): 1/k of them on each of its k ranks."""
+
+    def __init__(self, communicator: Communicator, fulls: Tensors):
+        tensors = _listed(fulls)
+        if not tensors:
+            raise ZeroppError("Replica: expected at least one tensor, given none")
+        communicator.require_tensors(tensors)
+        self._library = _library.library(communicator.device_type)
+        self.handle = None
+        self.dtype = tensors[0].dtype
+        handle = ctypes.c_void_p()
+        communicator.call(
+            "zt_replica_create", communicator.handle, _library.element_of(tensors[0]), _library.views_of(tensors),
+            len(tensors), ctypes.byref(handle),
+        )
+        self.handle = handle
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None) is not None:
+            self._library.zt_replica_destroy(self.handle)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return self._library.zt_replica_bytes(self.handle)
+
+    def invalidate(self) -> None:
+        """Has the next update send whole tensors, not differences; on all ranks alike."""
+        self._library.zt_replica_invalidate(self.handle)
+
+    def require_type(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Raises where tensors have another type than those that this is for."""
+        if not tensors:
+            raise ZeroppError("zeropp_torch: expected the tensors of this replica, given none")
+        if tensors[0].dtype != self.dtype:
+            raise ZeroppError(f"zeropp_torch: expected tensors of {self.dtype} for this replica, given {tensors[0].dtype}")
+
+
+def update_gather(
+    communicator: Communicator, shards: Tensors, fulls: Tensors, replica: Replica, differences: str
+) -> None:
+    """fulls <- the shards of all ranks, as near as the format `differences` brings what the nodes keep to them: across
+    nodes travels what has changed since the last update, and what that loses is in the next one. The first update sends
+    whole tensors. Every rank gets the same bits."""
+    shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
+    replica.require_type(fulls)
+    communicator.call(
+        "zt_update_gather", communicator.handle, replica.handle, differences.encode(), _library.views_of(shards),
+        _library.views_of(fulls), len(fulls), _library.stream_of(fulls[0]),
+    )
+
+
+def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica) -> None:
+    """fulls <- what the last update_gather() made of them, from inside the node."""
+    fulls = _listed(fulls)
+    communicator.require_tensors(fulls)
+    replica.require_type(fulls)
+    communicator.call(
+        "zt_replica_gather", communicator.handle, replica.handle, _library.views_of(fulls), len(fulls),
+        _library.stream_of(fulls[0]),
+    )
+
+
 def reduce_scatter(
     communicator: Communicator,
     fulls: Tensors,

@@ -94,7 +94,8 @@ def predict(
     )
     plan = _library.Plan(
         (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
-        plain_gradients.encode(), weights.encode(), inside.encode(), across.encode(), int(error_feedback),
+        plain_gradients.encode(), weights.encode(),
+        chosen.differences.encode() if chosen.differences is not None else None, inside.encode(), across.encode(), int(error_feedback),
         *dataclasses.astuple(machine),
     )
     predicted = _library.Prediction()
@@ -123,6 +124,7 @@ def estimate(
     weights: Optional[str] = "int8:256:fp16",
     gradients: Optional[formats.Gradients] = ("int8:256:bf16", "int4:128:signed:bf16"),
     preset: Optional[str] = None,
+    differences: Optional[str] = None,
     secondary: Optional[int] = None,
     error_feedback: bool = False,
     plain: str = "bf16",
@@ -153,6 +155,6 @@ def estimate(
     if group < 1:
         raise ZeroppError(f"estimate: expected secondary from 1, given {group}")
     return predict(
-        sizes, world_size // ranks_per_node, ranks_per_node, formats.chosen(weights, gradients, preset),
+        sizes, world_size // ranks_per_node, ranks_per_node, formats.chosen(weights, gradients, preset, differences),
         group if group > 1 else 0, error_feedback, plain, plain, machine,
     )

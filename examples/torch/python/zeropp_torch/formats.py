@@ -21,6 +21,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "8bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int8:256:bf16")},
     "6bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int6:128:bf16")},
     "4bit": {"weights": "int8:256:fp16", "gradients": ("int8:256:bf16", "int4:128:signed:bf16")},
+    "2bit": {
+        "differences": "int2:64:signed:bf16:h32",
+        "gradients": ("int8:256:bf16:h32", "int2:64:signed:bf16:h32"),
+    },
 }
 
 #: The format that loses nothing of a type.
@@ -62,22 +66,38 @@ def weight_format(weights: str) -> str:
     return weights
 
 
+def difference_format(differences: str) -> str:
+    """The name; raises where there is no such format for differences of weights."""
+    known = library("cpu").zt_difference_formats().decode().split(", ")
+    if differences not in known:
+        raise ZeroppError(f"differences: expected one of {', '.join(known)}, given {differences}")
+    return differences
+
+
 class Chosen(NamedTuple):
-    """What a call has asked for; None leaves a direction alone."""
+    """What a call has asked for; None leaves a direction alone, and differences are in place of weights."""
 
     weights: Optional[str]
     gradients: Optional[GradientFormats]
+    differences: Optional[str] = None
 
 
-def chosen(weights: Optional[str], gradients: Optional[Gradients], preset: Optional[str]) -> Chosen:
-    """The formats of a preset, if there is one, in place of both others."""
+def chosen(
+    weights: Optional[str],
+    gradients: Optional[Gradients],
+    preset: Optional[str],
+    differences: Optional[str] = None,
+) -> Chosen:
+    """The formats of a preset, if there is one, in place of all others."""
     if preset is not None:
         if preset not in PRESETS:
             raise ZeroppError(f"preset: expected one of {', '.join(PRESETS)}, given {preset}")
-        weights, gradients = PRESETS[preset]["weights"], PRESETS[preset]["gradients"]
+        formats = PRESETS[preset]
+        weights, gradients, differences = formats.get("weights"), formats["gradients"], formats.get("differences")
     return Chosen(
-        None if weights is None else weight_format(weights),
+        None if weights is None or differences is not None else weight_format(weights),
         None if gradients is None else gradient_formats(gradients),
+        None if differences is None else difference_format(differences),
     )
 
 

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from . import _library, formats, units
 from ._library import ZeroppError
-from .collectives import ErrorFeedback, all_gather, reduce_scatter
+from .collectives import ErrorFeedback, Replica, all_gather, reduce_scatter, replica_gather, update_gather
 from .communicator import Communicator, Traffic, all_gather_single, enabled, reduce_scatter_single
 from .estimate import Machine, predict
 from .report import Report, Row
@@ -104,6 +104,40 @@ class _AllGather:
         return None
 
 
+class _UpdateGather(_AllGather):
+    """The same where differences move: forward brings what the node keeps up to date, and backward gathers that once more."""
+
+    def __init__(self, communicator: Communicator, differences: str):
+        self._communicator = communicator
+        self._differences = differences
+        self._replica: Optional[Replica] = None
+        self._elements = 0
+        self._is_current = False
+
+    def refresh(self) -> None:
+        self._is_current = False
+        if self._replica is not None:
+            self._replica.invalidate()
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> Optional[dist.Work]:
+        of_all = group.size() == self._communicator.size
+        if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
+            self._is_current = self._is_current and not of_all
+            return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        full, shard = output_tensor.view(-1), input_tensor.view(-1)
+        if self._replica is None or self._elements != full.numel() or self._replica.dtype != full.dtype:
+            self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
+        # Backward computes with what forward has gathered, also where it computes forward again.
+        if self._is_current and torch._C._current_graph_task_id() != -1:
+            replica_gather(self._communicator, full, self._replica)
+        else:
+            update_gather(self._communicator, shard, full, self._replica, self._differences)
+            self._is_current = True
+        return None
+
+
 class _ReduceScatter:
     """FSDP2's hook for the reduce-scatter of a unit's gradients."""
 
@@ -167,6 +201,7 @@ class _Units:
         self._chosen = chosen
         self._error_feedback = error_feedback
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
+        self.updates: list[_UpdateGather] = []
         self._moved: dict[tuple[int, ...], _Moved] = {}
 
     def communicators(self) -> list[Communicator]:
@@ -214,13 +249,25 @@ class _Units:
 
         elements = units.moved_elements(group.fsdp_params, len(ranks))
         before = after = _volume("zt_gather_volume", communicator.nodes, plain, elements)
-        if self._chosen.weights is not None:
+        backward: Optional[Traffic] = None
+        if self._chosen.differences is not None:
+            row.weights = "differences in " + self._chosen.differences
+            after = _volume("zt_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
+            backward = _volume("zt_replica_volume", communicator.nodes, plain, elements)
+            update = _UpdateGather(communicator, self._chosen.differences)
+            self.updates.append(update)
+            module.set_custom_all_gather(update)
+            module.register_load_state_dict_post_hook(lambda _module, _keys: update.refresh())
+            if secondary:
+                row.tell("hpZ's groups keep the weights a second time; leave secondary out")
+        elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
             after = _volume("zt_gather_volume", communicator.nodes, row.weights, elements)
             module.set_custom_all_gather(_AllGather(communicator, row.weights))
-        backward = _volume("zt_gather_volume", secondary, plain, elements) if secondary else after
+        if secondary:
+            backward = _volume("zt_gather_volume", secondary, plain, elements)
         row.before += before if kept else before + before
-        row.after += after if kept else after + backward
+        row.after += after if kept else after + (after if backward is None else backward)
 
     def _install_reduce(
         self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: torch.dtype
@@ -296,6 +343,7 @@ def apply(
     weights: Optional[str] = "int8:256:fp16",
     gradients: Optional[formats.Gradients] = ("int8:256:bf16", "int4:128:signed:bf16"),
     preset: Optional[str] = None,
+    differences: Optional[str] = None,
     error_feedback: bool = False,
     exclude: Sequence[str] = (),
     machine: Machine = Machine(),
@@ -304,15 +352,17 @@ def apply(
     direction alone. Collective: all ranks call it, after fully_shard and before the first step.
 
     Ranks are on the same node where rank // ranks_per_node is the same. A unit is left out where a pattern of `exclude`
-    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of both formats. Error
-    feedback takes part in steps in which all trained parameters of a unit have gradients; others go without it. The report
-    advises against it where nothing is gained on such a `machine`.
+    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of all formats. With
+    `differences`, a format in place of `weights`, every node keeps the weights that forward has gathered, divided over its
+    ranks: forward sends how they have changed since, and backward nothing across nodes. Error feedback takes part in steps
+    in which all trained parameters of a unit have gradients; others go without it. The report advises against it where
+    nothing is gained on such a `machine`.
     """
     if ranks_per_node < 1:
         raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
     if isinstance(exclude, str):
         raise ZeroppError(f'apply: expected a sequence of patterns as exclude, given "{exclude}"')
-    chosen = formats.chosen(weights, gradients, preset)
+    chosen = formats.chosen(weights, gradients, preset, differences)
     sharded = units.units_of(model)
     if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
@@ -331,7 +381,15 @@ def apply(
         if not any(_matches(pattern, name) for unit in sharded for name in unit.names):
             report.advice.append(f'Nothing is excluded by "{pattern}": no unit is called so, and parts of one cannot be left out.')
     model._zeropp_communicators = installed.communicators()
+    model._zeropp_updates = installed.updates
     return report
+
+
+def refresh(model: nn.Module) -> None:
+    """Has the next forward pass send whole weights, where apply() has it send differences: on all ranks, after something
+    else than training steps has changed them. load_state_dict() of units does, and of what contains them."""
+    for update in getattr(model, "_zeropp_updates", []):
+        update.refresh()
 
 
 def stats(model: nn.Module) -> Traffic:

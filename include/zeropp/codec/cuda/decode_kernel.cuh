@@ -74,7 +74,7 @@ private:
         const std::size_t size = of.size(where.rank(s));
         T* slice = tensor_at(tensor, where.tensor(i));
         // The offset of a slot without elements may lie beyond the tensor's end.
-        if (size != 0) slice += of.offset(where.rank(s));
+        if (size != 0) slice += of.offset(where.in_memory(s));
         return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
     }
 

@@ -56,7 +56,7 @@ struct tensor_source {
     __device__ slot open(const Slices& where, const section& of, std::size_t i, int s) const {
         const T* slice = tensor_at(tensor, where.tensor(i));
         // The offset of a slot without elements may lie beyond the tensor's end.
-        if (of.size(where.rank(s)) != 0) slice += of.offset(where.rank(s));
+        if (of.size(where.rank(s)) != 0) slice += of.offset(where.in_memory(s));
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
     /// r[n] <- granule(n).

@@ -1,0 +1,137 @@
+#pragma once
+/// \file
+/// Brings weights that every node keeps whole up to date, to the bit: what moves are the elements that have changed.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/quantized_update.hpp>
+#include <zeropp/collective/scratch.hpp>
+#include <zeropp/collective/secondary_replica.hpp>
+#include <zeropp/core/changes.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/topology/topology.hpp>
+#include <zeropp/transport/communicator.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace zeropp {
+
+namespace detail {
+/// A message for each of so many groups, and as many numbers and one more.
+inline std::size_t exact_update_bytes(int groups, std::size_t message) {
+    const auto messages = static_cast<std::size_t>(groups);
+    return messages * message + round_up((messages + 1) * sizeof(std::uint64_t), workspace_alignment);
+}
+}  // namespace detail
+
+/// Bytes of workspace that exact_update needs for a tensor of so many elements, or for a tensor_list of whole tensors, in
+/// replicas of `Exact`: what whole weights would take, and numbers to agree on a size.
+template <topology Topology, quantizer Exact>
+std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, const tensors_shape& tensors) {
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::exact_update_bytes(ranks.groups(), detail::whole_wire_bytes<Exact>(whole));
+    });
+}
+
+/// Moves the replicas of all ranks on to `version`: to the bits of the ranks' shards. Those of a shard that differ from
+/// the replica's travel, with their places; whole shards where that would not be less, or the replica is empty. Pays where
+/// a step changes few of the weights as they are rounded, as fine-tuning at small rates does in 16 bits.
+///
+/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, of the replica's element type; or a tensor_list
+///           of this rank's slices of the tensors that the replica is for; scratch as
+///           exact_update_workspace_bytes(...), aligned to 16
+/// Result    replica == shard, to the bit, of every rank and in all groups
+/// Moves     across groups alone, to the ranks of the same index: 8 bytes to agree on a size, then a message of it. That
+///           is sizeof(T) + 1 bytes for each of the most changed elements that any of these ranks has, and 2 for every
+///           256 elements, or, if less, all elements; nothing more where no element has changed
+/// Order     blocks until the size is agreed; the rest is enqueued on `exec`; host{} has finished on return. Arrays, lists,
+///           replica and communicator must outlive the work. Without scratch, allocates a workspace and blocks until the work is
+///           complete. If `exec` fails later, what is stored is not what the stamp says: `invalidate` on all ranks
+/// In place  shard must not overlap the replica's storage
+/// Requires  a host execution; the same n or list, element type and version on all ranks, and replicas that are all empty
+///           or all at version - 1
+/// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
+///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
+template <execution Execution, class Communicator, tensors_in<typename Execution::space> Shard, quantizer Exact,
+          quantizer Inside, scratch_in<typename Execution::space> Scratch = allocate_scratch>
+void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
+                  secondary_replica<Exact, typename Execution::space, Inside>& replica, std::uint64_t version,
+                  Scratch&& scratch = {}) {
+    using space = typename Execution::space;
+    using T = typename Exact::element_type;
+    static_assert(std::same_as<T, detail::element_of_tensors<Shard, space>>,
+                  "shard and replica must have the same element type");
+    static_assert(codec_execution<Execution, Exact, T> && changes_execution<Execution, T>,
+                  "no codec that knows changes for this execution: those of the host do, once zeropp.hpp is included");
+
+    const auto in = detail::operand_of<space>(shard);
+    const auto& ranks = comm.topology();
+    const auto whole = replica.whole(in);
+    const auto groups = static_cast<std::size_t>(ranks.groups());
+    const std::size_t all_bytes = detail::exact_update_bytes(ranks.groups(), replica.slot_bytes());
+
+    const auto run = [&](const view<std::byte, space>& work) {
+        std::string problem = detail::replica_problem(replica, comm);
+        if (problem.empty()) problem = replica.shard_problem(in, comm.rank());
+        if (problem.empty()) problem = workspace_problem(work, all_bytes);
+        if (problem.empty()) problem = detail::version_problem(replica, version);
+        short_text agreed = short_text(replica.version() ? "changes, version " : "whole, version ").append(version);
+        detail::add_agreed(agreed, whole.text());
+        begin_collective(comm.world(),
+                         {"exact_update", replica.elements(), element_traits<T>::name, replica.exact().name(), agreed},
+                         problem);
+        const bool replaces = !replica.version();
+        // What is neither the old version nor the new one, if this throws, has none.
+        replica.invalidate();
+        if (replica.elements() != 0) {
+            const auto all = typename decltype(whole)::chunks(whole, 1, 1)[0];
+            const auto mine = all.in_own(comm.rank());
+            const auto across = [&](std::byte* messages, std::size_t bytes) {
+                if (groups == 1) return;
+                comm.across().all_gather(exec, messages + static_cast<std::size_t>(comm.group_id()) * bytes, messages,
+                                         bytes);
+            };
+            const difference changed{in.tensor(), replica.own(in)};
+            // In the memory of the host, which changes_execution is for.
+            auto* const own = reinterpret_cast<std::uint64_t*>(work.data() + groups * replica.slot_bytes());
+            std::uint64_t* const of_groups = groups > 1 ? own + 1 : own;
+            if (!replaces) {
+                detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(), [&] {
+                    codec<Execution>::count_changes(exec, changed, mine, own);
+                    if (groups == 1) return;
+                    comm.across().all_gather(exec, reinterpret_cast<const std::byte*>(own),
+                                             reinterpret_cast<std::byte*>(of_groups), sizeof *own);
+                });
+            }
+            const std::uint64_t most = replaces ? 0 : *std::max_element(of_groups, of_groups + groups);
+            const changes_layout layout(all.blocks_end(all.sections() - 1, changes_layout::group_size),
+                                        static_cast<std::size_t>(most), sizeof(T));
+            if (replaces || (most != 0 && layout.bytes >= replica.slot_bytes())) {
+                codec<Execution>::encode(exec, replica.exact(), in.tensor(), mine, replica.slot(comm.group_id()));
+                across(replica.slot(0), replica.slot_bytes());
+            } else if (most != 0) {
+                codec<Execution>::encode_changes(exec, changed, mine, layout,
+                                                 work.data() +
+                                                     static_cast<std::size_t>(comm.group_id()) * layout.bytes);
+                across(work.data(), layout.bytes);
+                codec<Execution>::decode_changes(exec, work.data(), layout, replica.stored(all, ranks),
+                                                 replica.tensors(in));
+            }
+        }
+        replica.stamp(version);
+    };
+    detail::with_scratch(
+        pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);
+}
+
+}  // namespace zeropp

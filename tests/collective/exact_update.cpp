@@ -1,0 +1,236 @@
+/// \file
+/// exact_update: replicas that are the ranks' shards to the bit, whatever has changed, and what crosses for it.
+
+#include "collective/drawn_list.hpp"
+#include "collective/ranks.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/exact_update.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace collective_test;
+using zeropp::host;
+
+namespace {
+
+template <class T>
+using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space>;
+
+template <class T>
+std::string bits(const std::vector<T>& elements) {
+    std::string all(elements.size() * sizeof(T), '\0');
+    if (!all.empty()) std::memcpy(all.data(), elements.data(), all.size());
+    return all;
+}
+
+/// How many of a tensor's elements change in a step, in thousandths.
+constexpr std::size_t densities[] = {1000, 0, 1, 20, 300, 600, 1000, 5};
+
+/// The weights of the next step: some others, of them some that equal as numbers but not as bits.
+template <class T>
+std::vector<T> changed(std::vector<T> elements, std::size_t step, random_source& random) {
+    for (T& x : elements) {
+        if (random.below(1000) >= densities[step]) continue;
+        switch (random.below(8)) {
+        case 0:
+            x = T(0.0f);
+            break;
+        case 1:
+            x = T(-0.0f);
+            break;
+        case 2:
+            x = T(std::numeric_limits<float>::quiet_NaN());
+            break;
+        default:
+            x = T(static_cast<float>(random.below(2000)) - 1000.0f);
+        }
+    }
+    return elements;
+}
+
+/// What a rank has of a drawn list: its slices in T.
+template <class T>
+std::vector<T> own_slice(const drawn_tensor& t, const std::vector<T>& tensor, std::size_t ranks, std::size_t r) {
+    const auto first = tensor.begin() + static_cast<std::ptrdiff_t>(t.begin(ranks, r));
+    return {first, first + static_cast<std::ptrdiff_t>(t.size(ranks, r))};
+}
+
+template <class T, class Execution>
+void check(int seed) {
+    drawn_case drawn(seed);
+    const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
+    const auto ranks = at(drawn.map.ranks());
+    const auto groups = static_cast<std::size_t>(drawn.map.topology().groups());
+    INFO(drawn.text() << ", a list of " << tensors.size());
+    constexpr std::size_t steps = std::size(densities);
+    std::vector<std::vector<std::vector<T>>> weights(steps);
+    for (std::size_t step = 0; step != steps; ++step) {
+        for (std::size_t t = 0; t != tensors.size(); ++t) {
+            const auto before =
+                step == 0 ? narrowed<T>(values_of(tensors[t], t, 0, format_of<T>)) : weights[step - 1][t];
+            weights[step].push_back(changed(before, step, drawn.random));
+        }
+    }
+    std::size_t elements = 0;
+    for (const drawn_tensor& t : tensors) elements += t.n;
+    // What a rank changes from one step to the next.
+    const auto changes_of = [&](std::size_t step, std::size_t r) {
+        std::size_t changes = 0;
+        for (std::size_t t = 0; t != tensors.size(); ++t) {
+            const auto now = own_slice(tensors[t], weights[step][t], ranks, r);
+            const auto before = own_slice(tensors[t], weights[step - 1][t], ranks, r);
+            for (std::size_t i = 0; i != now.size(); ++i) {
+                changes += std::memcmp(&now[i], &before[i], sizeof(T)) != 0 ? 1u : 0u;
+            }
+        }
+        return changes;
+    };
+    std::vector<std::string> wrong(ranks);
+    std::vector<std::vector<std::uint64_t>> across(ranks, std::vector<std::uint64_t>(steps));
+    std::vector<std::size_t> slot(ranks);
+    on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(drawn.map.topology(), zeropp::counting(transport, drawn.map.topology()));
+        const auto& topology = comm.topology();
+        const auto r = at(comm.rank());
+        arrays<T> fulls;
+        for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
+        const zeropp::tensor_list<T> full(topology, fulls.tensors);
+        guarded<std::byte> storage(replica_of<T>::storage_bytes(topology, full));
+        replica_of<T> replica(topology, comm.rank(), full, storage.view());
+        slot[r] = replica.slot_bytes();
+        guarded<std::byte> scratch(zeropp::exact_update_workspace_bytes(topology, zeropp::lossless<T>{}, full));
+        const Execution exec;
+        for (std::size_t step = 0; step != steps; ++step) {
+            arrays<T> shards;
+            for (std::size_t t = 0; t != tensors.size(); ++t) {
+                const auto own = own_slice(tensors[t], weights[step][t], ranks, r);
+                shards.add(own.size());
+                shards.all.back().fill(own);
+            }
+            const zeropp::tensor_list<T> shard(shards.tensors);
+            const std::uint64_t before = comm.world().total().bytes_across;
+            zeropp::exact_update(exec, comm, shard, replica, step + 1, scratch.view());
+            exec.wait();
+            across[r][step] = comm.world().total().bytes_across - before;
+            zeropp::secondary_partition_gather(exec, comm, replica, step + 1, full);
+            for (std::size_t t = 0; t != tensors.size(); ++t) {
+                std::vector<T> given(tensors[t].n);
+                for (std::size_t i = 0; i != given.size(); ++i) {
+                    given[i] = fulls.all[t].data()[tensors[t].place(ranks, i)];
+                }
+                if (bits(given) != bits(weights[step][t])) {
+                    wrong[r] += "step " + std::to_string(step) + ", tensor " + std::to_string(t) + " differs; ";
+                }
+            }
+            if (!fulls.intact() || !shards.intact() || !storage.intact() || !scratch.intact())
+                wrong[r] += "written outside";
+        }
+    });
+    for (std::size_t r = 0; r != ranks; ++r) {
+        INFO("rank " << r);
+        REQUIRE(wrong[r] == "");
+        for (std::size_t step = 0; step != steps; ++step) {
+            INFO("step " << step);
+            if (elements == 0 || groups == 1) {
+                REQUIRE(across[r][step] == 0);
+                continue;
+            }
+            std::size_t most = 0;
+            if (step != 0) {
+                // Those of this rank's index on all nodes.
+                const auto& topology = drawn.map.topology();
+                for (int g = 0; g != topology.groups(); ++g) {
+                    const int other = topology.rank_of(g, topology.index_of(static_cast<int>(r)));
+                    most = std::max(most, changes_of(step, at(other)));
+                }
+            }
+            const std::uint64_t agreed = step == 0 ? 0 : 8 * (groups - 1);
+            const std::uint64_t dense = (groups - 1) * slot[r];
+            const std::uint64_t sent = across[r][step] - agreed;
+            if (step == 0) {
+                REQUIRE(sent == dense);
+            } else if (most == 0) {
+                REQUIRE(sent == 0);
+            } else {
+                // Two bytes for every group of 256, one more for each change than the element, and 16 to round each up.
+                std::size_t counts = 0;
+                for (const drawn_tensor& t : tensors) counts += 2 * ((t.slice(ranks) + 255) / 256 + 1);
+                const std::size_t at_most = counts + 48 + most * (sizeof(T) + 1);
+                REQUIRE(sent <= dense);
+                REQUIRE(sent <= (groups - 1) * at_most);
+                REQUIRE(sent >= std::min(dense, (groups - 1) * most * (sizeof(T) + 1)));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("exact updates: drawn lists, from no change to all, to the bit") {
+    for (int seed = 0; seed != 40; ++seed) {
+        seed % 2 == 0 ? check<zeropp::bfloat16, host>(seed) : check<float, zeropp::host_queue>(seed);
+    }
+}
+
+TEST_CASE("exact updates: one tensor, few changes in many elements") {
+    constexpr std::size_t n = 400'000;
+    std::vector<std::uint64_t> across(4);
+    std::vector<std::string> wrong(4);
+    on_ranks(4, "one tensor", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2);
+        zeropp::communicator comm(nodes, zeropp::counting(transport, nodes));
+        const auto r = at(comm.rank());
+        guarded<std::byte> storage(replica_of<zeropp::half>::storage_bytes(nodes, n));
+        replica_of<zeropp::half> replica(nodes, comm.rank(), n, storage.view());
+        std::vector<zeropp::half> shard(n / 4, zeropp::half(1.0f));
+        zeropp::exact_update(host{}, comm, shard, replica, 1);
+        // A thousandth of them, at other places on each rank.
+        for (std::size_t i = r; i < shard.size(); i += 1000) shard[i] = zeropp::half(static_cast<float>(i % 100 + 2));
+        const std::uint64_t before = comm.world().total().bytes_across;
+        zeropp::exact_update(host{}, comm, shard, replica, 2);
+        across[r] = comm.world().total().bytes_across - before;
+        std::vector<zeropp::half> full(n);
+        zeropp::secondary_partition_gather(host{}, comm, replica, 2, full);
+        for (std::size_t i = 0; i != n; ++i) {
+            const std::size_t of = i / (n / 4), place = i % (n / 4);
+            const float expected = place % 1000 == of ? static_cast<float>(place % 100 + 2) : 1.0f;
+            if (static_cast<float>(full[i]) != expected) wrong[r] = "element " + std::to_string(i);
+        }
+    });
+    for (std::size_t r = 0; r != 4; ++r) {
+        CHECK(wrong[r] == "");
+        // 391 groups, 782 bytes, in 784; 100 elements in 208, their places in 112; and 8 to agree.
+        CHECK(across[r] == 784 + 208 + 112 + 8);
+    }
+}
+
+TEST_CASE("exact updates: one that a rank has missed is refused by all ranks that are checked") {
+    const auto errors = errors_on_ranks(4, "a missed one", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2);
+        zeropp::communicator comm(nodes, zeropp::checked(transport));
+        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
+        replica_of<float> replica(nodes, comm.rank(), 20, storage.view());
+        const std::vector<float> shard(5);
+        zeropp::exact_update(host{}, comm, shard, replica, 8);
+        if (comm.rank() != 1) replica.stamp(9);
+        zeropp::exact_update(host{}, comm, shard, replica, 10);
+    });
+    for (const std::string& error : errors) {
+        CHECK(error == "exact_update: on rank 1, expected a secondary replica of version 9, given one of version 8");
+    }
+}

@@ -1,0 +1,203 @@
+"""Differences of the weights that nodes keep: the functions, and FSDP2 with them."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import zeropp_torch as zeropp
+from models import batch, loss_of, network, plain_and_ours, refusals, shard, train
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+INT4, INT2 = "int4:128:signed:bf16:h32", "int2:64:signed:bf16:h32"
+SIZES = [1, 5, 997, 4096, 100003]
+PER_NODE = 2
+
+
+def weights_of(n, seed, dtype):
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def slice_of(tensor, rank, size):
+    part = -(-tensor.numel() // size)
+    return tensor[rank * part : (rank + 1) * part].clone()
+
+
+def the_same_on_all_ranks(tensor):
+    copies = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(copies, tensor)
+    return all(torch.equal(tensor, copy) for copy in copies)
+
+
+def follow(rank, size, per_node, dtype, differences):
+    communicator = zeropp.Communicator(ranks_per_node=per_node)
+    fulls = [torch.full((n,), float("nan"), dtype=dtype) for n in SIZES]
+    replica = zeropp.Replica(communicator, fulls)
+    of_this_rank = sum(-(-n // size) for n in SIZES) * fulls[0].element_size() * (size // per_node)
+    assert of_this_rank <= replica.nbytes <= of_this_rank + 64 * fulls[0].element_size() * len(SIZES) * size
+    weights = [weights_of(n, n, dtype) for n in SIZES]
+
+    def update():
+        shards = [slice_of(w, rank, size) for w in weights]
+        zeropp.update_gather(communicator, shards, fulls, replica, differences)
+        assert all(the_same_on_all_ranks(full) for full in fulls)
+        # A backward pass: the same bits, from inside the node.
+        again = [torch.empty_like(full) for full in fulls]
+        before = communicator.traffic()
+        zeropp.replica_gather(communicator, again, replica)
+        assert (communicator.traffic() - before).across == 0
+        assert all(torch.equal(a, full) for a, full in zip(again, fulls))
+        return [(w - full).float().abs().max().item() for w, full in zip(weights, fulls)]
+
+    assert update() == [0] * len(SIZES), "the first update is exact"
+    moved = [0.01 * weights_of(n, n + 1, dtype) for n in SIZES]
+    largest = [m.float().abs().max().item() for m in moved]
+    weights = [w + m for w, m in zip(weights, moved)]
+    errors = [update() for _ in range(12)]
+    # Of rotated windows of 32: a difference is never larger than all of a window's together.
+    assert all(e <= 6 * bound for e, bound in zip(errors[0], largest)), (errors[0], largest)
+    # What is lost of one is in the next, down to what the type itself can say.
+    finest = torch.finfo(dtype).eps * 5
+    assert all(last <= max(finest, 0.1 * bound) for last, bound in zip(errors[-1], largest)), errors
+    replica.invalidate()
+    weights = [weights_of(n, n + 2, dtype) for n in SIZES]
+    assert update() == [0] * len(SIZES), "and so is the first one after invalidate"
+
+
+@pytest.mark.parametrize("size, per_node, dtype", [(1, 1, torch.float32), (4, 2, torch.float32), (4, 2, torch.bfloat16),
+                                                   (3, 1, torch.float16), (6, 3, torch.bfloat16), (6, 2, torch.float32)])
+def test_what_nodes_keep_follows_the_weights(ranks, size, per_node, dtype):
+    ranks.run(size, follow, per_node, dtype, INT4)
+    ranks.run(size, follow, per_node, dtype, INT2)
+
+
+def refused(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=PER_NODE)
+    full = torch.zeros(100)
+    own = slice_of(full, rank, size)
+    replica = zeropp.Replica(communicator, full)
+    empty = zeropp.Replica(communicator, full)
+    zeropp.update_gather(communicator, own, full, replica, INT2)
+
+    def update(shard=own, full=full, replica=replica, differences=INT2):
+        return lambda: zeropp.update_gather(communicator, shard, full, replica, differences)
+
+    return refusals(
+        {
+            'expected one of int4:128:signed:bf16:h32, int2:64:signed:bf16:h32, given "int8:256"': update(differences="int8:256"),
+            "expected tensors of torch.float32 for this replica, given torch.bfloat16": update(own.bfloat16(), full.bfloat16()),
+            "expected a shard of 25 elements of 100, given one of": update(slice_of(torch.zeros(101), rank, size), torch.zeros(101)),
+            "given an empty one": lambda: zeropp.replica_gather(communicator, full, empty),
+            "expected as many shards as full tensors": update([own, own]),
+            "differences: expected one of": lambda: zeropp.apply(shard(network()), ranks_per_node=2, differences="int8:256:fp16"),
+        }
+    )
+
+
+def test_what_cannot_be_is_refused(ranks):
+    for problems in ranks.run(4, refused):
+        assert not problems, problems
+
+
+MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+def trained(rank, size, formats, secondary):
+    def make():
+        return shard(network(), secondary=secondary, mp_policy=MIXED)
+
+    (plain, _), (ours, _), report = plain_and_ours(rank, make, PER_NODE, formats, steps=20, lr=0.02)
+    assert report.after.across < report.before.across / (5 if formats == {"preset": "2bit"} else 3)
+    return plain, ours
+
+
+@pytest.mark.parametrize("secondary", [None, 2])
+@pytest.mark.parametrize("formats", [{"preset": "2bit"}, {"differences": INT4}])
+def test_fsdp_trains_on_differences(ranks, formats, secondary):
+    for plain, ours in ranks.run(4, trained, formats, secondary):
+        assert ours[-1] < 0.8 * ours[0] and abs(ours[-1] / plain[-1] - 1) < 0.05, (plain, ours)
+
+
+def counted(rank, size):
+    model = shard(network(), mp_policy=MIXED)
+    report = zeropp.apply(model, ranks_per_node=PER_NODE, preset="2bit")
+    assert report.rows[1].weights == "differences in " + INT2 and "again" not in report.rows[1].note
+    train(model, rank, steps=1)
+    before = zeropp.stats(model)
+    loss = loss_of(model, batch(1, rank))
+    forward = zeropp.stats(model) - before
+    loss.backward()
+    sent = zeropp.stats(model) - before
+    assert (sent.inside, sent.across) == (report.after.inside, report.after.across), "to the byte, from the second step on"
+    assert 0 < forward.across < sent.across
+
+
+def test_the_report_is_what_is_sent(ranks):
+    ranks.run(4, counted)
+
+
+def computed_again(rank, size, implementation):
+    model = shard(network(), mp_policy=MIXED)
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = checkpoint_wrapper(block, checkpoint_impl=implementation)
+    report = zeropp.apply(model, ranks_per_node=PER_NODE, gradients=None, differences=INT2)
+    train(model, rank, steps=2)
+    loss = loss_of(model, batch(5, rank))
+    before = zeropp.stats(model)
+    loss.backward()
+    assert (zeropp.stats(model) - before).across == 0, "backward is served inside the node"
+    assert "differences" in str(report)
+
+
+@pytest.mark.parametrize("implementation", list(CheckpointImpl))
+def test_backward_sends_nothing_across_nodes(ranks, implementation):
+    ranks.run(4, computed_again, implementation)
+
+
+def loaded(rank, size, how):
+    """The logits of a model that has taken over other weights, and of a plain one with them."""
+    model = shard(network(), mp_policy=MIXED)
+    zeropp.apply(model, ranks_per_node=PER_NODE, preset="2bit")
+    train(model, rank, steps=2)
+    torch.manual_seed(99)
+    other = type(network())()
+    plain = shard(other, mp_policy=MIXED)
+    if how == "by hand":
+        with torch.no_grad():
+            for ours, theirs in zip(model.parameters(), plain.parameters()):
+                ours.copy_(theirs)
+        zeropp.refresh(model)
+    elif how == "whole":
+        model.load_state_dict(plain.state_dict())
+    else:
+        for ours, theirs in zip([model.embed, *model.blocks, model.head], [plain.embed, *plain.blocks, plain.head]):
+            ours.load_state_dict(theirs.state_dict())
+        model._zeropp_updates[0].refresh()  # of the root, whose parts are no units
+    tokens, _ = batch(3, rank)
+    with torch.no_grad():
+        assert torch.equal(model(tokens), plain(tokens))
+
+
+@pytest.mark.parametrize("how", ["whole", "by parts", "by hand"])
+def test_loaded_weights_are_sent_whole(ranks, how):
+    ranks.run(4, loaded, how)
+
+
+def by_turns(rank, size):
+    model = shard(network(), mp_policy=MIXED)
+    zeropp.apply(model, ranks_per_node=PER_NODE, preset="2bit")
+    train(model, rank, steps=2)
+    before = zeropp.stats(model)
+    with zeropp.disabled():
+        loss = loss_of(model, batch(7, rank))
+        loss.backward()
+    assert zeropp.stats(model) == before
+    # Backward with ours, of a forward without: there is nothing that it could be answered from.
+    with zeropp.disabled():
+        loss = loss_of(model, batch(8, rank))
+    loss.backward()
+    return train(model, rank, steps=3)
+
+
+def test_with_and_without_by_turns(ranks):
+    for losses in ranks.run(4, by_turns):
+        assert all(loss == loss for loss in losses), losses
