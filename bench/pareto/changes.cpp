@@ -1,15 +1,17 @@
 /// \file
-/// How many weights a training step changes once they are rounded to bfloat16, and what exact_update sends of them.
+/// How many weights a training step changes once they are rounded to bfloat16, and what exact_update sends of them: the
+/// command line of zero3_gpt, and --json.
 
 #include <host_device.hpp>
 #include <trainer.hpp>
 
+#include <nlohmann/json.hpp>
 #include <zeropp/zeropp.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -56,7 +58,9 @@ private:
     std::uint64_t version_ = 0;
 };
 
-void measure(const settings& s, const run_settings& run, const workload& work, const zeropp::two_level& nodes) {
+/// Adds what a run comes to, over its steps.
+void measure(const settings& s, const run_settings& run, const workload& work, const zeropp::two_level& nodes,
+             nlohmann::ordered_json& results) {
     zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
         const host_device device;
         const int size = nodes.size();
@@ -80,8 +84,8 @@ void measure(const settings& s, const run_settings& run, const workload& work, c
             const double density = changed / steps / static_cast<double>(elements);
             // Whole weights, in 16 bits, to every other node.
             const double whole = 2.0 * static_cast<double>(elements) * (nodes.groups() - 1);
-            std::cout << run.name << ": " << 100 * density << " % of the weights change in a step, and "
-                      << whole / (sent / steps) << " times fewer bytes than all of them cross nodes" << std::endl;
+            results.push_back(
+                {{"name", run.name}, {"changed_percent", 100 * density}, {"reduction", whole / (sent / steps)}});
         });
     });
 }
@@ -100,7 +104,12 @@ int main(int argc, char** argv) {
             throw std::invalid_argument("expected at least 2 steps and 2 nodes, given " + std::to_string(s->steps) +
                                         " and " + std::to_string(nodes.groups()));
         }
-        for (const run_settings& run : s->runs) measure(*s, run, work, nodes);
+        nlohmann::ordered_json results = nlohmann::ordered_json::array();
+        for (const run_settings& run : s->runs) measure(*s, run, work, nodes, results);
+        std::ofstream out(s->json_file);
+        out << results.dump(1) << '\n';
+        out.close();
+        if (!out) throw std::runtime_error("cannot write " + s->json_file);
         return 0;
     } catch (const std::exception& e) {
         std::cerr << "changes: " << e.what() << '\n';

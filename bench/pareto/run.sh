@@ -19,8 +19,8 @@ folder results "$root/bench/results"
 parse_options "$@"
 
 require_packages gnuplot-nox
-build_programs "$build_dir" pareto
+build_programs "$build_dir" pareto pareto_changes
 # shellcheck disable=SC2086
-python3 "$root/bench/pareto/study.py" "$build_dir/bench/pareto" "$runs" "$results" --seeds $seeds
+python3 "$root/bench/pareto/study.py" "$build_dir/bench" "$runs" "$results" --seeds $seeds
 echo
 echo "results: $results/pareto.md"

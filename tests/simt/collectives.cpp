@@ -12,6 +12,7 @@
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
