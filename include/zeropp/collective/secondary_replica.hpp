@@ -110,13 +110,9 @@ public:
         return {resident_tensors() + segments_.size()};
     }
     /// The slots of a chunk that are stored, where they are.
-    template <topology Topology>
-    slices stored(const slices& chunk, const Topology& ranks) const {
-        return of_index(chunk, ranks).packed(slot_bytes_ / sizeof(element_type));
-    }
-    template <topology Topology>
-    list_slices stored(const list_slices& chunk, const Topology& ranks) const {
-        return of_index(chunk, ranks).packed(resident_segments());
+    template <class Slices, topology Topology>
+    packed_slices<Slices> stored(const Slices& chunk, const Topology& ranks) const {
+        return {chunk.in_slots(ranks.order(), index_ * groups_, groups_), slot_bytes_ / sizeof(element_type)};
     }
     /// The messages of a chunk to gather inside the group, one for each group: encoded into `own`, unless `all` is
     /// stored as they are.
@@ -167,23 +163,16 @@ private:
     element_type* const* resident_tensors() const {
         return reinterpret_cast<element_type* const*>(resident_segments() + segments_.size());
     }
-    /// The slots of this rank's index.
-    template <class Slices, topology Topology>
-    Slices of_index(const Slices& chunk, const Topology& ranks) const {
-        return chunk.in_slots(ranks.order(), index_ * groups_, groups_);
-    }
-
     void keep(const detail::tensor_division& whole) { slot_bytes_ = detail::whole_wire_bytes<Exact>(whole); }
 
-    /// Makes the table: how the tensors are divided, where their slices are stored, and where those of each tensor begin,
-    /// all of them and this rank's own.
+    /// Makes the table: how the tensors are divided, and where the stored slices of each begin, all of them and this
+    /// rank's own.
     void keep(const detail::list_division& whole) {
         slot_bytes_ = detail::whole_wire_bytes<Exact>(whole);
         segments_.assign(whole.segments().begin(), whole.segments().end());
         digest_ = whole.digest();
         std::vector<element_type*> tensors, own;
-        for (segment& s : segments_) {
-            s.stride = slot_bytes_ / sizeof(element_type);
+        for (const segment& s : segments_) {
             tensors.push_back(elements_at(0) + s.place.elements);
             own.push_back(elements_at(group_) + s.place.elements);
         }

@@ -24,8 +24,8 @@ struct section {
     /// Where in a message that carries whole slices of all tensors.
     message_place of_whole;
 
-    /// Where in memory the elements of the slice at this place begin, from the first of the tensor: a rank's, or, where
-    /// memory holds the slices of a run alone, that of its number.
+    /// Where in memory the elements of the slice at this place begin, from the first of the tensor: a rank's place is its
+    /// number, but in packed_slices.
     constexpr ZEROPP_HOST_DEVICE std::size_t offset(int place_in_memory) const {
         return static_cast<std::size_t>(place_in_memory) * stride + begin;
     }
@@ -47,9 +47,6 @@ struct slices {
     int slots;
     /// The index of the tensor's first element in the tensor that all ranks know, where this one is only a part of it.
     std::size_t origin = 0;
-    /// Where memory holds the slices of these slots alone: the place of the first, and from one to the next, in elements.
-    int packed_at = -1;
-    std::size_t packed_stride = 0;
 
     /// One slot that carries elements [begin, begin + count) of a tensor of `size` elements.
     static constexpr ZEROPP_HOST_DEVICE slices single(std::size_t size, std::size_t begin, std::size_t count,
@@ -59,12 +56,11 @@ struct slices {
 
     /// The rank of the s-th slot of the run.
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
-
     /// At which place in memory its slice is.
-    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return packed_at < 0 ? rank(s) : packed_at + s; }
+    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return rank(s); }
 
     /// Where in the tensor the elements of the s-th slot begin, and how many there are.
-    constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const { return only().offset(in_memory(s)); }
+    constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const { return only().offset(rank(s)); }
     constexpr ZEROPP_HOST_DEVICE std::size_t size(int s) const { return only().size(rank(s)); }
 
     /// The same elements in other slots, and in one rank's slice that memory holds alone.
@@ -72,10 +68,6 @@ struct slices {
         return {part, of, begin, count, first, n, origin};
     }
     constexpr slices in_own(int r) const { return single(part.size(r), begin, count, part.offset(r)); }
-    /// The same, in memory that holds the slices of these slots alone, so many elements apart.
-    constexpr slices packed(std::size_t stride) const {
-        return {part, order, begin, count, first_slot, slots, origin, 0, stride};
-    }
 
     // As list_slices.
 
@@ -88,20 +80,13 @@ struct slices {
     constexpr ZEROPP_HOST_DEVICE std::size_t blocks_end(std::size_t, std::size_t size) const {
         return ceil_div(count, size);
     }
-    constexpr ZEROPP_HOST_DEVICE std::size_t index(const section&, int s) const {
-        return origin + static_cast<std::size_t>(rank(s)) * part.slice_size() + begin;
-    }
+    constexpr ZEROPP_HOST_DEVICE std::size_t index(const section& p, int s) const { return origin + p.offset(rank(s)); }
     constexpr ZEROPP_HOST_DEVICE message_place last() const { return {}; }
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return count; }
-    constexpr slices only_slot(int s) const {
-        return {part,         slice_order{}, begin, count, rank(s), 1, origin, packed_at < 0 ? -1 : in_memory(s),
-                packed_stride};
-    }
+    constexpr slices only_slot(int s) const { return {part, slice_order{}, begin, count, rank(s), 1, origin}; }
 
 private:
-    constexpr ZEROPP_HOST_DEVICE section only() const {
-        return {part, packed_at < 0 ? part.slice_size() : packed_stride, begin, count, {}, {}};
-    }
+    constexpr ZEROPP_HOST_DEVICE section only() const { return {part, part.slice_size(), begin, count, {}, {}}; }
 };
 
 /// One tensor of a list.
@@ -129,11 +114,9 @@ struct list_slices {
     int slots = 0;
     /// Whether the tensors in memory are one rank's slices, and nothing else.
     bool own = false;
-    /// As in `slices`; the segments say the strides.
-    int packed_at = -1;
 
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
-    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return packed_at < 0 ? rank(s) : packed_at + s; }
+    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return rank(s); }
 
     static constexpr bool is_list = true;
     /// The tensors that these messages carry parts of.
@@ -184,19 +167,8 @@ struct list_slices {
         run.own = true;
         return run;
     }
-    /// The same in memory that holds the slices of these slots alone, as `of` says.
-    constexpr list_slices packed(const segment* of) const {
-        list_slices run = *this;
-        run.segments = of;
-        run.packed_at = 0;
-        return run;
-    }
     /// The s-th slot alone, by its rank.
-    constexpr list_slices only_slot(int s) const {
-        list_slices run = in_slots({}, rank(s), 1);
-        if (packed_at >= 0) run.packed_at = in_memory(s);
-        return run;
-    }
+    constexpr list_slices only_slot(int s) const { return in_slots({}, rank(s), 1); }
 
 private:
     /// In these messages, where the first tensor's elements before `begin` are not.
@@ -204,6 +176,27 @@ private:
         if (i == 0) return {};
         return {of_whole.elements - first_place.elements - begin, i};
     }
+};
+
+/// Slots whose slices are all that memory holds, one behind the other, `stride` elements apart. A type of its own, so that
+/// others pay nothing for it.
+template <class Slices>
+struct packed_slices : Slices {
+    std::size_t stride;
+    /// The place of the first.
+    int first_place = 0;
+
+    constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return first_place + s; }
+    constexpr ZEROPP_HOST_DEVICE section at(std::size_t i) const {
+        section of = Slices::at(i);
+        of.stride = stride;
+        return of;
+    }
+    constexpr ZEROPP_HOST_DEVICE std::size_t index(section of, int s) const {
+        of.stride = of.part.slice_size();
+        return Slices::index(of, s);
+    }
+    constexpr packed_slices only_slot(int s) const { return {Slices::only_slot(s), stride, in_memory(s)}; }
 };
 
 }  // namespace zeropp
