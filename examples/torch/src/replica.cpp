@@ -1,9 +1,7 @@
 #include "library.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <utility>
 #include <variant>
 
@@ -13,7 +11,7 @@ namespace {
 
 /// call(the replica, T{}).
 template <class Call>
-void with_replica(zt_replica& replica, Call call) {
+void with_replica(const zt_replica& replica, Call call) {
     with_element(replica.element, [&]<class T>(T) { call(*static_cast<replica_of<T>*>(replica.memory.get()), T{}); });
 }
 
@@ -63,8 +61,7 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
 zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* replica, const zt_tensor* fulls,
                             size_t count, void* stream) {
     return status_of([&] {
-        with_element(replica->element, [&]<class T>(T) {
-            const auto& kept = *static_cast<const replica_of<T>*>(replica->memory.get());
+        with_replica(*replica, [&]<class T>(const replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
             const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
             const std::size_t bytes =

@@ -53,17 +53,6 @@ chunking planned_chunks(const Topology& ranks, const wire_format& across, std::s
 }
 }  // namespace detail
 
-/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks, or `automatic`: its own
-/// messages to its counterparts, then the messages of its index to its node.
-template <topology Topology>
-volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
-    const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
-    const std::uint64_t messages = message_bytes(cut, format);
-    const auto groups = static_cast<std::uint64_t>(ranks.groups());
-    const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
-    return {.inside = (group_size - 1) * groups * messages, .across = (groups - 1) * messages};
-}
-
 /// What a rank sends in quantized_update_gather of a tensor of `elements`, its differences in one format and what nodes
 /// keep gathered in another: its own differences to its counterparts, then what it keeps to its node.
 template <topology Topology>
@@ -77,7 +66,14 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
             .across = (groups - 1) * message_bytes(cut, differences)};
 }
 
-/// What a rank sends in secondary_partition_gather of what such updates have brought up to date.
+/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks, or `automatic`: its own
+/// messages to its counterparts, then the messages of its index to its node.
+template <topology Topology>
+volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
+    return update_gather_volume(ranks, format, format, elements, chunks);
+}
+
+/// What a rank sends in secondary_partition_gather of what quantized_update has brought up to date.
 template <topology Topology>
 volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements) {
     volume v = all_gather_volume(ranks, kept_as, elements);
