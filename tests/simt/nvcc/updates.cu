@@ -1,0 +1,32 @@
+// What updates of replicas add to the kernels: differences between tables of tensors, and slices stored one behind the
+// other, read and added to.
+#include "shipped.cuh"
+
+#include <zeropp/quantizer/hadamard.hpp>
+
+using namespace zeropp;
+
+namespace shipped {
+
+using int2 = hadamard<block_integer<2, 64, signed_extreme, bfloat16>>;
+using int4 = block_integer<4, 128, signed_extreme, bfloat16>;
+using weights = lossless<bfloat16>;
+
+template <class Slices, class Masters, class Replica>
+void updates(const stream& s, Masters masters, Replica replica, const Slices& own,
+             const packed_slices<Slices>& stored, std::byte* bytes) {
+    const finish add{.divisor = 1.0f, .accumulate = true};
+    codec::encode(s, int2(), difference{masters, replica}, own, bytes);
+    codec::encode(s, int4(), difference{masters, replica}, own, bytes);
+    codec::reduce_decode(s, int2(), bytes, 1, stored, replica, add);
+    codec::reduce_decode(s, int4(), bytes, 1, stored, replica, add);
+    // Whole weights, and what goes through a quantizer inside the node.
+    codec::encode(s, weights(), masters, own, bytes);
+    codec::encode(s, int4(), replica, stored, bytes);
+}
+
+template void updates(const stream&, const float*, bfloat16*, const slices&, const packed_slices<slices>&, std::byte*);
+template void updates(const stream&, tensor_table<const float>, tensor_table<bfloat16>, const list_slices&,
+                      const packed_slices<list_slices>&, std::byte*);
+
+}  // namespace shipped
