@@ -14,6 +14,9 @@
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/transport/checked.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <concepts>
 
 using namespace collective_test;
@@ -182,6 +185,71 @@ TEST_CASE("error feedback: blocks of INT8, on a queue") {
     for (const std::size_t m : {std::size_t{1}, std::size_t{3}, std::size_t{6}}) {
         check_against_plain<zeropp::residuals_in_int8, zeropp::host_queue>(node_maps()[m], 3001, {.chunks = 3});
     }
+}
+
+TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients, in doubles that know of no codec") {
+    using Inside = zeropp::hadamard<int8>;
+    using Across = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>>;
+    using memory_type = memory_of<zeropp::residuals_in_fp32, Inside, Across>;
+    constexpr std::size_t steps = 100;
+    constexpr std::size_t n = 1003;
+    const zeropp::two_level nodes(2, 2);
+    // How far all that has arrived is from all that should have, in gradients: after a tenth of the steps, and after all.
+    const auto drift = [&](bool keeping) {
+        std::vector<std::vector<double>> owed(4);
+        std::vector<std::array<double, 2>> worst(4);
+        on_ranks(4, "error feedback, added up", [&](zeropp::thread_transport& transport) {
+            zeropp::communicator comm(nodes, transport);
+            const auto r = at(comm.rank());
+            std::vector<std::byte> storage(memory_type::storage_bytes(nodes, n, {}));
+            memory_type memory(nodes, n, {}, storage);
+            zeropp::workspace<zeropp::host_space> scratch(
+                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, Inside(), Across(), n));
+            for (std::size_t step = 1; step <= steps; ++step) {
+                std::vector<float> full(n);
+                std::vector<double> sum(n);
+                for (std::size_t of = 0; of != 4; ++of) {
+                    for (std::size_t i = 0; i != n; ++i) {
+                        // One direction that lasts, and one that is drawn.
+                        const double x = std::sin(static_cast<double>(i * (of + 1))) +
+                                         std::sin(static_cast<double>(1 + i + 7919 * step + 104729 * of));
+                        if (of == r) full[i] = static_cast<float>(x);
+                        sum[i] += x;
+                    }
+                }
+                // Slices of 251, the last one of 250.
+                sum = {sum.begin() + static_cast<std::ptrdiff_t>(251 * r),
+                       sum.begin() + static_cast<std::ptrdiff_t>(std::min(251 * (r + 1), n))};
+                std::vector<float> shard(sum.size());
+                if (keeping) {
+                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, Inside(), Across(), full, shard, {},
+                                                                  scratch.view(), memory);
+                } else {
+                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, Inside(), Across(), full, shard, {},
+                                                                  scratch.view());
+                }
+                owed[r].resize(sum.size());
+                for (std::size_t i = 0; i != sum.size(); ++i) {
+                    owed[r][i] += sum[i] - static_cast<double>(shard[i]);
+                    const double off = std::abs(owed[r][i]);
+                    if (step == steps / 10) worst[r][0] = std::max(worst[r][0], off);
+                    if (step == steps) worst[r][1] = std::max(worst[r][1], off);
+                }
+            }
+        });
+        std::array<double, 2> of_all{};
+        for (const auto& of_rank : worst) {
+            for (std::size_t i = 0; i != 2; ++i) of_all[i] = std::max(of_all[i], of_rank[i]);
+        }
+        return of_all;
+    };
+    const auto with = drift(true);
+    const auto without = drift(false);
+    INFO("with " << with[0] << ", " << with[1] << ", without " << without[0] << ", " << without[1]);
+    // Elements are at most 8: what is owed stays one step's, and without feedback it grows with the steps.
+    CHECK(with[0] < 8);
+    CHECK(with[1] < 8);
+    CHECK(without[1] > 10 * with[1]);
 }
 
 TEST_CASE("error feedback: the memory it takes is what the page says") {
