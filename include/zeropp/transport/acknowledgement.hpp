@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// What ranks tell each other at the end of an operation with a deadline.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/transport/deadline.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+/// From one rank to another: that its wire is done with what it sent there in this operation, or that it has given up.
+struct acknowledgement {
+    enum class verdict : std::uint8_t { done, timed_out, failed };
+
+    operation_in_call operation;
+    verdict outcome = verdict::done;
+    char cause[512] = {};  // of a failure, in words, cut where they are longer
+
+    /// Of a failure on this rank; a cause that came from a peer goes on as it came.
+    static acknowledgement of_failure(const first_failure& failure, std::string_view name, int world_rank) {
+        acknowledgement a;
+        std::string text;
+        a.outcome = verdict::failed;
+        try {
+            failure.rethrow();
+        } catch (const timeout_error& e) {
+            a.outcome = verdict::timed_out;
+            text = e.what();
+        } catch (const peer_error& e) {
+            text = e.what();
+        } catch (const std::exception& e) {
+            text = std::string(name) + ": rank " + std::to_string(world_rank) + " failed: " + e.what();
+        }
+        text.copy(a.cause, sizeof(a.cause) - 1);
+        return a;
+    }
+
+    /// Throws what the peer that sent this has failed with.
+    void require_done() const {
+        if (outcome == verdict::timed_out) throw timeout_error(cause);
+        if (outcome == verdict::failed) throw peer_error(cause);
+    }
+
+    /// What is worth sending.
+    std::size_t bytes() const {
+        return outcome == verdict::done ? offsetof(acknowledgement, cause) : sizeof(acknowledgement);
+    }
+};
+static_assert(std::is_trivially_copyable_v<acknowledgement> && std::is_standard_layout_v<acknowledgement>);
+
+}  // namespace zeropp::detail

@@ -1,0 +1,121 @@
+#pragma once
+/// \file
+/// MPI as a wire.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/transport/wire.hpp>
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace zeropp {
+
+/// A call to MPI that failed; `code()` is MPI's own.
+class mpi_error : public error {
+public:
+    mpi_error(const std::string& call, int code) : error(call + ": " + text(code)), code_(code) {}
+
+    int code() const { return code_; }
+
+private:
+    static std::string text(int code) {
+        char buffer[MPI_MAX_ERROR_STRING] = {};
+        int length = 0;
+        if (MPI_Error_string(code, buffer, &length) != MPI_SUCCESS) return "MPI error " + std::to_string(code);
+        return {buffer, static_cast<std::size_t>(length)};
+    }
+
+    int code_;
+};
+
+namespace detail {
+
+inline void require_mpi(int code, const char* call) {
+    if (code != MPI_SUCCESS) throw mpi_error(call, code);
+}
+
+/// The ranks of a communicator, by MPI's nonblocking point-to-point calls. Messages are of at most 2^31 - 1 bytes.
+class mpi_wire {
+public:
+    struct request {
+        MPI_Request native = MPI_REQUEST_NULL;
+        bool receives = false;
+    };
+
+    /// Uses `comm`; where it owns it, errors leave as exceptions, and it is freed at the end, unless MPI has ended or it
+    /// was `kept`.
+    mpi_wire(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
+        if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+        require_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    }
+    ~mpi_wire() {
+        int finalized = 0;
+        MPI_Finalized(&finalized);
+        if (owned_ && finalized == 0) MPI_Comm_free(&comm_);
+    }
+    mpi_wire(const mpi_wire&) = delete;
+    mpi_wire& operator=(const mpi_wire&) = delete;
+
+    /// Never frees the communicator: MPI_Comm_free is collective.
+    void keep() { owned_ = false; }
+
+    MPI_Comm native() const { return comm_; }
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+
+    void post_receive(request& r, std::byte* to, std::size_t bytes, int source, int tag) {
+        r.receives = true;
+        require_mpi(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, source, tag, comm_, &r.native), "MPI_Irecv");
+    }
+    void post_send(request& r, const std::byte* from, std::size_t bytes, int destination, int tag) {
+        r.receives = false;
+        require_mpi(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, destination, tag, comm_, &r.native),
+                    "MPI_Isend");
+    }
+
+    /// Not MPI_Wait, which may never leave the processor to the ranks that it waits for; and Open MPI 4.1's MPI_Waitall
+    /// hangs after an error.
+    wire_completion test(request& r) {
+        if (!active(r)) return {.complete = true};
+        MPI_Status status;
+        int completed = 0;
+        const int code = MPI_Test(&r.native, &completed, &status);
+        if (code != MPI_SUCCESS) {
+            // The one error after which the ranks are in step: all requests complete as they would without it.
+            int error_class = MPI_SUCCESS;
+            MPI_Error_class(code, &error_class);
+            if (error_class != MPI_ERR_TRUNCATE) throw mpi_error("MPI_Test", code);
+            r.native = MPI_REQUEST_NULL;
+            return {.complete = true, .truncated = std::make_exception_ptr(mpi_error("MPI_Test", code))};
+        }
+        if (completed == 0) return {};
+        int bytes = 0;
+        if (r.receives) require_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+        return {.complete = true, .bytes = static_cast<std::size_t>(bytes)};
+    }
+
+    static bool active(const request& r) { return r.native != MPI_REQUEST_NULL; }
+
+    static void cancel(request& r) {
+        if (r.receives && active(r)) MPI_Cancel(&r.native);
+    }
+    static void abandon(request& r) {
+        if (active(r)) MPI_Request_free(&r.native);
+    }
+
+private:
+    MPI_Comm comm_;
+    bool owned_;
+    int rank_ = 0;
+    int size_ = 0;
+};
+
+static_assert(wire<mpi_wire>);
+
+}  // namespace detail
+}  // namespace zeropp

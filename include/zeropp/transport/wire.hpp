@@ -1,0 +1,45 @@
+#pragma once
+/// \file
+/// The wire concept: what a network must do for peer_exchange to make a transport of it.
+
+#include <concepts>
+#include <cstddef>
+#include <exception>
+
+namespace zeropp {
+
+/// What has become of a message that was posted.
+struct wire_completion {
+    bool complete = false;
+    /// Of a receive: how many came.
+    std::size_t bytes = 0;
+    /// Of a receive whose message was longer than its room: the network's error. The peers can go on.
+    std::exception_ptr truncated = nullptr;
+};
+
+/// Messages between a group of ranks, unbuffered or not, none lost: one from a rank goes into the first receive that was
+/// posted for that rank and tag. Tags are from 0 to 32767. No function blocks; all throw what the network says is wrong.
+///   `rank()`, `size()`
+///   `request`                             a message on its way; default-constructed, none
+///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
+///                                         start one. Its memory and `r` stay where they are until it is complete
+///   `test(r)`                             asks; a message that is complete, or none, is none from then on
+///   `active(r)`                           whether it is none
+///   `cancel(r)`                           gives a receive up, if nothing of it has come: `test` finds it complete then,
+///                                         or never. Of a send, does nothing
+///   `abandon(r)`                          makes it none whatever becomes of the message, whose memory stays in use
+template <class W>
+concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,
+                        std::size_t bytes, int peer, int tag) {
+    requires std::default_initializable<typename W::request>;
+    { c.rank() } -> std::same_as<int>;
+    { c.size() } -> std::same_as<int>;
+    w.post_receive(r, to, bytes, peer, tag);
+    w.post_send(r, from, bytes, peer, tag);
+    { w.test(r) } -> std::same_as<wire_completion>;
+    { w.active(r) } -> std::same_as<bool>;
+    w.cancel(r);
+    w.abandon(r);
+};
+
+}  // namespace zeropp
