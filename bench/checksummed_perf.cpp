@@ -54,7 +54,7 @@ double processor_time(rank_context& ranks, const std::vector<double>& spent, int
 }
 
 any_host_transport with_checksums(any_host_transport inner) {
-    return any_host_transport(std::make_shared<zeropp::checksummed<any_host_transport>>(std::move(inner)));
+    return any_host_transport(zeropp::checksummed<any_host_transport>(std::move(inner)));
 }
 
 using comm_type = comm_on<host_place>;

@@ -19,7 +19,7 @@ set(law_entry ".")
 # Vendor by vendor: its headers, and the headers of ours that may include them.
 set(vendors mpi nccl cuda xxhash)
 set(mpi_headers "^mpi((-ext)?\\.h$|/)")
-set(mpi_fence "^transport/mpi\\.hpp$")
+set(mpi_fence "^transport/mpi(_wire)?\\.hpp$")
 set(nccl_headers "^nccl")
 set(nccl_fence "^transport/nccl\\.hpp$")
 set(cuda_headers "^(cuda|cub/|thrust/|nv/|nvtx|cooperative_groups|driver_types|vector_types|mma\\.h|math_constants\\.h)")

@@ -1,6 +1,7 @@
 /// \file
 /// A transport of your own, here around another one: it carries bytes as that does and says how long they would take on
-/// a given link. Any class with these five members will do; they may as well call your own network.
+/// a given link, and passes on all else. One that stands alone has five members, as the transport concept says, which may
+/// as well call your own network.
 
 #include <zeropp/zeropp.hpp>
 
@@ -12,28 +13,24 @@
 #include <vector>
 
 template <class Transport>
-class timed_link {
+class timed_link : public zeropp::adaptor<Transport> {
 public:
     timed_link(Transport inner, double bytes_per_second, std::shared_ptr<double> clock)
-        : inner_(std::move(inner)), bytes_per_second_(bytes_per_second), clock_(std::move(clock)) {}
-
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
+        : zeropp::adaptor<Transport>(std::move(inner)), bytes_per_second_(bytes_per_second), clock_(std::move(clock)) {}
 
     template <zeropp::execution Execution>
     void all_gather(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_gather(exec, send, recv, bytes);
-        *clock_ += (size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
+        this->inner().all_gather(exec, send, recv, bytes);
+        *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
     }
     template <zeropp::execution Execution>
     void all_to_all(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_to_all(exec, send, recv, bytes);
-        *clock_ += (size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
+        this->inner().all_to_all(exec, send, recv, bytes);
+        *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
     }
-    timed_link split(std::span<const int> members) { return {inner_.split(members), bytes_per_second_, clock_}; }
+    timed_link split(std::span<const int> members) { return {this->inner().split(members), bytes_per_second_, clock_}; }
 
 private:
-    Transport inner_;
     double bytes_per_second_;
     std::shared_ptr<double> clock_;  // shared with the splits
 };

@@ -155,12 +155,12 @@ any_host_transport dressed(const settings& s, Transport inner) {
     using faulty = fault_injecting<Transport>;
     if (s.checksummed) {
         using checksummed = zeropp::checksummed<faulty>;
-        return any_host_transport(std::make_shared<checksummed>(faulty(std::move(inner), s.planned)));
+        return any_host_transport(checksummed(faulty(std::move(inner), s.planned)));
     }
-    if (!s.checked) return any_host_transport(std::make_shared<faulty>(std::move(inner), s.planned));
+    if (!s.checked) return any_host_transport(faulty(std::move(inner), s.planned));
     Transport control = inner.split(everyone);
     using checked = zeropp::checked<faulty, Transport>;
-    return any_host_transport(std::make_shared<checked>(faulty(std::move(inner), s.planned), std::move(control)));
+    return any_host_transport(checked(faulty(std::move(inner), s.planned), std::move(control)));
 }
 
 /// Lives, and writes how that went.

@@ -2,8 +2,6 @@
 /// \file
 /// Ranks that compute on a GPU.
 
-#include "support/any_transport.hpp"
-
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -43,7 +41,7 @@ private:
 /// As host_place, on the calling thread's current device.
 struct cuda_place {
     using space = zeropp::device_space;
-    using transport = any_transport<zeropp::cuda_stream>;
+    using transport = zeropp::any_transport<zeropp::cuda_stream>;
 
     template <class T>
     class array {

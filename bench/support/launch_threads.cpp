@@ -15,7 +15,7 @@ namespace {
 any_host_transport duplicate(zeropp::thread_transport& transport) {
     std::vector<int> all(static_cast<std::size_t>(transport.size()));
     std::iota(all.begin(), all.end(), 0);
-    return any_host_transport(std::make_shared<zeropp::thread_transport>(transport.split(all)));
+    return any_host_transport(transport.split(all));
 }
 
 class thread_rank final : public ranks_on<host_place> {

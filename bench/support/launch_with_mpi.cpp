@@ -115,8 +115,7 @@ private:
 };
 
 any_host_transport duplicate(const zeropp::mpi_transport& transport) {
-    return any_host_transport(
-        std::make_shared<zeropp::mpi_transport>(zeropp::mpi_transport::duplicate(transport.native())));
+    return any_host_transport(zeropp::mpi_transport::duplicate(transport.native()));
 }
 
 class mpi_rank final : public ranks_on<host_place> {

@@ -30,6 +30,8 @@
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/adaptor.hpp>
+#include <zeropp/transport/any.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/counting.hpp>

@@ -3,10 +3,11 @@
 /// Whole collectives on the emulated device, one thread and one or two streams for each rank, against the same
 /// collectives on the host: the same bits on every rank. Compiled once (collectives.cpp), for any transport.
 
-#include "simt/any_transport.hpp"
 #include "support/watchdog.hpp"
 
+#include <zeropp/execution/cuda_stream.hpp>
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/any.hpp>
 #include <zeropp/transport/threads.hpp>
 
 #include <chrono>
@@ -36,6 +37,8 @@ void on_ranks(const ranks_and_nodes& ranks, const std::string& what, Work work) 
 }
 
 /// A rank's transport between devices; the ranks are threads that `world` connects.
+/// Of any type, so that what is expensive to compile is compiled once for all of them.
+using any_transport = zeropp::any_transport<zeropp::cuda_stream>;
 using make_transport = std::function<any_transport(zeropp::thread_transport& world)>;
 
 /// Gathers on all topologies, a few sizes each, another quantizer and element type each time. Leaves nothing on the

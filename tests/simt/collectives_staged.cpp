@@ -13,7 +13,7 @@ namespace {
 
 /// Threads that know nothing of the device, under `staged`.
 simt::any_transport staged_threads(const zeropp::thread_transport& world) {
-    return simt::any_transport::of(zeropp::staged<zeropp::thread_transport>(world));
+    return simt::any_transport(zeropp::staged<zeropp::thread_transport>(world));
 }
 
 }  // namespace

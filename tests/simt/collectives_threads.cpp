@@ -16,20 +16,26 @@
 
 namespace simt = zeropp_test::simt;
 
+namespace {
+
+simt::any_transport threads(zeropp::thread_transport& world) { return simt::any_transport(world); }
+
+}  // namespace
+
 TEST_CASE("collectives on the device: gathers between threads", "[simt][collectives]") {
-    simt::check_all_gathers(simt::any_transport::of<zeropp::thread_transport>);
+    simt::check_all_gathers(threads);
 }
 
 TEST_CASE("collectives on the device: reduce-scatter between threads", "[simt][collectives]") {
-    simt::check_reduce_scatters(simt::any_transport::of<zeropp::thread_transport>);
+    simt::check_reduce_scatters(threads);
 }
 
 TEST_CASE("collectives on the device: all-reduce of lists between threads", "[simt][collectives]") {
-    simt::check_all_reduces(simt::any_transport::of<zeropp::thread_transport>);
+    simt::check_all_reduces(threads);
 }
 
 TEST_CASE("collectives on the device: updates of lists between threads", "[simt][collectives]") {
-    simt::check_updates(simt::any_transport::of<zeropp::thread_transport>);
+    simt::check_updates(threads);
 }
 
 TEST_CASE("collectives on the device: a rank whose call fails raises it, and nobody hangs", "[simt][collectives]") {

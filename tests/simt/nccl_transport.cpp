@@ -16,7 +16,7 @@ using zeropp_test::thrown;
 namespace {
 
 simt::any_transport nccl(zeropp::thread_transport& world) {
-    return simt::any_transport::of(simt::connect<nccl_transport>(world));
+    return simt::any_transport(simt::connect<nccl_transport>(world));
 }
 
 /// One rank, its stream and what it sends and receives.

@@ -4,6 +4,7 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <chrono>
@@ -45,34 +46,27 @@ public:
 
 /// Carries everything as `Transport` does, but for the planned fault. Deterministic. Copies and splits share the plan.
 template <class Transport>
-class fault_injecting {
+class fault_injecting : public zeropp::adaptor<Transport> {
 public:
     fault_injecting(Transport inner, const planned_fault& plan)
-        : inner_(std::move(inner)), shared_(std::make_shared<state>(plan)) {
-        if (inner_.rank() != plan.rank) shared_->plan.what = fault::none;
+        : zeropp::adaptor<Transport>(std::move(inner)), shared_(std::make_shared<state>(plan)) {
+        if (this->rank() != plan.rank) shared_->plan.what = fault::none;
     }
-
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
 
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         carry(exec, send, bytes, bytes,
-              [&](const std::byte* from, std::size_t count) { inner_.all_gather(exec, from, recv, count); });
+              [&](const std::byte* from, std::size_t count) { this->inner().all_gather(exec, from, recv, count); });
     }
 
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const std::size_t all = static_cast<std::size_t>(size()) * bytes;
+        const std::size_t all = static_cast<std::size_t>(this->size()) * bytes;
         carry(exec, send, all, bytes,
-              [&](const std::byte* from, std::size_t count) { inner_.all_to_all(exec, from, recv, count); });
+              [&](const std::byte* from, std::size_t count) { this->inner().all_to_all(exec, from, recv, count); });
     }
 
-    fault_injecting split(std::span<const int> members) { return {inner_.split(members), shared_}; }
-
-    void begin(const zeropp::collective_call& call, const std::string& problem) {
-        zeropp::begin_collective(inner_, call, problem);
-    }
+    fault_injecting split(std::span<const int> members) { return {this->inner().split(members), shared_}; }
 
 private:
     struct state {
@@ -84,7 +78,7 @@ private:
     };
 
     fault_injecting(Transport inner, std::shared_ptr<state> shared)
-        : inner_(std::move(inner)), shared_(std::move(shared)) {}
+        : zeropp::adaptor<Transport>(std::move(inner)), shared_(std::move(shared)) {}
 
     /// Calls operation(send, bytes), which enqueues the inner one, as the plan wants it. `sent` are the bytes at `send`.
     template <class E, class Operation>
@@ -94,7 +88,7 @@ private:
         case fault::none:
             break;
         case fault::drop:
-            throw injected_fault("rank " + std::to_string(rank()) + " drops an operation");
+            throw injected_fault("rank " + std::to_string(this->rank()) + " drops an operation");
         case fault::delay:
             exec.enqueue([delay = shared_->plan.delay] { std::this_thread::sleep_for(delay); });
             break;
@@ -115,7 +109,6 @@ private:
         operation(send, bytes);
     }
 
-    Transport inner_;
     std::shared_ptr<state> shared_;
 };
 

@@ -4,13 +4,13 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -27,44 +27,27 @@ namespace zeropp {
 /// `Control` carries the comparison: a host transport of the same ranks, apart from the data's. Where it watches too, it
 /// sees a collective of its own, "checked".
 template <class Transport, class Control = Transport>
-class checked {
+class checked : public adaptor<Transport> {
 public:
     /// Checks through a split of the transport itself. Collective.
     explicit checked(Transport inner) requires std::same_as<Transport, Control>
-        : inner_(std::move(inner)), control_(inner_.split(everyone(inner_.size()))) {}
+        : adaptor<Transport>(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
 
     /// Checks through `control`. Requires the same ranks in the same order.
-    checked(Transport inner, Control control) : inner_(std::move(inner)), control_(std::move(control)) {}
+    checked(Transport inner, Control control) : adaptor<Transport>(std::move(inner)), control_(std::move(control)) {}
 
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
-
-    template <execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_gather(exec, send, recv, bytes);
-    }
-
-    template <execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_to_all(exec, send, recv, bytes);
-    }
-
-    checked split(std::span<const int> members) { return checked(inner_.split(members), control_.split(members)); }
-
-    /// See wait_for.
-    template <execution E>
-    void wait(const E& exec) {
-        wait_for(inner_, exec);
+    checked split(std::span<const int> members) {
+        return checked(this->inner().split(members), control_.split(members));
     }
 
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
-        std::vector<statement> all(static_cast<std::size_t>(size()), mine);
+        std::vector<statement> all(static_cast<std::size_t>(this->size()), mine);
         begin_collective(control_, {"checked", 0, {}, {}, {}}, {});
         control_.all_gather(host{}, reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
                             sizeof(statement));
         require_agreement(all);
-        begin_collective(inner_, call, problem);
+        adaptor<Transport>::begin(call, problem);
     }
 
 private:
@@ -102,13 +85,6 @@ private:
         throw precondition_error("checked", "the same call on every rank", given);
     }
 
-    static std::vector<int> everyone(int size) {
-        std::vector<int> ranks(static_cast<std::size_t>(size));
-        std::iota(ranks.begin(), ranks.end(), 0);
-        return ranks;
-    }
-
-    Transport inner_;
     Control control_;
 };
 

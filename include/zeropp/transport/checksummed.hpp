@@ -5,6 +5,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <xxhash.h>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,7 +34,7 @@ namespace zeropp {
 /// Decorators around this one see the data alone; those inside see checksums and verdicts as well. Copies are the same
 /// rank. For host memory; `staged<checksummed<mpi_transport>>` checks what GPUs send each other.
 template <class Transport>
-class checksummed {
+class checksummed : public adaptor<Transport> {
     /// What a rank found in the messages that it received in one operation.
     struct verdict {
         std::int64_t source = nobody;  // the first rank whose message arrived changed
@@ -50,31 +50,27 @@ public:
     static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
 
     explicit checksummed(Transport inner)
-        : inner_(std::move(inner)),
-          state_(std::make_shared<state>(rank(), everyone(size()), std::make_shared<short_text>())) {}
-
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
+        : adaptor<Transport>(std::move(inner)),
+          state_(std::make_shared<state>(this->rank(), detail::world_ranks(this->size()),
+                                         std::make_shared<short_text>())) {}
 
     template <host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, "all_gather", send, 0, recv, bytes, [&] { inner_.all_gather(exec, send, recv, bytes); });
+        carry(exec, "all_gather", send, 0, recv, bytes, [&] { this->inner().all_gather(exec, send, recv, bytes); });
     }
 
     template <host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, "all_to_all", send, bytes, recv, bytes, [&] { inner_.all_to_all(exec, send, recv, bytes); });
+        carry(exec, "all_to_all", send, bytes, recv, bytes, [&] { this->inner().all_to_all(exec, send, recv, bytes); });
     }
 
     checksummed split(std::span<const int> members) {
-        Transport inner = inner_.split(members);
-        std::vector<int> world_ranks;
-        for (const int m : members) world_ranks.push_back(state_->world_rank(static_cast<std::size_t>(m)));
-        return checksummed(std::move(inner), std::move(world_ranks), state_->collective);
+        Transport inner = this->inner().split(members);
+        return checksummed(std::move(inner), detail::world_ranks(state_->world_ranks, members), state_->collective);
     }
 
     void begin(const collective_call& call, const std::string& problem) {
-        begin_collective(inner_, call, problem);
+        adaptor<Transport>::begin(call, problem);
         *state_->collective = call.primitive;
     }
 
@@ -170,34 +166,27 @@ private:
     };
 
     checksummed(Transport inner, std::vector<int> world_ranks, std::shared_ptr<short_text> collective)
-        : inner_(std::move(inner)),
-          state_(std::make_shared<state>(rank(), std::move(world_ranks), std::move(collective))) {}
+        : adaptor<Transport>(std::move(inner)),
+          state_(std::make_shared<state>(this->rank(), std::move(world_ranks), std::move(collective))) {}
 
     /// move() enqueues the data's own operation. The inner transport is called here and not in the execution's turn: what
     /// it counts or refuses belongs to the calling thread.
     template <class E, class Move>
     void carry(const E& exec, const char* name, const std::byte* send, std::size_t stride, std::byte* recv,
                std::size_t bytes, Move move) {
-        if (size() == 1 || bytes == 0) return move();
+        if (this->size() == 1 || bytes == 0) return move();
         state* const s = state_.get();
         const std::uint64_t operation = s->operations++;
         exec.enqueue([=] { s->sign(operation, send, stride, bytes); });
         move();
-        inner_.all_to_all(exec, reinterpret_cast<const std::byte*>(s->sent.data()),
-                          reinterpret_cast<std::byte*>(s->announced.data()), sizeof(std::uint64_t));
+        this->inner().all_to_all(exec, reinterpret_cast<const std::byte*>(s->sent.data()),
+                                 reinterpret_cast<std::byte*>(s->announced.data()), sizeof(std::uint64_t));
         exec.enqueue([=] { s->verify(operation, recv, bytes); });
-        inner_.all_gather(exec, reinterpret_cast<const std::byte*>(&s->verdicts[s->rank]),
-                          reinterpret_cast<std::byte*>(s->verdicts.data()), sizeof(verdict));
+        this->inner().all_gather(exec, reinterpret_cast<const std::byte*>(&s->verdicts[s->rank]),
+                                 reinterpret_cast<std::byte*>(s->verdicts.data()), sizeof(verdict));
         exec.enqueue([=, primitive = *s->collective] { s->judge(operation, name, primitive, bytes); });
     }
 
-    static std::vector<int> everyone(int size) {
-        std::vector<int> ranks(static_cast<std::size_t>(size));
-        std::iota(ranks.begin(), ranks.end(), 0);
-        return ranks;
-    }
-
-    Transport inner_;
     std::shared_ptr<state> state_;
 };
 

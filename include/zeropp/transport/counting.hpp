@@ -3,13 +3,13 @@
 /// A transport that counts what it carries.
 
 #include <zeropp/topology/topology.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,54 +32,42 @@ struct traffic {
 ///
 /// `Topology` says where the nodes are in truth: it may differ from the topology that the collectives are told.
 template <class Transport, topology Topology>
-class counting {
+class counting : public adaptor<Transport> {
 public:
     /// Throws precondition_error unless the topology has as many ranks as the transport. By reference, as communicator's.
     counting(Transport&& inner, Topology nodes)
-        : inner_(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(static_cast<std::size_t>(inner_.size())),
-          totals_(std::make_shared<totals>()) {
-        if (nodes_.size() != inner_.size()) {
+        : adaptor<Transport>(std::move(inner)), nodes_(std::move(nodes)),
+          world_ranks_(detail::world_ranks(this->size())), totals_(std::make_shared<totals>()) {
+        if (nodes_.size() != this->size()) {
             throw precondition_error("counting",
-                                     "a topology of the transport's " + std::to_string(inner_.size()) + " ranks",
+                                     "a topology of the transport's " + std::to_string(this->size()) + " ranks",
                                      "one of " + std::to_string(nodes_.size()));
         }
-        std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
     }
 
     /// The same around a copy of `inner`.
     counting(const Transport& inner, Topology nodes) requires std::copy_constructible<Transport>
         : counting(Transport(inner), std::move(nodes)) {}
 
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
-
     template <execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         count(bytes);
-        inner_.all_gather(exec, send, recv, bytes);
+        this->inner().all_gather(exec, send, recv, bytes);
     }
 
     template <execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         count(bytes);
-        inner_.all_to_all(exec, send, recv, bytes);
+        this->inner().all_to_all(exec, send, recv, bytes);
     }
 
     counting split(std::span<const int> members) {
-        Transport inner = inner_.split(members);
-        std::vector<int> world_ranks;
-        for (const int m : members) world_ranks.push_back(world_ranks_[static_cast<std::size_t>(m)]);
-        return counting(std::move(inner), nodes_, std::move(world_ranks), totals_);
-    }
-
-    /// See wait_for.
-    template <execution E>
-    void wait(const E& exec) {
-        wait_for(inner_, exec);
+        Transport inner = this->inner().split(members);
+        return counting(std::move(inner), nodes_, detail::world_ranks(world_ranks_, members), totals_);
     }
 
     void begin(const collective_call& call, const std::string& problem) {
-        begin_collective(inner_, call, problem);
+        adaptor<Transport>::begin(call, problem);
         ++totals_->enter(call.primitive).calls;
     }
 
@@ -116,12 +104,12 @@ private:
     };
 
     counting(Transport inner, Topology nodes, std::vector<int> world_ranks, std::shared_ptr<totals> shared)
-        : inner_(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(std::move(world_ranks)),
+        : adaptor<Transport>(std::move(inner)), nodes_(std::move(nodes)), world_ranks_(std::move(world_ranks)),
           totals_(std::move(shared)) {}
 
     void count(std::size_t bytes) {
         traffic& current = totals_->entries.empty() ? totals_->enter("") : totals_->entries[totals_->current];
-        const int self = world_ranks_[static_cast<std::size_t>(rank())];
+        const int self = world_ranks_[static_cast<std::size_t>(this->rank())];
         for (const int peer : world_ranks_) {
             if (peer == self) continue;
             const bool inside = nodes_.group_of(peer) == nodes_.group_of(self);
@@ -129,7 +117,6 @@ private:
         }
     }
 
-    Transport inner_;
     Topology nodes_;
     std::vector<int> world_ranks_;  // of this transport's ranks
     std::shared_ptr<totals> totals_;

@@ -12,7 +12,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,18 +74,6 @@ struct operation_in_call {
     for (const int m : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(m);
     return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
                          what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
-}
-
-/// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
-inline std::vector<int> world_ranks(int size) {
-    std::vector<int> ranks(static_cast<std::size_t>(size));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-}
-inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
-    std::vector<int> ranks;
-    for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
-    return ranks;
 }
 
 /// Which collective runs on one rank's transport, as `begin` tells it. An operation is part of the collective that began

@@ -113,6 +113,7 @@ private:
     template <class Source>
     void carry(const detail::operation_in_call& operation, Source source, std::byte* recv) {
         what_ = operation;
+        ++operations_;
         deadline_ = detail::deadline_after(timeout_);
         outcome all;
         try {
@@ -152,8 +153,9 @@ private:
     template <class Source>
     void post(std::span<request> round, Source source_of, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(piece_, what_.bytes - done);
-        // Ranks that disagree about the size must not take a piece of one message for one of another.
-        const int tag = static_cast<int>(ceil_div(what_.bytes, piece_) % ack_tag);
+        // A piece must not be taken for one of another operation, nor of a message of another size.
+        const int tag =
+            static_cast<int>(operations_ % operation_tags * size_tags + ceil_div(what_.bytes, piece_) % size_tags);
         // Every rank starts with another peer, so that no receiver is everybody's first.
         for (std::size_t i = 0; i != peers(); ++i) {
             std::byte* in = recv + static_cast<std::size_t>(source(i)) * what_.bytes + done;
@@ -351,8 +353,10 @@ private:
 
     // So few pieces at a time that something ends as long as bytes flow.
     static constexpr std::size_t in_flight = 8;
-    // Pieces take the tags below.
+    static constexpr std::size_t operation_tags = 32;
+    static constexpr std::size_t size_tags = 1023;
     static constexpr int ack_tag = 32767;
+    static_assert(operation_tags * size_tags <= ack_tag);
     static constexpr std::chrono::milliseconds moment{100};
 
     Wire& wire_;
@@ -369,8 +373,9 @@ private:
     std::vector<bool> acknowledged_;     // likewise: whether the operation's own is on its way
     bool aborted_ = false;
 
-    // The operation that runs.
+    // The operation that runs, and how many have.
     detail::operation_in_call what_;
+    std::size_t operations_ = 0;
     std::chrono::steady_clock::time_point deadline_;
 };
 

@@ -5,6 +5,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <cuda_runtime_api.h>
@@ -22,32 +23,27 @@ namespace zeropp {
 /// Operations block the caller until the data is on its way up, since the host has to see it. The pinned buffers grow to
 /// the largest operation and stay: give the transport its largest size first where the hot path must not allocate.
 template <transport_on<host> Transport>
-class staged {
+class staged : public adaptor<Transport> {
 public:
-    explicit staged(Transport inner) : inner_(std::move(inner)) {}
-
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
+    explicit staged(Transport inner) : adaptor<Transport>(std::move(inner)) {}
 
     void all_gather(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const std::size_t all = static_cast<std::size_t>(size()) * bytes;
+        const std::size_t all = static_cast<std::size_t>(this->size()) * bytes;
         down(stream, send, bytes);
         up_.reserve(all);
-        inner_.all_gather(host{}, down_.data(), up_.data(), bytes);
+        this->inner().all_gather(host{}, down_.data(), up_.data(), bytes);
         up(stream, recv, all);
     }
 
     void all_to_all(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const std::size_t all = static_cast<std::size_t>(size()) * bytes;
+        const std::size_t all = static_cast<std::size_t>(this->size()) * bytes;
         down(stream, send, all);
         up_.reserve(all);
-        inner_.all_to_all(host{}, down_.data(), up_.data(), bytes);
+        this->inner().all_to_all(host{}, down_.data(), up_.data(), bytes);
         up(stream, recv, all);
     }
 
-    staged split(std::span<const int> members) { return staged(inner_.split(members)); }
-
-    void begin(const collective_call& call, const std::string& problem) { begin_collective(inner_, call, problem); }
+    staged split(std::span<const int> members) { return staged(this->inner().split(members)); }
 
 private:
     /// Pinned host memory that only grows.
@@ -92,7 +88,6 @@ private:
         detail::require_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream.native()), "cudaMemcpyAsync");
     }
 
-    Transport inner_;
     buffer down_;
     buffer up_;
     cuda_stream::event risen_;

@@ -9,8 +9,10 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace zeropp {
 
@@ -23,8 +25,7 @@ namespace zeropp {
 ///                                         recv do not overlap
 ///   `split(members)` a transport of `members` (ranks of this one, in their new order, this rank among them). The lists
 ///                    of any two ranks are equal or disjoint. Blocks the caller
-/// A transport around another one also passes `begin` and `wait` on (see begin_collective and wait_for), or those inside
-/// it cannot watch.
+/// A transport around another one derives from `adaptor`, which passes on what those inside have to hear of.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
     requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
@@ -48,6 +49,18 @@ struct collective_call {
 };
 
 namespace detail {
+/// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
+inline std::vector<int> world_ranks(int size) {
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+}
+inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const int> members) {
+    std::vector<int> ranks;
+    for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
+    return ranks;
+}
+
 /// Throws precondition_error where there is a problem.
 inline void require_no_problem(const collective_call& call, const std::string& problem) {
     if (!problem.empty()) throw precondition_error(call.primitive.str() + ": " + problem);

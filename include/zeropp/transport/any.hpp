@@ -1,0 +1,87 @@
+#pragma once
+/// \file
+/// A transport chosen at run time.
+
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace zeropp {
+
+/// Holds any transport of these executions, so that a program compiles its collectives once for all of them. Costs an
+/// indirect call for each operation. Copies are the same transport.
+template <execution... Executions>
+class any_transport {
+public:
+    template <class T>
+    requires(transport_on<T, Executions>&&...) explicit any_transport(T held)
+        : any_transport(std::make_shared<T>(std::move(held))) {}
+
+    /// A transport that others hold too.
+    template <class T>
+    requires(transport_on<T, Executions>&&...) explicit any_transport(const std::shared_ptr<T>& held)
+        : rank_(held->rank()), size_(held->size()), calls_{calls_of<Executions>(held)...},
+          split_([held](std::span<const int> members) { return any_transport(held->split(members)); }),
+          begin_([held](const collective_call& call, const std::string& problem) {
+              begin_collective(*held, call, problem);
+          }) {}
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+
+    template <execution E>
+    requires(std::same_as<E, Executions> || ...) void all_gather(const E& exec, const std::byte* send, std::byte* recv,
+                                                                 std::size_t bytes) {
+        std::get<calls<E>>(calls_).all_gather(exec, send, recv, bytes);
+    }
+    template <execution E>
+    requires(std::same_as<E, Executions> || ...) void all_to_all(const E& exec, const std::byte* send, std::byte* recv,
+                                                                 std::size_t bytes) {
+        std::get<calls<E>>(calls_).all_to_all(exec, send, recv, bytes);
+    }
+
+    any_transport split(std::span<const int> members) { return split_(members); }
+
+    /// See begin_collective.
+    void begin(const collective_call& call, const std::string& problem) { begin_(call, problem); }
+
+    /// See wait_for.
+    template <execution E>
+    requires(std::same_as<E, Executions> || ...) void wait(const E& exec) { std::get<calls<E>>(calls_).wait(exec); }
+
+private:
+    template <class E>
+    struct calls {
+        using move = std::function<void(const E&, const std::byte*, std::byte*, std::size_t)>;
+        move all_gather;
+        move all_to_all;
+        std::function<void(const E&)> wait;
+    };
+
+    template <class E, class T>
+    static calls<E> calls_of(const std::shared_ptr<T>& held) {
+        return {[held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+                    held->all_gather(exec, send, recv, bytes);
+                },
+                [held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+                    held->all_to_all(exec, send, recv, bytes);
+                },
+                [held](const E& exec) { wait_for(*held, exec); }};
+    }
+
+    int rank_;
+    int size_;
+    std::tuple<calls<Executions>...> calls_;
+    std::function<any_transport(std::span<const int>)> split_;
+    std::function<void(const collective_call&, const std::string&)> begin_;
+};
+
+}  // namespace zeropp

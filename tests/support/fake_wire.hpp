@@ -1,0 +1,242 @@
+#pragma once
+/// \file
+/// A wire between threads that loses, delays and repeats messages where a test wants it to, and a transport over it.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/transport/peer_exchange.hpp>
+#include <zeropp/transport/transport.hpp>
+#include <zeropp/transport/wire.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+/// What a test may say of a message that is sent.
+struct wire_fault {
+    bool lost = false;
+    bool repeated = false;
+    bool refused = false;  ///< post_send throws
+    std::chrono::milliseconds delay{0};
+};
+
+/// A message, as the test that decides its fault sees it.
+struct wire_message {
+    int source;
+    int destination;
+    int tag;
+    std::size_t bytes;
+};
+
+/// What the threads of one test share. Messages up to `eager` bytes are taken at once; longer ones are read from the
+/// sender's memory when their receive is there. Rank numbers are those of the first wire, also on its splits.
+class fake_network {
+public:
+    using decide = std::function<wire_fault(const wire_message&)>;
+
+    explicit fake_network(std::size_t eager = 64, decide faults = {}) : eager_(eager), faults_(std::move(faults)) {}
+
+private:
+    friend class fake_wire;
+    using clock = std::chrono::steady_clock;
+
+    struct transfer {
+        const std::byte* from = nullptr;
+        std::byte* to = nullptr;
+        std::size_t bytes = 0;
+        std::vector<std::byte> taken;  // of an eager message
+        bool eager = false;
+        bool complete = false;
+        bool cancelled = false;
+        std::size_t arrived = 0;
+        bool truncated = false;
+        clock::time_point due{};
+    };
+    using handle = std::shared_ptr<transfer>;
+
+    /// Messages and receives of one (split, source, destination, tag), in their order.
+    struct channel {
+        std::deque<handle> sends;
+        std::deque<handle> receives;
+    };
+    using key = std::tuple<std::vector<int>, int, int, int>;
+
+    /// Moves what can be moved. Requires the lock.
+    static void match(channel& c) {
+        std::erase_if(c.receives, [](const handle& r) { return r->cancelled; });
+        while (!c.sends.empty() && !c.receives.empty() && c.sends.front()->due <= clock::now()) {
+            const handle s = c.sends.front();
+            const handle r = c.receives.front();
+            c.sends.pop_front();
+            c.receives.pop_front();
+            r->truncated = s->bytes > r->bytes;
+            r->arrived = r->truncated ? 0 : s->bytes;
+            const std::byte* const from = s->eager ? s->taken.data() : s->from;
+            if (r->arrived != 0) std::memcpy(r->to, from, r->arrived);
+            s->complete = r->complete = true;
+        }
+    }
+
+    std::mutex mutex_;
+    std::size_t eager_;
+    decide faults_;
+    std::map<key, channel> channels_;
+};
+
+/// One rank of a fake_network.
+class fake_wire {
+public:
+    struct request {
+        std::shared_ptr<fake_network::transfer> of;
+        fake_network::key where;
+    };
+
+    /// Of `members`, ranks of the network, of which this is the rank-th.
+    fake_wire(fake_network& network, std::vector<int> members, int rank)
+        : network_(&network), members_(std::move(members)), rank_(rank) {}
+
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(members_.size()); }
+    fake_wire split(std::span<const int> members) const {
+        std::vector<int> ranks;
+        for (const int m : members) ranks.push_back(world(m));
+        const auto self = std::find(members.begin(), members.end(), rank_) - members.begin();
+        return {*network_, std::move(ranks), static_cast<int>(self)};
+    }
+
+    void post_receive(request& r, std::byte* to, std::size_t bytes, int source, int tag) {
+        const std::lock_guard lock(network_->mutex_);
+        r.where = {members_, source, rank_, tag};
+        r.of = std::make_shared<fake_network::transfer>();
+        r.of->to = to;
+        r.of->bytes = bytes;
+        network_->channels_[r.where].receives.push_back(r.of);
+        fake_network::match(network_->channels_[r.where]);
+    }
+
+    void post_send(request& r, const std::byte* from, std::size_t bytes, int destination, int tag) {
+        const std::lock_guard lock(network_->mutex_);
+        const wire_fault fault =
+            network_->faults_ ? network_->faults_({world(rank_), world(destination), tag, bytes}) : wire_fault();
+        if (fault.refused) throw zeropp::error("fake_wire: no room");
+        r.where = {members_, rank_, destination, tag};
+        for (int i = 0; i != (fault.repeated ? 2 : 1); ++i) {
+            const auto sent = std::make_shared<fake_network::transfer>();
+            sent->from = from;
+            sent->bytes = bytes;
+            sent->eager = bytes <= network_->eager_ || i == 1;
+            if (sent->eager) sent->taken.assign(from, from + bytes);
+            sent->complete = sent->eager;
+            sent->due = fake_network::clock::now() + fault.delay;
+            if (i == 0) r.of = sent;
+            if (!fault.lost) network_->channels_[r.where].sends.push_back(sent);
+        }
+        fake_network::match(network_->channels_[r.where]);
+    }
+
+    zeropp::wire_completion test(request& r) {
+        if (!active(r)) return {.complete = true};
+        const std::lock_guard lock(network_->mutex_);
+        fake_network::match(network_->channels_[r.where]);
+        if (!r.of->complete && !r.of->cancelled) return {};
+        zeropp::wire_completion c{.complete = true, .bytes = r.of->arrived};
+        if (r.of->truncated) c.truncated = std::make_exception_ptr(zeropp::error("fake_wire: message too long"));
+        r.of = nullptr;
+        return c;
+    }
+
+    static bool active(const request& r) { return r.of != nullptr; }
+
+    void cancel(request& r) {
+        const std::lock_guard lock(network_->mutex_);
+        if (active(r) && !r.of->complete && r.of->to != nullptr) r.of->cancelled = true;
+    }
+
+    /// The test's memory stays where it is until all ranks are done.
+    static void abandon(request& r) { r.of = nullptr; }
+
+private:
+    int world(int r) const { return members_[static_cast<std::size_t>(r)]; }
+
+    fake_network* network_;
+    std::vector<int> members_;
+    int rank_;
+};
+static_assert(zeropp::wire<fake_wire>);
+
+/// The least that makes a transport of a wire.
+class fake_transport {
+public:
+    fake_transport(fake_network& network, int ranks, int rank, zeropp::transport_options options,
+                   std::size_t piece = 16)
+        : state_(
+              std::make_unique<state>(fake_wire(network, zeropp::detail::world_ranks(ranks), rank), piece, options)) {}
+
+    int rank() const { return state_->wire.rank(); }
+    int size() const { return state_->wire.size(); }
+
+    void begin(const zeropp::collective_call& call, const std::string& problem) {
+        state_->peers.begin(call.primitive);
+        zeropp::detail::require_no_problem(call, problem);
+    }
+
+    template <zeropp::host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        const auto what = state_->peers.next(zeropp::detail::operation::all_gather, bytes);
+        exec.enqueue([s = state_.get(), what, send, recv] {
+            s->peers.exchange(
+                zeropp::host(), what, [=](int) { return send; }, recv);
+        });
+    }
+    template <zeropp::host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        const auto what = state_->peers.next(zeropp::detail::operation::all_to_all, bytes);
+        exec.enqueue([s = state_.get(), what, send, recv] {
+            s->peers.exchange(
+                zeropp::host(), what, [=](int peer) { return send + static_cast<std::size_t>(peer) * what.bytes; },
+                recv);
+        });
+    }
+
+    fake_transport split(std::span<const int> members) {
+        state_->peers.barrier(zeropp::detail::operation::split);
+        if (std::find(members.begin(), members.end(), rank()) == members.end()) {
+            throw zeropp::precondition_error("fake_transport", "a split list with rank " + std::to_string(rank()),
+                                             "one without");
+        }
+        return fake_transport(std::make_unique<state>(*state_, members));
+    }
+
+    bool failed() const { return state_->peers.failed(); }
+
+private:
+    struct state {
+        state(fake_wire w, std::size_t piece, zeropp::transport_options options)
+            : wire(std::move(w)), peers(wire, "fake_transport", piece, options) {}
+        state(const state& parent, std::span<const int> members)
+            : wire(parent.wire.split(members)), peers(wire, parent.peers, members) {}
+
+        fake_wire wire;
+        zeropp::peer_exchange<fake_wire> peers;
+    };
+
+    explicit fake_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
+
+    std::unique_ptr<state> state_;
+};
+static_assert(zeropp::transport_on<fake_transport, zeropp::host>);
+
+}  // namespace zeropp_test
