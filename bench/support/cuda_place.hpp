@@ -5,6 +5,7 @@
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/transport/any.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <cuda_runtime_api.h>
