@@ -8,9 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace zeropp::detail {
 
@@ -53,5 +57,13 @@ struct acknowledgement {
     }
 };
 static_assert(std::is_trivially_copyable_v<acknowledgement> && std::is_standard_layout_v<acknowledgement>);
+
+/// Never frees what a network may still work on when the program ends.
+inline void keep_until_exit(std::shared_ptr<void> memory) {
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<std::shared_ptr<void>>;
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(memory));
+}
 
 }  // namespace zeropp::detail

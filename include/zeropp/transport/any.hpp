@@ -22,7 +22,7 @@ template <execution... Executions>
 class any_transport {
 public:
     template <class T>
-    requires(transport_on<T, Executions>&&...) explicit any_transport(T held)
+    requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...) explicit any_transport(T held)
         : any_transport(std::make_shared<T>(std::move(held))) {}
 
     /// A transport that others hold too.

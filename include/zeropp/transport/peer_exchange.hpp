@@ -339,8 +339,8 @@ private:
         for (auto* all : {&requests_, &ack_receives_, &ack_sends_}) {
             for (request& r : *all) wire_.abandon(r);
         }
-        // The wire may still read and write them: they stay for good.
-        static_cast<void>(acknowledgements_.release());
+        // The wire may still read and write them.
+        detail::keep_until_exit(std::move(acknowledgements_));
     }
 
     std::size_t peers() const { return static_cast<std::size_t>(wire_.size() - 1); }
@@ -367,7 +367,7 @@ private:
     std::vector<int> world_ranks_;                    // of this wire's ranks
     std::shared_ptr<detail::first_failure> failure_;  // of the family
     std::vector<request> requests_;                   // of each round, a receive and a send for each peer by turns
-    std::unique_ptr<acknowledgements> acknowledgements_ = std::make_unique<acknowledgements>();
+    std::shared_ptr<acknowledgements> acknowledgements_ = std::make_shared<acknowledgements>();
     std::vector<request> ack_receives_;  // by distance less 1, see source
     std::vector<request> ack_sends_;     // by distance less 1, see destination
     std::vector<bool> acknowledged_;     // likewise: whether the operation's own is on its way
