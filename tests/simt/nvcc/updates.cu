@@ -13,8 +13,8 @@ using int4 = block_integer<4, 128, signed_extreme, bfloat16>;
 using weights = lossless<bfloat16>;
 
 template <class Slices, class Masters, class Replica>
-void updates(const stream& s, Masters masters, Replica replica, const Slices& own,
-             const packed_slices<Slices>& stored, std::byte* bytes) {
+void updates(const stream& s, Masters masters, Replica replica, const Slices& own, const packed_slices<Slices>& stored,
+             std::byte* bytes) {
     const finish add{.divisor = 1.0f, .accumulate = true};
     codec::encode(s, int2(), difference{masters, replica}, own, bytes);
     codec::encode(s, int4(), difference{masters, replica}, own, bytes);
