@@ -1,6 +1,6 @@
 /// \file
-/// Gradients in four bits, with and without error feedback: what a step's quantization loses is added to the next step's
-/// gradient, so that over many steps hardly anything is lost.
+/// Gradients in four bits, with and without error feedback: what a step's quantization loses is added to the next
+/// step's gradient, so that over many steps hardly anything is lost.
 
 #include <zeropp/zeropp.hpp>
 
@@ -20,7 +20,8 @@ int main() {
         constexpr int steps = 100;
         const zeropp::reduce_options options;
 
-        // Residuals live in memory of yours: a byte for each element of the gradient and half a byte for the second hop.
+        // Residuals live in memory of yours: a byte for each element of the gradient and half a byte for the second
+        // hop.
         zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(comm.topology(), n, {}));
         feedback memory(comm.topology(), n, {}, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(

@@ -9,10 +9,10 @@
 
 namespace pareto {
 
-/// Each block becomes one of `Levels` values a scale apart, those that lose least of normal data, symmetric around zero:
-/// two are a sign, three have a zero (and a code to spare), four are two magnitudes. The largest is a block's scale, a
-/// power of 2^(1/4) in one byte, the best of `candidates` down from the block's absmax. `Unbiased` decodes to more than
-/// that, so that of normal data nothing is lost on average, at the price of a larger error.
+/// Each block becomes one of `Levels` values a scale apart, those that lose least of normal data, symmetric around
+/// zero: two are a sign, three have a zero (and a code to spare), four are two magnitudes. The largest is a block's
+/// scale, a power of 2^(1/4) in one byte, the best of `candidates` down from the block's absmax. `Unbiased` decodes to
+/// more than that, so that of normal data nothing is lost on average, at the price of a larger error.
 ///
 /// Blocks whose absmax is below 2^-49 decode to zeros, above 2^13 and with NaN or Inf to NaN.
 /// Source  Lloyd (1982); Max (1960), table I; unbiased: EDEN (arXiv 2108.08842), MS-EDEN (arXiv 2601.22813)

@@ -1,7 +1,7 @@
 /// \file
-/// Ranks that call collectives whose results they know, over and over, until something goes wrong or all calls are made.
-/// Something goes wrong because one of them is told to misbehave here, or because somebody outside sees to it. Each rank
-/// writes into its journal what became of it; run.sh makes a table of that.
+/// Ranks that call collectives whose results they know, over and over, until something goes wrong or all calls are
+/// made. Something goes wrong because one of them is told to misbehave here, or because somebody outside sees to it.
+/// Each rank writes into its journal what became of it; run.sh makes a table of that.
 
 #include "reliability/journal.hpp"
 #include "reliability/known_call.hpp"

@@ -45,7 +45,8 @@ struct known_call {
 const std::vector<std::string>& known_quantizers();
 
 /// A call with its inputs, buffers and the result that the tests' reference expects, which shares no code with the
-/// library. Collective to run, as often as one likes. Returns how the result differs, to the bit; empty where it does not.
+/// library. Collective to run, as often as one likes. Returns how the result differs, to the bit; empty where it does
+/// not.
 using prepared_call = std::function<std::string(comm_type&)>;
 
 /// Throws precondition_error where a quantizer is not among the known ones.

@@ -1,6 +1,7 @@
 /// \file
 /// Under SMPI ranks are coroutines of one thread, and time is the simulator's. The library asks a clock, gives way and
-/// sleeps while it waits for messages; the linker's --wrap sends these three calls here, and the library stays as it is.
+/// sleeps while it waits for messages; the linker's --wrap sends these three calls here, and the library stays as it
+/// is.
 
 #include "simulation.hpp"
 

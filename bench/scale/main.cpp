@@ -1,6 +1,6 @@
 /// \file
-/// The collectives of one training step, one by one, under a real MPI or under SimGrid's: how long each takes, and whether
-/// it sends exactly what the plan says.
+/// The collectives of one training step, one by one, under a real MPI or under SimGrid's: how long each takes, and
+/// whether it sends exactly what the plan says.
 
 #include "phases.hpp"
 #include "simulation.hpp"
@@ -162,9 +162,9 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, boo
     return row;
 }
 
-/// Measures what a simulated platform has to be told: the rate of a node and of a rank inside it while all send at once,
-/// and how long an empty message takes. Inside a node, where ranks move bytes themselves and only while they are awake, with
-/// the library's way of waiting. Collective.
+/// Measures what a simulated platform has to be told: the rate of a node and of a rank inside it while all send at
+/// once, and how long an empty message takes. Inside a node, where ranks move bytes themselves and only while they are
+/// awake, with the library's way of waiting. Collective.
 nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
     constexpr int bytes = 2 << 20;
     constexpr int messages = 4;

@@ -35,8 +35,8 @@ struct phase {
     std::function<work()> prepare_silent;
 };
 
-/// Of a tensor of `elements` in bfloat16, on MPI's ranks, so many to a node. Requires `elements` to be divisible by twice
-/// the ranks. Collective. MPI must stay initialised as long as the result lives.
+/// Of a tensor of `elements` in bfloat16, on MPI's ranks, so many to a node. Requires `elements` to be divisible by
+/// twice the ranks. Collective. MPI must stay initialised as long as the result lives.
 std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t elements);
 
 }  // namespace zeropp_scale

@@ -42,7 +42,8 @@ struct rank_work {
 std::optional<gpu_work> work_on_gpus();
 
 /// Reads the command line, starts the ranks that it asks for and runs `work` on each. Returns the exit status of the
-/// program: 2, with one line from one rank, where the options are wrong or GPUs are missing; 1 where the run has failed.
+/// program: 2, with one line from one rank, where the options are wrong or GPUs are missing; 1 where the run has
+/// failed.
 int launch(int argc, char** argv, const program_facts& program, const rank_work& work);
 
 /// The same where no other process takes part: help, mistakes, and ranks that are threads. `with_mpi`: whether this

@@ -39,8 +39,8 @@ bool with_datatype(std::string_view name, F f) {
     return matches(float{}) || matches(zeropp::half{}) || matches(zeropp::bfloat16{});
 }
 
-/// The quantizers of a reduce-scatter's hops: "INSIDE+ACROSS", or one name for both. Each pair is an instance to compile,
-/// so only those of use are: both alike, or bf16 or int8:256 inside the node and fewer bits across.
+/// The quantizers of a reduce-scatter's hops: "INSIDE+ACROSS", or one name for both. Each pair is an instance to
+/// compile, so only those of use are: both alike, or bf16 or int8:256 inside the node and fewer bits across.
 struct hop_quantizers {
     bench_quantizers::variant inside;
     bench_quantizers::variant across;

@@ -48,8 +48,8 @@ struct settings {
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
 
-/// Reads the command line. Returns nothing where --help or a mistake has ended the program, with `exit_code` set. Throws
-/// std::exception for a mistake that is to be reported.
+/// Reads the command line. Returns nothing where --help or a mistake has ended the program, with `exit_code` set.
+/// Throws std::exception for a mistake that is to be reported.
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code);
 
 /// What to say after a mistake.

@@ -11,8 +11,8 @@
 
 namespace zero3_gpt {
 
-/// Throws zeropp::error, in one line, where `--device cuda` cannot run under MPI: this machine has no GPU, or the program
-/// was built without CUDA or NCCL (mpi_without_cuda.cpp in place of cuda_mpi.cu).
+/// Throws zeropp::error, in one line, where `--device cuda` cannot run under MPI: this machine has no GPU, or the
+/// program was built without CUDA or NCCL (mpi_without_cuda.cpp in place of cuda_mpi.cu).
 void require_cuda_for_mpi();
 
 /// Trains with a GPU for each rank, connected by NCCL. Collective; throws on every rank alike where a machine has fewer

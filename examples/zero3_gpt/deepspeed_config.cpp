@@ -218,8 +218,8 @@ std::string position(std::string_view text, std::size_t offset) {
     return std::to_string(line) + ":" + std::to_string(column);
 }
 
-/// Like DeepSpeed, refuses an object that has a key twice: one of the two values would silently be lost. And one that is
-/// nested so deeply that printing it in a message would take all of the stack.
+/// Like DeepSpeed, refuses an object that has a key twice: one of the two values would silently be lost. And one that
+/// is nested so deeply that printing it in a message would take all of the stack.
 json parse(std::string_view text, const std::string& name) {
     std::vector<std::set<std::string>> open_objects;
     constexpr int deepest = 64;

@@ -20,13 +20,13 @@
 ///   `wait(event)`, `record()`        like an execution's: they order computation and the work of queues
 ///
 /// Computation runs in the order of the calls; f is a trivially copyable function object over device memory. A team is
-/// one loop over all lanes on the host and a thread for each lane in a kernel. Lane l has the elements i with
-/// i % lanes == l, so that a row's elements need no barrier:
+/// one loop over all lanes on the host and a thread for each lane in a kernel. Lane l has the elements i with i % lanes
+/// == l, so that a row's elements need no barrier:
 ///
 ///   `each(count, f)`                 f(i) on the lane that has element i
 ///   `at(i, f)`                       f() on the lane that has element i
-///   `sum(count, term)`               the sum of term(i) on all lanes, in an order of additions that is the same on every
-///                                    device and that vectorises: lane by lane, then lanes in halves
+///   `sum(count, term)`               the sum of term(i) on all lanes, in an order of additions that is the same on
+///                                    every device and that vectorises: lane by lane, then lanes in halves
 ///   `largest(count, term)`           the largest std::int32_t term(i), on all lanes
 namespace zero3_gpt {
 

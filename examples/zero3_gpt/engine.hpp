@@ -63,8 +63,8 @@ struct sum_squares {
 ///
 /// A unit's tensors move as they are, in one list: in the same messages, but divided and quantized each by itself.
 ///
-/// In stage 0, which is plain data parallelism, every rank keeps whole weights and AdamW state, nothing is gathered, and
-/// gradients go through quantized_all_reduce.
+/// In stage 0, which is plain data parallelism, every rank keeps whole weights and AdamW state, nothing is gathered,
+/// and gradients go through quantized_all_reduce.
 ///
 /// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up
 /// to date on the way forward; the way back then moves nothing. With hpZ besides, every node does, divided over its

@@ -24,7 +24,8 @@
 #define zeropp zeropp_contracted
 #if defined(__clang__)
 #if defined(__x86_64__)
-// Functions of the standard library whose templates stand above get their instances here and keep their own instructions.
+// Functions of the standard library whose templates stand above get their instances here and keep their own
+// instructions.
 #pragma clang diagnostic ignored "-Wignored-attributes"
 #pragma clang attribute push(__attribute__((target("fma,avx2"))), apply_to = function)
 #endif

@@ -1,6 +1,6 @@
 /// \file
-/// The hot path allocates nothing: counted, over all threads, after a first step. Elsewhere any allocation may fail: each
-/// does here, in turn.
+/// The hot path allocates nothing: counted, over all threads, after a first step. Elsewhere any allocation may fail:
+/// each does here, in turn.
 
 #include "collective/repeated_step.hpp"
 #include "support/allocation_count.hpp"

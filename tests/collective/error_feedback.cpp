@@ -194,7 +194,8 @@ TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients
     constexpr std::size_t steps = 100;
     constexpr std::size_t n = 1003;
     const zeropp::two_level nodes(2, 2);
-    // How far all that has arrived is from all that should have, in gradients: after a tenth of the steps, and after all.
+    // How far all that has arrived is from all that should have, in gradients: after a tenth of the steps, and after
+    // all.
     const auto drift = [&](bool keeping) {
         std::vector<std::vector<double>> owed(4);
         std::vector<std::array<double, 2>> worst(4);

@@ -50,9 +50,10 @@ TEST_CASE("training on the GPU follows training on the host", "[gpu][zero3_gpt]"
     const run_result given = train_on_cuda_threads(s, work, nodes).front();
 
     // The collectives have the same bits for the same input, but products and sums round differently (fused
-    // multiply-adds, cuBLAS's own order of sums). A gradient in the middle between two codes of 4 bits then falls on the
-    // other side, and AdamW's steps amplify that. A host that uses fused multiply-adds, or the BLAS kernels of another
-    // processor, is off by up to 1.5e-4 after 20 steps and by 5e-4 in the held-out loss; ten times that is allowed.
+    // multiply-adds, cuBLAS's own order of sums). A gradient in the middle between two codes of 4 bits then falls on
+    // the other side, and AdamW's steps amplify that. A host that uses fused multiply-adds, or the BLAS kernels of
+    // another processor, is off by up to 1.5e-4 after 20 steps and by 5e-4 in the held-out loss; ten times that is
+    // allowed.
     REQUIRE(given.losses.size() == expected.losses.size());
     for (std::size_t i = 0; i != given.losses.size(); ++i) {
         CAPTURE(i, given.losses[i], expected.losses[i]);

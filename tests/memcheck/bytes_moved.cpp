@@ -1,6 +1,6 @@
 /// \file
-/// The collectives once, on a list of tensors, on one tensor of the same total, or not at all: for bytes_moved.cmake, which
-/// counts what they read and write.
+/// The collectives once, on a list of tensors, on one tensor of the same total, or not at all: for bytes_moved.cmake,
+/// which counts what they read and write.
 
 #include <zeropp/zeropp.hpp>
 

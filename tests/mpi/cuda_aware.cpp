@@ -1,6 +1,6 @@
 /// \file
-/// cuda_aware_mpi_transport without a GPU: host memory stands in for a device's, which any MPI can work on, and the test
-/// answers for MPI whether it supports CUDA.
+/// cuda_aware_mpi_transport without a GPU: host memory stands in for a device's, which any MPI can work on, and the
+/// test answers for MPI whether it supports CUDA.
 
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"

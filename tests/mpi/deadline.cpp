@@ -61,8 +61,8 @@ private:
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Runs a test case on a world with a timeout. Every message's memory stays until the program ends, as the contract asks
-/// of memory that a failed operation has worked on.
+/// Runs a test case on a world with a timeout. Every message's memory stays until the program ends, as the contract
+/// asks of memory that a failed operation has worked on.
 class ranks {
 public:
     explicit ranks(std::chrono::milliseconds patience = timeout)
@@ -344,7 +344,8 @@ TEST_CASE("mpi_transport: a timeout on a queue comes out of wait, and destructio
 TEST_CASE("mpi_transport: an error of MPI's on one rank is an error on all", "[mpi][deadline]") {
     if (world_size() == 1) return;
     const auto fails_on_the_last = [](int planted_fault::*calls, int until, const std::string& call) {
-        // The error is to come before the deadline, and 30 MB go to each rank until it does: slow machines take a while.
+        // The error is to come before the deadline, and 30 MB go to each rank until it does: slow machines take a
+        // while.
         ranks all(20 * timeout);
         const within_deadline_and_a_second limit;
         if (all.is_last()) fault.*calls = until;

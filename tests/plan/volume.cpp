@@ -1,5 +1,6 @@
 /// \file
-/// The bytes that a plan predicts are those that `counting` counts: 8-bit and lossless all-gathers and secondary gathers.
+/// The bytes that a plan predicts are those that `counting` counts: 8-bit and lossless all-gathers and secondary
+/// gathers.
 
 #include "plan/counted.hpp"
 

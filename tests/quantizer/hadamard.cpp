@@ -29,7 +29,8 @@ using zeropp::stochastic;
 using h32 = hadamard<block_integer<4, 128>>;
 static_assert(zeropp::rotating_quantizer<h32> && h32::hadamard_size == 32 && h32::block_size == 128);
 
-/// Blocks that are bad for a rotation: one outlier, a window's row of the matrix, all equal, rounding errors of one sign.
+/// Blocks that are bad for a rotation: one outlier, a window's row of the matrix, all equal, rounding errors of one
+/// sign.
 std::vector<std::vector<float>> telling_blocks(std::size_t n, std::size_t window) {
     std::vector<std::vector<float>> blocks{normal_floats(n, 1), normal_floats(n, 2, 1e-3), normal_floats(n, 3, 1e3),
                                            normal_floats(n / 2 + 3, 4), std::vector<float>(n, 0.7f)};

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the codec of CUDA streams takes beyond tensors, against the codec of the host: differences of tensors, and error
-/// feedback. The same bits.
+/// What the codec of CUDA streams takes beyond tensors, against the codec of the host: differences of tensors, and
+/// error feedback. The same bits.
 
 #include "simt/codec_against_host.hpp"
 

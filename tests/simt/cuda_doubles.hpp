@@ -2,9 +2,9 @@
 /// \file
 /// The device behind the test doubles of the CUDA runtime (cuda_doubles.cpp): what tests set and ask of it.
 ///
-/// Streams are asynchronous at their worst, and the same in every run: work runs only when somebody waits for it, or for
-/// an event behind it, and no sooner. Whatever the library forgets to wait for has then not happened yet. Device memory
-/// starts out poisoned; with AddressSanitizer, host code that touches it is a fault.
+/// Streams are asynchronous at their worst, and the same in every run: work runs only when somebody waits for it, or
+/// for an event behind it, and no sooner. Whatever the library forgets to wait for has then not happened yet. Device
+/// memory starts out poisoned; with AddressSanitizer, host code that touches it is a fault.
 
 #include <cuda_runtime_api.h>
 

@@ -41,8 +41,8 @@ inline dim3 gridDim;
 
 namespace zeropp_test::simt {
 
-/// Runs kernel() once for each thread of the grid. Returns what was wrong with it; "" if nothing. Every other call takes
-/// threads and blocks in the opposite order. Not for concurrent use.
+/// Runs kernel() once for each thread of the grid. Returns what was wrong with it; "" if nothing. Every other call
+/// takes threads and blocks in the opposite order. Not for concurrent use.
 std::string run_grid(dim3 grid, dim3 block, const std::function<void()>& kernel);
 
 /// Called from a kernel: waits for the lanes that `mask` names and returns what the lane `distance` away has given.

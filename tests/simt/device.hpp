@@ -40,8 +40,8 @@ private:
     zeropp::cuda_stream exec_;
 };
 
-/// n elements of device memory, `shift` elements behind a boundary of 256 bytes, and bytes on both sides that nobody may
-/// write. With AddressSanitizer the memory ends where the array does, so that nobody can read them either.
+/// n elements of device memory, `shift` elements behind a boundary of 256 bytes, and bytes on both sides that nobody
+/// may write. With AddressSanitizer the memory ends where the array does, so that nobody can read them either.
 template <class T>
 class device_array {
 public:

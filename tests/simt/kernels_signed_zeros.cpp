@@ -8,7 +8,8 @@ using zeropp::lossless;
 namespace {
 
 /// Each contributor's 19 elements: contributor c of `contributors` gives element i the i-th kind of zero, or a share of
-/// a sum that is one: all -0, all +0, -0 and one +0, x and -x, and the smallest floats and halves, which divisors round.
+/// a sum that is one: all -0, all +0, -0 and one +0, x and -x, and the smallest floats and halves, which divisors
+/// round.
 std::vector<float> zeros(int contributors, int c) {
     std::vector<float> x(19, -0.0f);
     x[1] = x[8] = 0.0f;

@@ -6,9 +6,9 @@
 /// what it receives is there when its stream has come to it, which needs all ranks' calls and what their streams hold
 /// before them. It is there no sooner: each rank's memory is written when somebody waits for that rank's own stream.
 ///
-/// What would be a hang or wrong data with NCCL is a fault of the device (device_fault()): calls of other kinds or sizes
-/// on other ranks, a send that nobody receives, a communicator used after its end, waiting for a rank that has left.
-/// Stricter than NCCL in one thing: a group of sends and receives is a call of all ranks of its communicator.
+/// What would be a hang or wrong data with NCCL is a fault of the device (device_fault()): calls of other kinds or
+/// sizes on other ranks, a send that nobody receives, a communicator used after its end, waiting for a rank that has
+/// left. Stricter than NCCL in one thing: a group of sends and receives is a call of all ranks of its communicator.
 
 #include "simt/cuda_doubles.hpp"
 

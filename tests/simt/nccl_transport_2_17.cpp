@@ -1,5 +1,5 @@
-/// nccl_transport as it is compiled with NCCL 2.17, which has neither ncclAlltoAll nor ncclCommSplit. Under another name:
-/// the program holds the installed version's too.
+/// nccl_transport as it is compiled with NCCL 2.17, which has neither ncclAlltoAll nor ncclCommSplit. Under another
+/// name: the program holds the installed version's too.
 
 #include <nccl.h>
 #undef NCCL_VERSION_CODE

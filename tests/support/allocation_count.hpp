@@ -30,8 +30,8 @@ inline bool counts_allocations() {
     return allocation_count != before;
 }
 
-/// While it lives, the allocation of this thread that comes after `granted` others fails with std::bad_alloc; later ones
-/// do not.
+/// While it lives, the allocation of this thread that comes after `granted` others fails with std::bad_alloc; later
+/// ones do not.
 class failing_allocation {
 public:
     explicit failing_allocation(long granted) { allocations_until_failure = granted; }

@@ -80,7 +80,8 @@ private:
     fault_injecting(Transport inner, std::shared_ptr<state> shared)
         : zeropp::adaptor<Transport>(std::move(inner)), shared_(std::move(shared)) {}
 
-    /// Calls operation(send, bytes), which enqueues the inner one, as the plan wants it. `sent` are the bytes at `send`.
+    /// Calls operation(send, bytes), which enqueues the inner one, as the plan wants it. `sent` are the bytes at
+    /// `send`.
     template <class E, class Operation>
     void carry(const E& exec, const std::byte* send, std::size_t sent, std::size_t bytes, Operation operation) {
         const bool now = shared_->operations++ == shared_->plan.operation;

@@ -6,8 +6,8 @@
 
 namespace zeropp_test {
 
-/// Of element `index` of a tensor, or of a sum there: 16 bits of philox4x32-10 whose key is the seed and whose counter is
-/// (index / 8, the highest bit saying whether it is a sum; step), in steps of 2^-15 about zero.
+/// Of element `index` of a tensor, or of a sum there: 16 bits of philox4x32-10 whose key is the seed and whose counter
+/// is (index / 8, the highest bit saying whether it is a sum; step), in steps of 2^-15 about zero.
 inline float noise_of_element(std::uint64_t seed, std::uint64_t step, std::uint64_t index, bool sum) {
     const std::uint64_t granule = index / 8 | (sum ? std::uint64_t{1} << 63 : 0);
     constexpr std::uint64_t low = 0xffffffffu;

@@ -60,9 +60,9 @@ inline std::vector<float> normal_floats(std::size_t n, std::uint64_t seed, doubl
     return values;
 }
 
-/// n floats in stretches of very different kinds: ordinary, zero, constant, shifted, tiny, denormal, huge, heavy-tailed. In
-/// one stretch of 64, which is once in some 10,000 floats, one of them is NaN or Inf: often enough to be met by every few
-/// tensors, and seldom enough to leave most blocks finite.
+/// n floats in stretches of very different kinds: ordinary, zero, constant, shifted, tiny, denormal, huge,
+/// heavy-tailed. In one stretch of 64, which is once in some 10,000 floats, one of them is NaN or Inf: often enough to
+/// be met by every few tensors, and seldom enough to leave most blocks finite.
 inline std::vector<float> mixed_floats(std::size_t n, std::uint64_t seed) {
     random_source random(seed);
     std::vector<float> values;

@@ -1,5 +1,6 @@
 /// \file
-/// peer_exchange on a wire that does what a test says: what ranks get when messages are lost, late, repeated or refused.
+/// peer_exchange on a wire that does what a test says: what ranks get when messages are lost, late, repeated or
+/// refused.
 
 #include <zeropp/transport/peer_exchange.hpp>
 

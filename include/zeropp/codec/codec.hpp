@@ -98,7 +98,8 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///       `tensor_table`, with error feedback if asked for. What a slot has no elements for is zero.
 ///   `decode(exec, q, messages, where, tensor)`
 ///       the elements of `tensor` that `where` names <- slot s
-///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{}, mean = undivided{})`
+///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{},
+///                  mean = undivided{})`
 ///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, divided if `mean` is
 ///       a `divided_by`, and quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, finish)`

@@ -34,8 +34,8 @@ inline std::size_t exact_update_bytes(int groups, std::size_t message) {
 }
 }  // namespace detail
 
-/// Bytes of workspace that exact_update needs for a tensor of so many elements, or for a tensor_list of whole tensors, in
-/// replicas of `Exact`: what whole weights would take, and numbers to agree on a size.
+/// Bytes of workspace that exact_update needs for a tensor of so many elements, or for a tensor_list of whole tensors,
+/// in replicas of `Exact`: what whole weights would take, and numbers to agree on a size.
 template <topology Topology, quantizer Exact>
 std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
@@ -44,22 +44,23 @@ std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, co
 }
 
 /// Moves the replicas of all ranks on to `version`: to the bits of the ranks' shards. Those of a shard that differ from
-/// the replica's travel, with their places; whole shards where that would not be less, or the replica is empty. Pays where
-/// a step changes few of the weights as they are rounded, as fine-tuning at small rates does in 16 bits.
+/// the replica's travel, with their places; whole shards where that would not be less, or the replica is empty. Pays
+/// where a step changes few of the weights as they are rounded, as fine-tuning at small rates does in 16 bits.
 ///
-/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, of the replica's element type; or a tensor_list
-///           of this rank's slices of the tensors that the replica is for; scratch as
+/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, of the replica's element type; or a
+///           tensor_list of this rank's slices of the tensors that the replica is for; scratch as
 ///           exact_update_workspace_bytes(...), aligned to 16
 /// Result    replica == shard, to the bit, of every rank and in all groups
-/// Moves     across groups alone, to the ranks of the same index: 8 bytes to agree on a size, then a message of it. That
-///           is sizeof(T) + 1 bytes for each of the most changed elements that any of these ranks has, and 2 for every
-///           256 elements, or, if less, all elements; nothing more where no element has changed
-/// Order     blocks until the size is agreed; the rest is enqueued on `exec`; host{} has finished on return. Arrays, lists,
-///           replica and communicator must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete. If `exec` fails later, what is stored is not what the stamp says: `invalidate` on all ranks
+/// Moves     across groups alone, to the ranks of the same index: 8 bytes to agree on a size, then a message of it.
+///           That is sizeof(T) + 1 bytes for each of the most changed elements that any of these ranks has, and 2 for
+///           every 256 elements, or, if less, all elements; nothing more where no element has changed
+/// Order     blocks until the size is agreed; the rest is enqueued on `exec`; host{} has finished on return. Arrays,
+///           lists, replica and communicator must outlive the work. Without scratch, allocates a workspace and blocks
+///           until the work is complete. If `exec` fails later, what is stored is not what the stamp says: `invalidate`
+///           on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  a host execution; the same n or list, element type and version on all ranks, and replicas that are all empty
-///           or all at version - 1
+/// Requires  a host execution; the same n or list, element type and version on all ranks, and replicas that are all
+///           empty or all at version - 1
 /// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
 ///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
 template <execution Execution, class Communicator, tensors_in<typename Execution::space> Shard, quantizer Exact,

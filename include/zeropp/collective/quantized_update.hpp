@@ -42,8 +42,8 @@ typename Division::chunks update_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, Inside::block_size))};
 }
 
-/// Bytes of the messages of all groups and chunks, and, if they are gathered, of those of all ranks, or of whole weights,
-/// which have one chunk.
+/// Bytes of the messages of all groups and chunks, and, if they are gathered, of those of all ranks, or of whole
+/// weights, which have one chunk.
 template <quantizer Q, quantizer Inside, class Division, topology Topology>
 std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
     const auto cut = update_chunks<Q, Inside>(whole, chunks);
@@ -223,8 +223,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
 ///           and added; complete when `inside` is (if it throws, when both are); host{} has finished on return. Arrays,
 ///           lists, replica, communicator and executions must outlive the work. Without scratch, allocates a workspace
-///           and blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is not
-///           what the stamp says: `invalidate` on all ranks
+///           and blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is
+///           not what the stamp says: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage
 /// Requires  the same n or list, element types, quantizer, options and version on all ranks, replicas that are all
 ///           empty or all at version - 1, and on all one execution or on all a pipeline; with a pipeline on MPI,
@@ -245,8 +245,8 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
 /// tensors, as secondary_partition_gather has them; with a pipeline, one chunk is gathered inside the group while
 /// others cross.
 ///
-/// Shapes    as quantized_update; full [n], of any element type, or a tensor_list of whole tensors, where shard is one of
-///           slices; scratch as quantized_update_gather_workspace_bytes(...)
+/// Shapes    as quantized_update; full [n], of any element type, or a tensor_list of whole tensors, where shard is one
+///           of slices; scratch as quantized_update_gather_workspace_bytes(...)
 /// Result    that of quantized_update; full == the replicas, each part through their quantizer `Inside`; the same bits
 ///           on all ranks
 /// Moves     across groups as quantized_update, and inside the group one message of `Inside` for each other rank of it,

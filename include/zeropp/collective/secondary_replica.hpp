@@ -40,8 +40,8 @@ public:
     using space = Space;
     using quantizer_type = Inside;
 
-    /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`; empty.
-    /// For a list, allocates a table of 64 bytes for each tensor and, for device_space, blocks. Throws
+    /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`;
+    /// empty. For a list, allocates a table of 64 bytes for each tensor and, for device_space, blocks. Throws
     /// precondition_error unless the list is over these ranks, and `storage` large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,

@@ -30,9 +30,9 @@ public:
     using error::error;
 };
 
-/// A transport has waited as long as its timeout allows. The text names the collective and its number, the operation and
-/// its size, the timeout, and the ranks that were not heard from, as the world numbers them: the transport that was not
-/// split from another.
+/// A transport has waited as long as its timeout allows. The text names the collective and its number, the operation
+/// and its size, the timeout, and the ranks that were not heard from, as the world numbers them: the transport that was
+/// not split from another.
 class timeout_error : public error {
 public:
     using error::error;

@@ -15,11 +15,12 @@ namespace zeropp {
 
 /// A quantizer of elements that have been rotated: every whole window of `hadamard_size` consecutive elements of a
 /// message, from its start on, goes through a Walsh-Hadamard transform before its block is fitted, and comes back
-/// through the inverse. It spreads an outlier over its window. A power of two from 8 to 256, not above the block's size.
+/// through the inverse. It spreads an outlier over its window. A power of two from 8 to 256, not above the block's
+/// size.
 ///
-/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b); then all are multiplied by a power of two,
-/// 1 / sqrt(size) or sqrt(2) times that, so that nothing is rounded but the sums. What is left of a message beyond its
-/// last whole window is not transformed. Sums of messages are taken in the rotated domain and rotated back once.
+/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b); then all are multiplied by a power of
+/// two, 1 / sqrt(size) or sqrt(2) times that, so that nothing is rounded but the sums. What is left of a message beyond
+/// its last whole window is not transformed. Sums of messages are taken in the rotated domain and rotated back once.
 template <class Q>
 concept rotating_quantizer = quantizer<Q> && requires {
     requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
@@ -29,8 +30,8 @@ concept rotating_quantizer = quantizer<Q> && requires {
 /// A quantizer that tries several parameters on a block and keeps those of the least error:
 ///   `candidates`                how many
 ///   `candidate(fitted, k)`      the k-th to try; 0 is `fitted` itself. NaN stays NaN
-///   `error(x, params, fitted)`  how far an element is off with them, in whole units of any size that depend on `fitted`
-///                               alone, at most 2^31 / block_size
+///   `error(x, params, fitted)`  how far an element is off with them, in whole units of any size that depend on
+///                               `fitted` alone, at most 2^31 / block_size
 /// Of candidates with the same sum of errors, the first is kept.
 template <class Q>
 concept searching_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, int k, float x) {

@@ -30,15 +30,16 @@ struct scaled_float {
         return product(Format::decode(code), scale);
     }
 
-    /// Of the format, and 2^-21 of x for the rounding of the arithmetic, which in denormals is that of their last place.
+    /// Of the format, and 2^-21 of x for the rounding of the arithmetic, which in denormals is that of their last
+    /// place.
     static constexpr ZEROPP_HOST_DEVICE float error_bound(float x, float scale) noexcept {
         const float magnitude = x < 0 ? -x : x;
         return Format::error_bound(magnitude * reciprocal(scale)) * scale + magnitude * 0x1p-21f + 0x1p-149f;
     }
 
 private:
-    /// Depends on the block alone: compilers take it out of loops. The division is made whatever the scale, for one in a
-    /// branch they leave where it is.
+    /// Depends on the block alone: compilers take it out of loops. The division is made whatever the scale, for one in
+    /// a branch they leave where it is.
     static constexpr ZEROPP_HOST_DEVICE float reciprocal(float scale) noexcept {
         const bool extent = scale != 0;
         const float inverse = quotient(1.0f, extent ? scale : 1.0f);
@@ -129,10 +130,10 @@ using mxfp4 = block_float<e2m1, 32, e8m0>;
 /// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`, in units of a float
 /// that the whole message shares.
 ///
-/// A block's scale is its absmax / 6 in those units, rounded to nearest and not to zero. What rounding it down, by up to
-/// a sixteenth or in blocks 2^15 times smaller than the message's largest by up to a third, leaves beyond the largest
-/// code is clipped. A code is x * (1 / scale) in float, rounded to nearest even.
-/// A block that holds NaN or Inf decodes to NaN in every element. Scales are not smaller than 2^-126.
+/// A block's scale is its absmax / 6 in those units, rounded to nearest and not to zero. What rounding it down, by up
+/// to a sixteenth or in blocks 2^15 times smaller than the message's largest by up to a third, leaves beyond the
+/// largest code is clipped. A code is x * (1 / scale) in float, rounded to nearest even. A block that holds NaN or Inf
+/// decodes to NaN in every element. Scales are not smaller than 2^-126.
 /// Requires   the elements not above the magnitude that `scaled_for` was told: what is above is clipped
 /// Source     NVIDIA, Pretraining Large Language Models with NVFP4 (arXiv 2509.25149), section 2 and appendix B
 struct nvfp4 {

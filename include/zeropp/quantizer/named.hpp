@@ -44,8 +44,8 @@ inline std::string without_defaults(std::string_view name) {
 /// The names of a set of compiled quantizers.
 ///
 /// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
-/// "fp8_e4m3:128", "mxfp4", "spike4:128", "int4:128:signed:fp16:search16:h128". The defaults ("symmetric" for integers, "fp32", but "fp16" where the format is "spike...") may
-/// be spelt out: "int8:256:symmetric:fp32" is "int8:256".
+/// "fp8_e4m3:128", "mxfp4", "spike4:128", "int4:128:signed:fp16:search16:h128". The defaults ("symmetric" for integers,
+/// "fp32", but "fp16" where the format is "spike...") may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
 template <quantizer... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
@@ -86,12 +86,14 @@ struct hops {
     std::string name() const { return short_text(inside.name()).str() + " + " + short_text(across.name()).str(); }
 };
 
-/// The pairs of quantizers that a program was compiled with, by the names of both: each is an instance of the reductions.
+/// The pairs of quantizers that a program was compiled with, by the names of both: each is an instance of the
+/// reductions.
 template <class... Hops>
 struct named_hops {
     using variant = std::variant<Hops...>;
 
-    /// The pair of these names, spelt as `named_quantizers` has them. Throws precondition_error that lists the right pairs.
+    /// The pair of these names, spelt as `named_quantizers` has them. Throws precondition_error that lists the right
+    /// pairs.
     static variant parse(std::string_view inside, std::string_view across) {
         variant result;
         const std::string wanted = detail::without_defaults(inside) + " + " + detail::without_defaults(across);

@@ -85,8 +85,8 @@ constexpr ZEROPP_HOST_DEVICE inline float steps_of(float x, float step) noexcept
     return product(x, extent ? inverse : 0.0f);
 }
 
-/// The integer nearest to `steps` (ties to even) within [low, high]; 0 in a block that decodes to NaN, which `step` says.
-/// Requires -2^22 <= low <= 0 <= high <= 2^22.
+/// The integer nearest to `steps` (ties to even) within [low, high]; 0 in a block that decodes to NaN, which `step`
+/// says. Requires -2^22 <= low <= 0 <= high <= 2^22.
 ///
 /// Adding 1.5 * 2^23 leaves the integer in the low mantissa bits: operations that vectorise for every instruction set
 /// and give the same bits on all of them. As integers such sums order like the floats, also far out of the range, so

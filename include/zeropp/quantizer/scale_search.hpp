@@ -10,8 +10,8 @@
 namespace zeropp {
 
 /// `Base` with the best of `Candidates` ranges for each block: the fitted one, and narrower ones in steps of 2 %, which
-/// clip the extremes but serve the others better. The one of least squared error is kept, the widest of equals. Costs an
-/// encoding and a decoding for each candidate; decoding costs nothing more. Best at few bits.
+/// clip the extremes but serve the others better. The one of least squared error is kept, the widest of equals. Costs
+/// an encoding and a decoding for each candidate; decoding costs nothing more. Best at few bits.
 ///
 /// Requires that Base has `shrunk(params, factor)` and `spacing(params)`, as `block_integer` does.
 template <quantizer Base, int Candidates = 16>

@@ -59,7 +59,8 @@ public:
     /// The smallest value above zero.
     static constexpr float smallest = bits_float(smallest_normal_bits - (MantissaBits << 23));
 
-    /// The code nearest to x, ties to the even one; the largest finite value for what is above it, Inf and NaN included.
+    /// The code nearest to x, ties to the even one; the largest finite value for what is above it, Inf and NaN
+    /// included.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x) noexcept {
         const std::uint32_t sign = (float_bits(x) >> (32 - bits)) & sign_bit;
         // Bounded as an integer, so that no compiler can contract a product that gave x with the addition below.

@@ -10,11 +10,12 @@
 namespace zeropp {
 
 /// `Base` with stochastic rounding: a value between two codes becomes one of them, the nearer one more often, so that
-/// on average nothing is lost. (Values that Base would clip still are: use `symmetric` or `asymmetric`, which clip none.)
+/// on average nothing is lost. (Values that Base would clip still are: use `symmetric` or `asymmetric`, which clip
+/// none.)
 ///
 /// The noise of an element is a function of (seed, step, its index in the whole tensor, whether it is a sum): the same
-/// bits on host and GPU, for any launch shape, transport and number of chunks. Give every rank a seed of its own, so that
-/// the errors of different ranks are independent, and every step its number; decoding needs neither.
+/// bits on host and GPU, for any launch shape, transport and number of chunks. Give every rank a seed of its own, so
+/// that the errors of different ranks are independent, and every step its number; decoding needs neither.
 ///
 /// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
 template <quantizer Base>

@@ -24,8 +24,8 @@ struct section {
     /// Where in a message that carries whole slices of all tensors.
     message_place of_whole;
 
-    /// Where in memory the elements of the slice at this place begin, from the first of the tensor: a rank's place is its
-    /// number, but in packed_slices.
+    /// Where in memory the elements of the slice at this place begin, from the first of the tensor: a rank's place is
+    /// its number, but in packed_slices.
     constexpr ZEROPP_HOST_DEVICE std::size_t offset(int place_in_memory) const {
         return static_cast<std::size_t>(place_in_memory) * stride + begin;
     }
@@ -178,8 +178,8 @@ private:
     }
 };
 
-/// Slots whose slices are all that memory holds, one behind the other, `stride` elements apart. A type of its own, so that
-/// others pay nothing for it.
+/// Slots whose slices are all that memory holds, one behind the other, `stride` elements apart. A type of its own, so
+/// that others pay nothing for it.
 template <class Slices>
 struct packed_slices : Slices {
     std::size_t stride;

@@ -29,8 +29,8 @@ concept topology = std::regular<T> && requires(const T& t, int i) {
     { t.order() } -> std::same_as<slice_order>;
 };
 
-/// Whether a reduction over these ranks has a hop inside groups: not where groups of one leave it to the hop across, but
-/// a single rank takes it too.
+/// Whether a reduction over these ranks has a hop inside groups: not where groups of one leave it to the hop across,
+/// but a single rank takes it too.
 template <topology Topology>
 constexpr bool has_hop_inside(const Topology& ranks) {
     return ranks.group_size() > 1 || ranks.groups() == 1;

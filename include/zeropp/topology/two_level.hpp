@@ -50,7 +50,8 @@ public:
         }
     }
 
-    /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless it divides.
+    /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless it
+    /// divides.
     static two_level of_size(int size, int ranks_per_node) {
         if (ranks_per_node < 1 || size < 1 || size % ranks_per_node != 0) {
             throw precondition_error("two_level",

@@ -12,8 +12,8 @@
 namespace zeropp {
 
 /// Passes everything on to `Inner`: the operations, and what transports inside have to hear of to watch, `begin` and
-/// `wait`. A transport around another one derives from it, has its own version of what it changes, which hides this one's,
-/// and `split`, whose result is of its own type. Copies where Inner does.
+/// `wait`. A transport around another one derives from it, has its own version of what it changes, which hides this
+/// one's, and `split`, whose result is of its own type. Copies where Inner does.
 template <class Inner>
 class adaptor {
 public:

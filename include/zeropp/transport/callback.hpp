@@ -16,7 +16,8 @@ namespace zeropp {
 
 /// A framework's process group, by what it can do. The functions are called in the turn of the execution: by the caller
 /// for `host`, by the queue's thread for a `host_queue`, and for device memory by the caller, with the execution's
-/// native stream, on which they enqueue their work. On the host `stream` is nullptr, and they return when they are done.
+/// native stream, on which they enqueue their work. On the host `stream` is nullptr, and they return when they are
+/// done.
 struct process_group {
     using move = void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes);
 

@@ -20,12 +20,12 @@
 namespace zeropp {
 
 /// Before each collective, the ranks compare what they are about to do (collective, element count and type, quantizer,
-/// options) and whether their own arguments are in order. Where they differ, or where any rank has a problem, every rank
-/// throws the same precondition_error and no data has moved: a wrong call is an error and not a hang.
+/// options) and whether their own arguments are in order. Where they differ, or where any rank has a problem, every
+/// rank throws the same precondition_error and no data has moved: a wrong call is an error and not a hang.
 ///
-/// Costs one small all-gather on the calling thread, which synchronises the ranks: for development and tests.
-/// `Control` carries the comparison: a host transport of the same ranks, apart from the data's. Where it watches too, it
-/// sees a collective of its own, "checked".
+/// Costs one small all-gather on the calling thread, which synchronises the ranks: for development and tests. `Control`
+/// carries the comparison: a host transport of the same ranks, apart from the data's. Where it watches too, it sees a
+/// collective of its own, "checked".
 template <class Transport, class Control = Transport>
 class checked : public adaptor<Transport> {
 public:

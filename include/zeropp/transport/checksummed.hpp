@@ -28,8 +28,9 @@ namespace zeropp {
 ///
 /// Two small operations follow each one, of checksums and of verdicts: `overhead_bytes` to each other rank in all. A
 /// message is read once more where it is sent, and once where it arrives; nothing is copied and nothing allocated. What
-/// a rank keeps for itself is not checked. A verdict that arrives changed is an error on the rank that receives it alone,
-/// and ranks outside a split do not learn of its errors: as with any rank that fails, somebody has to release them.
+/// a rank keeps for itself is not checked. A verdict that arrives changed is an error on the rank that receives it
+/// alone, and ranks outside a split do not learn of its errors: as with any rank that fails, somebody has to release
+/// them.
 ///
 /// Decorators around this one see the data alone; those inside see checksums and verdicts as well. Copies are the same
 /// rank. For host memory; `staged<checksummed<mpi_transport>>` checks what GPUs send each other.
@@ -169,8 +170,8 @@ private:
         : adaptor<Transport>(std::move(inner)),
           state_(std::make_shared<state>(this->rank(), std::move(world_ranks), std::move(collective))) {}
 
-    /// move() enqueues the data's own operation. The inner transport is called here and not in the execution's turn: what
-    /// it counts or refuses belongs to the calling thread.
+    /// move() enqueues the data's own operation. The inner transport is called here and not in the execution's turn:
+    /// what it counts or refuses belongs to the calling thread.
     template <class E, class Move>
     void carry(const E& exec, const char* name, const std::byte* send, std::size_t stride, std::byte* recv,
                std::size_t bytes, Move move) {

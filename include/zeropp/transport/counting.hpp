@@ -34,7 +34,8 @@ struct traffic {
 template <class Transport, topology Topology>
 class counting : public adaptor<Transport> {
 public:
-    /// Throws precondition_error unless the topology has as many ranks as the transport. By reference, as communicator's.
+    /// Throws precondition_error unless the topology has as many ranks as the transport. By reference, as
+    /// communicator's.
     counting(Transport&& inner, Topology nodes)
         : adaptor<Transport>(std::move(inner)), nodes_(std::move(nodes)),
           world_ranks_(detail::world_ranks(this->size())), totals_(std::make_shared<totals>()) {
@@ -71,8 +72,8 @@ public:
         ++totals_->enter(call.primitive).calls;
     }
 
-    /// One entry for each collective called so far, in order of their first calls. An operation counts for the collective
-    /// that began last; those before the first are under "".
+    /// One entry for each collective called so far, in order of their first calls. An operation counts for the
+    /// collective that began last; those before the first are under "".
     const std::vector<traffic>& by_primitive() const { return totals_->entries; }
 
     /// The sum of all entries.

@@ -76,9 +76,9 @@ struct operation_in_call {
                          what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
 }
 
-/// Which collective runs on one rank's transport, as `begin` tells it. An operation is part of the collective that began
-/// last on its transport or on one that this was split from: those are the collectives that all its ranks take part in,
-/// so that they agree about name and number. Copies are the same log. May be used from several threads.
+/// Which collective runs on one rank's transport, as `begin` tells it. An operation is part of the collective that
+/// began last on its transport or on one that this was split from: those are the collectives that all its ranks take
+/// part in, so that they agree about name and number. Copies are the same log. May be used from several threads.
 class call_log {
 public:
     /// The log of a split.
@@ -128,8 +128,8 @@ private:
     std::vector<std::shared_ptr<entry>> above_;  // of the transports that this one was split from
 };
 
-/// The first failure of transports that were split from one another: all of them refuse to work from then on. May be used
-/// from several threads.
+/// The first failure of transports that were split from one another: all of them refuse to work from then on. May be
+/// used from several threads.
 class first_failure {
 public:
     /// Keeps the first.

@@ -31,8 +31,8 @@
 namespace zeropp {
 
 namespace detail {
-/// Whether MPI says that it cannot work on device memory. Open MPI and its relatives announce the question, MPICH has it
-/// since 4.0; others cannot be asked.
+/// Whether MPI says that it cannot work on device memory. Open MPI and its relatives announce the question, MPICH has
+/// it since 4.0; others cannot be asked.
 inline bool mpi_refuses_device_memory() {
 #if defined(MPIX_CUDA_AWARE_SUPPORT) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
     return MPIX_Query_cuda_support() == 0;
@@ -42,12 +42,12 @@ inline bool mpi_refuses_device_memory() {
 }
 }  // namespace detail
 
-/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages travel
-/// in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a time, so
-/// that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less than a
-/// piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`. (MPICH asks the
-/// error handler of MPI_COMM_WORLD, or in newer versions of MPI_COMM_SELF, about the errors of requests: unless that is
-/// MPI_ERRORS_RETURN, it ends the program there.) The transport must be destroyed before MPI_Finalize.
+/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages
+/// travel in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a
+/// time, so that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less
+/// than a piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`. (MPICH asks
+/// the error handler of MPI_COMM_WORLD, or in newer versions of MPI_COMM_SELF, about the errors of requests: unless
+/// that is MPI_ERRORS_RETURN, it ends the program there.) The transport must be destroyed before MPI_Finalize.
 ///
 /// With a timeout (all ranks have one, or none has), an operation ends with an acknowledgement from each peer, as
 /// peer_exchange says, and a rank that gives up tells its peers, which get the same timeout_error, or for another cause
@@ -116,8 +116,8 @@ public:
         });
     }
 
-    /// Where there is a timeout, the ranks meet within it, before MPI_Comm_split, which MPI cannot be asked to end: a rank
-    /// that dies between the two leaves the others waiting. No operation may be in flight on a queue then.
+    /// Where there is a timeout, the ranks meet within it, before MPI_Comm_split, which MPI cannot be asked to end: a
+    /// rank that dies between the two leaves the others waiting. No operation may be in flight on a queue then.
     basic_mpi_transport split(std::span<const int> members) {
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
@@ -174,8 +174,8 @@ private:
         void query_thread() { detail::require_mpi(MPI_Query_thread(&thread_level), "MPI_Query_thread"); }
 
         // A wait that sees no end for a while sleeps; ranks that share memory move bytes only while both are awake, so
-        // host memory travels in pieces so small that something ends as long as bytes flow. A device moves its memory by
-        // itself, and a piece is what MPI's int counts can say.
+        // host memory travels in pieces so small that something ends as long as bytes flow. A device moves its memory
+        // by itself, and a piece is what MPI's int counts can say.
         static constexpr std::size_t piece = std::size_t{1} << (on_device ? 30 : 18);
     };
 
@@ -252,8 +252,8 @@ using mpi_transport = basic_mpi_transport<host_space>;
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
 /// The nodes of `transport`'s ranks as MPI sees them: ranks that share memory are one node. Collective. Throws
-/// precondition_error that says which node has how many ranks unless all have the same number. The ranks meet within the
-/// timeout, as for a split.
+/// precondition_error that says which node has how many ranks unless all have the same number. The ranks meet within
+/// the timeout, as for a split.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
     transport.state_->peers.barrier(detail::operation::split);

@@ -46,8 +46,8 @@ public:
         bool receives = false;
     };
 
-    /// Uses `comm`; where it owns it, errors leave as exceptions, and it is freed at the end, unless MPI has ended or it
-    /// was `kept`.
+    /// Uses `comm`; where it owns it, errors leave as exceptions, and it is freed at the end, unless MPI has ended or
+    /// it was `kept`.
     mpi_wire(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
         if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");

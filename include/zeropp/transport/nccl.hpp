@@ -40,14 +40,15 @@ private:
 /// can be captured into a CUDA graph.
 ///
 /// Errors that NCCL notices later (a dead peer, a broken link) are raised as nccl_error by the next operation, by
-/// `check()` or by `wait()`. After an error, this transport and all that are split from it or from what it was split from
-/// abort their communicators, as far as they own them, so that nothing is leaked and the streams' work ends, and throw
-/// the first error again. Memory is the caller's again when the stream's work has ended.
+/// `check()` or by `wait()`. After an error, this transport and all that are split from it or from what it was split
+/// from abort their communicators, as far as they own them, so that nothing is leaked and the streams' work ends, and
+/// throw the first error again. Memory is the caller's again when the stream's work has ended.
 ///
-/// NCCL waits for its peers on the GPU, where no deadline counts. With a timeout, `wait(exec)` in place of `exec.wait()`
-/// gives up when the stream's work is not complete within it, and aborts; the collectives' overloads that block use it,
-/// through wait_for. What the host waits for (connecting, splitting, an operation that NCCL has not yet accepted) ends at
-/// the deadline, too; before NCCL 2.14, connecting does not. NCCL does not say which ranks were missing.
+/// NCCL waits for its peers on the GPU, where no deadline counts. With a timeout, `wait(exec)` in place of
+/// `exec.wait()` gives up when the stream's work is not complete within it, and aborts; the collectives' overloads that
+/// block use it, through wait_for. What the host waits for (connecting, splitting, an operation that NCCL has not yet
+/// accepted) ends at the deadline, too; before NCCL 2.14, connecting does not. NCCL does not say which ranks were
+/// missing.
 ///
 /// Transports that are split from one another are used by one thread at a time.
 class nccl_transport {

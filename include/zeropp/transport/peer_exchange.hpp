@@ -23,15 +23,15 @@
 
 namespace zeropp {
 
-/// The operations of a transport over a wire, one at a time: every peer is served at once, and messages travel in pieces,
-/// a few of each in flight.
+/// The operations of a transport over a wire, one at a time: every peer is served at once, and messages travel in
+/// pieces, a few of each in flight.
 ///
 /// With a timeout (all ranks have one, or none has), an operation ends with an acknowledgement from each peer: that it
-/// did the same, and that its wire is done with all it sent. Ranks that did something else get precondition_error, where
-/// that shows before the deadline. A rank that gives up aborts: it tells its peers, which get the same timeout_error, or
-/// for another cause peer_error, so that no rank takes for data what a peer that has given up left in its memory. Then
-/// this exchange, and all of its family, that it was split from or that were split from it, throw the first failure
-/// again.
+/// did the same, and that its wire is done with all it sent. Ranks that did something else get precondition_error,
+/// where that shows before the deadline. A rank that gives up aborts: it tells its peers, which get the same
+/// timeout_error, or for another cause peer_error, so that no rank takes for data what a peer that has given up left in
+/// its memory. Then this exchange, and all of its family, that it was split from or that were split from it, throw the
+/// first failure again.
 ///
 /// Stays where it was made.
 template <wire Wire>
@@ -181,8 +181,8 @@ private:
         }
     }
 
-    // Acknowledgements have a tag of their own, and each operation takes one from each peer; behind its last one, a rank
-    // that gives up sends another.
+    // Acknowledgements have a tag of their own, and each operation takes one from each peer; behind its last one, a
+    // rank that gives up sends another.
 
     bool timed() const { return timeout_ != std::chrono::milliseconds::zero(); }
 
@@ -211,8 +211,8 @@ private:
         }
     }
 
-    /// Sends each peer this rank's, as soon as the wire is done with what it sends to that peer: in pieces from `oldest`.
-    /// A peer that takes nothing does not keep the others waiting.
+    /// Sends each peer this rank's, as soon as the wire is done with what it sends to that peer: in pieces from
+    /// `oldest`. A peer that takes nothing does not keep the others waiting.
     void acknowledge(std::size_t oldest, std::size_t pieces) {
         const auto done = [&] {
             bool all = true;
@@ -285,8 +285,8 @@ private:
         return ranks;
     }
 
-    /// Throws that `missing` were not heard from, or if they have been in the last moment, `waited_for`. What a peer says
-    /// comes first: it may have given up for the true cause, and for that have sent nothing.
+    /// Throws that `missing` were not heard from, or if they have been in the last moment, `waited_for`. What a peer
+    /// says comes first: it may have given up for the true cause, and for that have sent nothing.
     [[noreturn]] void time_out(std::vector<int> missing, std::vector<int> waited_for) {
         check_acknowledgements();
         if (missing.empty()) missing = std::move(waited_for);

@@ -11,10 +11,10 @@ namespace zeropp::detail {
 /// The deadline of what may take as long as it takes.
 constexpr std::chrono::steady_clock::time_point no_deadline = std::chrono::steady_clock::time_point::max();
 
-/// Asks done() again and again until it returns true, with sparing use of the processor. For the first 200 us, in which a
-/// short message arrives, it gives way between two questions; then it sleeps, each time for a quarter of the time waited
-/// so far, at most 250 us. Giving way alone would not do: threads that ask in vain take the processor, and the locks
-/// behind the question, from those that they wait for.
+/// Asks done() again and again until it returns true, with sparing use of the processor. For the first 200 us, in which
+/// a short message arrives, it gives way between two questions; then it sleeps, each time for a quarter of the time
+/// waited so far, at most 250 us. Giving way alone would not do: threads that ask in vain take the processor, and the
+/// locks behind the question, from those that they wait for.
 ///
 /// Returns false if the answer is still no when `deadline` has passed.
 template <class Done>

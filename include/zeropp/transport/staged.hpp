@@ -20,8 +20,8 @@ namespace zeropp {
 /// Moves device memory through `Transport`, which moves host memory: down to a pinned buffer, between ranks, and up
 /// again. With it, MPI that knows nothing of CUDA serves GPUs.
 ///
-/// Operations block the caller until the data is on its way up, since the host has to see it. The pinned buffers grow to
-/// the largest operation and stay: give the transport its largest size first where the hot path must not allocate.
+/// Operations block the caller until the data is on its way up, since the host has to see it. The pinned buffers grow
+/// to the largest operation and stay: give the transport its largest size first where the hot path must not allocate.
 template <transport_on<host> Transport>
 class staged : public adaptor<Transport> {
 public:

@@ -32,12 +32,12 @@ namespace zeropp {
 /// On a GPU, ranks are threads that each enqueue on a stream of their own: the calling threads meet, and their streams
 /// wait for one another through events.
 ///
-/// Ranks that call different operations, or with different sizes or lists, get the same precondition_error on every rank,
-/// and can go on. After `abort`, every waiting and later call on any rank throws peer_error. A rank that does not call
-/// what the others call leaves them waiting until somebody calls `abort`, or until the timeout has passed for one of
-/// them: then every waiting and later call, on any rank and any split, throws the same timeout_error.
+/// Ranks that call different operations, or with different sizes or lists, get the same precondition_error on every
+/// rank, and can go on. After `abort`, every waiting and later call on any rank throws peer_error. A rank that does not
+/// call what the others call leaves them waiting until somebody calls `abort`, or until the timeout has passed for one
+/// of them: then every waiting and later call, on any rank and any split, throws the same timeout_error.
 ///
-/// After any of these errors, memory is the caller's again: no rank reads or writes another's outside its own operation.
+/// After these errors memory is the caller's again: no rank reads or writes another's outside its own operation.
 class thread_transport {
 public:
     /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0
@@ -85,7 +85,7 @@ public:
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
-    /// Makes every rank that waits, or calls later, on this transport and all its splits throw peer_error with `reason`.
+    /// Makes every rank that waits or calls later, on this transport and all its splits, throw peer_error of `reason`.
     void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
 
 private:
@@ -140,8 +140,8 @@ private:
             detail::operation operation = detail::operation::all_gather;
             std::size_t bytes = 0;
             const std::byte* send = nullptr;
-            // Of the execution's event type, which is the same on all ranks: when `send` is ready, and when this rank has
-            // copied what it wants from the others.
+            // Of the execution's event type, which is the same on all ranks: when `send` is ready, and when this rank
+            // has copied what it wants from the others.
             const void* ready = nullptr;
             const void* done = nullptr;
             std::span<const int> members = {};
@@ -216,8 +216,8 @@ private:
         }
 
         /// The end of what ranks do together after they have met: leaves when all ranks do. They have read each other's
-        /// memory, so no rank may go before the others are done, whatever has failed elsewhere meanwhile; and all of them
-        /// come here, by way of the destructor, so that it cannot hang.
+        /// memory, so no rank may go before the others are done, whatever has failed elsewhere meanwhile; and all of
+        /// them come here, by way of the destructor, so that it cannot hang.
         class together {
         public:
             explicit together(group& g) : group_(g) {}
@@ -236,8 +236,8 @@ private:
 
         slot& at(int rank) { return slots[static_cast<std::size_t>(rank)]; }
 
-        /// The ranks meet, and each enqueues its copies on `exec`. Where that is a stream, what it has to wait for on the
-        /// others' streams are their events: the host does not wait for the data.
+        /// The ranks meet, and each enqueues its copies on `exec`. Where that is a stream, what it has to wait for on
+        /// the others' streams are their events: the host does not wait for the data.
         template <class E, class Source>
         void exchange(const E& exec, int rank, const detail::operation_in_call& what, const std::byte* send,
                       std::byte* recv, Source source) {
@@ -299,7 +299,7 @@ private:
             });
         }
 
-        /// Throws the lists given to `split` unless the ranks of each list gave that same list: the same text everywhere.
+        /// Throws the lists given to `split`, everywhere the same text, unless the ranks of each list gave that one.
         void require_members() const {
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 const auto& list = slots[r].members;
@@ -346,7 +346,7 @@ private:
 };
 
 namespace detail {
-/// Releases the other ranks from their collectives: this one "failed", or did something else, for `cause` if it is known.
+/// Releases the other ranks from their collectives: this one "failed", or did something else, for a known `cause`.
 [[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what,
                                         std::string_view cause = "") {
     std::string reason = "rank " + std::to_string(transport.rank()) + " ";
@@ -356,8 +356,8 @@ namespace detail {
 }  // namespace detail
 
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When ranks throw, the others are
-/// released from their collectives with peer_error, and the exception of the lowest rank that failed by itself is thrown.
-/// Where a thread cannot be started, those that were are released likewise, and what the start threw is thrown.
+/// released from their collectives with peer_error, and the exception of the lowest rank that failed by itself is
+/// thrown. Where a thread cannot be started, those that were are released likewise, and what the start threw is thrown.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);

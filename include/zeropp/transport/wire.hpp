@@ -17,16 +17,17 @@ struct wire_completion {
     std::exception_ptr truncated = nullptr;
 };
 
-/// Messages between a group of ranks, unbuffered or not, none lost: one from a rank goes into the first receive that was
-/// posted for that rank and tag. Tags are from 0 to 32767. No function blocks; all throw what the network says is wrong.
+/// Messages between a group of ranks, unbuffered or not, none lost: one from a rank goes into the first receive that
+/// was posted for that rank and tag. Tags are from 0 to 32767. No function blocks; all throw what the network says is
+/// wrong.
 ///   `rank()`, `size()`
 ///   `request`                             a message on its way; default-constructed, none
 ///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
 ///                                         start one. Its memory and `r` stay where they are until it is complete
 ///   `test(r)`                             asks; a message that is complete, or none, is none from then on
 ///   `active(r)`                           whether it is none
-///   `cancel(r)`                           gives a receive up, if nothing of it has come: `test` finds it complete then,
-///                                         or never. Of a send, does nothing
+///   `cancel(r)`                           gives a receive up, if nothing of it has come: `test` finds it complete
+///                                         then, or never. Of a send, does nothing
 ///   `abandon(r)`                          makes it none whatever becomes of the message, whose memory stays in use
 template <class W>
 concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,

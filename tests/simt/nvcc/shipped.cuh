@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The kernels of one quantizer as users get them: every element type, the numbers of contributors that are instances of
-/// their own, sums into the quantizers that it is used with, differences and error feedback.
+/// The kernels of one quantizer as users get them: every element type, the numbers of contributors that are instances
+/// of their own, sums into the quantizers that it is used with, differences and error feedback.
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/quantizer/block_integer.hpp>

@@ -28,8 +28,9 @@ __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(c
 void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
 #endif
 
-/// Runs kernel() on a thread block for each of the `units` units of work of each of `slots` slots, but no more blocks than
-/// fill the device a few times over; kernels loop over what is left. Throws cuda_error if it could not be launched.
+/// Runs kernel() on a thread block for each of the `units` units of work of each of `slots` slots, but no more blocks
+/// than fill the device a few times over; kernels loop over what is left. Throws cuda_error if it could not be
+/// launched.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t units, const Kernel& kernel) {
     if (slots == 0 || units == 0) return;

@@ -9,8 +9,8 @@
 
 namespace zeropp::detail {
 
-/// energies <- the sums of squares of n elements, and of their differences to `decoded`. For a single thread block, so that
-/// the order of the sums, and with it their bits, are the same on every device; it is not for the hot path.
+/// energies <- the sums of squares of n elements, and of their differences to `decoded`. For a single thread block, so
+/// that the order of the sums, and with it their bits, are the same on every device; it is not for the hot path.
 template <class T>
 struct squared_error_kernel {
     const T* tensor;
