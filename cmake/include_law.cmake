@@ -1,7 +1,8 @@
 # cmake -D INCLUDE_DIR=include -P include_law.cmake
 #
-# The include law: which room of the library may include which, and the only headers that may name a vendor's. Reads
-# every header under INCLUDE_DIR/zeropp, prints each violation, and fails if there is one.
+# The include law: which room of the library may include which, and the only headers that may name a vendor's; and no header
+# is longer, or wider, than one can read. Reads every header under INCLUDE_DIR/zeropp, prints each violation, and fails if
+# there is one.
 
 # Room by room, what its headers may include, as paths below zeropp/. Every room may include itself.
 set(law_core "^$")
@@ -29,6 +30,11 @@ string(CONCAT cuda_fence "^execution/cuda_stream\\.hpp$|^codec/cuda|^transport/(
 set(xxhash_headers "^xx(hash|h3|h_)")
 set(xxhash_fence "^transport/checksummed\\.hpp$")
 
+set(most_lines 400)
+set(most_columns 120)
+math(EXPR too_wide "${most_columns} + 1")
+string(REPEAT "[^\n]" ${too_wide} wide_line)
+
 set(violations 0)
 macro(violation text)
     math(EXPR violations "${violations} + 1")
@@ -46,8 +52,17 @@ foreach(header IN LISTS headers)
         continue()
     endif()
 
-    # Only the directive itself is matched, so that what follows it in the line cannot upset CMake's lists.
     file(READ ${INCLUDE_DIR}/zeropp/${header} text)
+    string(REGEX MATCHALL "\n" ends "${text}")
+    list(LENGTH ends lines)
+    if(lines GREATER most_lines)
+        violation("has ${lines} lines, more than ${most_lines}")
+    endif()
+    if(text MATCHES "${wide_line}")
+        violation("has a line of more than ${most_columns} columns")
+    endif()
+
+    # Only the directive itself is matched, so that what follows it in the line cannot upset CMake's lists.
     string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]*[>\"]" directives "${text}")
     foreach(directive IN LISTS directives)
         string(REGEX MATCH "([<\"])([^>\"]*)" matched "${directive}")

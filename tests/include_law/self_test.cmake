@@ -55,6 +55,14 @@ forbidden(execution/host.hpp "#include <cuda_runtime.h>" "outside the cuda fence
 forbidden(core/math.hpp "#include <cuda/std/bit>" "outside the cuda fence")
 forbidden(transport/threads.hpp "#include <xxhash.h>" "outside the xxhash fence")
 
+string(REPEAT "x" 117 wide)
+string(REPEAT "\n" 399 many)
+forbidden(core/a.hpp "// ${wide}x" "has a line of more than 120 columns")
+forbidden(core/a.hpp "${many}//" "has 401 lines, more than 400")
+
+allowed(core/a.hpp "// ${wide}")
+string(REPEAT "\n" 398 many)
+allowed(core/a.hpp "${many}//")
 allowed(core/a.hpp "#include <zeropp/core/view.hpp>")
 allowed(transport/a.hpp "#include <zeropp/topology/two_level.hpp>")
 allowed(codec/a.hpp "#include <zeropp/topology/slice_order.hpp>")
