@@ -90,14 +90,15 @@ for name in ("2+2", "2+2 feedback", "lagging", "lagging gradients"):
                                                  VARIANTS[name][1])
 
 # What is run from all seeds: the curve of loss against bytes.
-CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "four+16", "sign+16", "sign+4", "sign+3", "four+four", "sign+four")
+CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "four+16", "sign+16", "sign+4", "sign+3", "four+four", "sign+four",
+         "sign+three")
 
 # A model about eight times as large, by its arguments, and its steps; peak rates for the baseline, of which the best is for
 # the others.
 LARGE_MODEL = ("--layers", "5", "--heads", "4", "--width", "128", "--context", "64")
 LARGE_STEPS = 1200
 LARGE_SWEEP = (2e-3, 4e-3, 8e-3)
-LARGE = ("zeropp", "2+2", "sign+3", "four+four", "sign+four")
+LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
 
 
 # Peak learning rates of the trainings whose changed weights are counted, and their steps.
