@@ -3,6 +3,8 @@
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 
+#include <zeropp/transport/transport.hpp>
+
 #include <chrono>
 #include <stdexcept>
 #include <string>
