@@ -14,7 +14,7 @@ namespace pareto {
 /// scale, a power of 2^(1/4) in one byte, the best of `candidates` down from the block's absmax. `Unbiased` decodes to
 /// more than that, so that of normal data nothing is lost on average, at the price of a larger error.
 ///
-/// Blocks whose absmax is below 2^-49 decode to zeros, above 2^13 and with NaN or Inf to NaN.
+/// Blocks whose absmax is below 2^-49 decode to zeros, above 2^13.5 and with NaN or Inf to NaN.
 /// Source  Lloyd (1982); Max (1960), table I; unbiased: EDEN (arXiv 2108.08842), MS-EDEN (arXiv 2601.22813)
 template <int Levels, int Block, bool Unbiased = false>
 struct normal_levels {
@@ -49,7 +49,9 @@ struct normal_levels {
         const float most = scale(fitted);
         const float units = most > 0.0f ? 0x1p15f / most : 0.0f;
         const float off = (magnitude(x) - level(outer(x, p), p)) * units;
-        return static_cast<std::uint32_t>(static_cast<std::int32_t>(off * off * (1.0f / Block)));
+        const float squared = off * off * (1.0f / Block);
+        // Of a block that decodes to NaN it is none.
+        return static_cast<std::uint32_t>(static_cast<std::int32_t>(squared < 0x1p30f ? squared : 0.0f));
     }
 
     constexpr std::uint32_t encode(float x, const params& p) const noexcept {

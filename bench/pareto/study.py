@@ -69,7 +69,7 @@ VARIANTS = {
     "lagging": (differences("lagging70", None), "control: replicas that lag as those of 2 bits do, nothing saved"),
     "noisy": (differences("noisy70", None), "control: noise of the size of 2 bits' in differences, nothing saved"),
     "lagging gradients": (differences("bf16", "lagging70", feedback=True),
-                          "control: gradients of which 30 % come a step later each time, nothing rounded"),
+                          "control: gradients of which 30 % come a step later each time, in 8 bits"),
 }
 
 # The peak rate at which the baseline learns best of SWEEP: at lower ones, whatever makes steps larger, as noise does, looks

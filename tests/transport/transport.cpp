@@ -37,8 +37,7 @@ TEST_CASE("transports and their decorators obey the laws of transports", "[trans
                        transport_laws(world, expect);
                    });
     };
-    for (const int ranks : {1, 2, 3, 4, 6})
-        laws(plain(), ranks, "thread_transport");
+    for (const int ranks : {1, 2, 3, 4, 6}) laws(plain(), ranks, "thread_transport");
     for (const int ranks : {1, 2, 4}) {
         laws(counted(), ranks, "counting");
         laws(checking(), ranks, "checked");

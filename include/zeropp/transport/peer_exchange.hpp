@@ -30,8 +30,11 @@ namespace zeropp {
 /// did the same, and that its wire is done with all it sent. Ranks that did something else get precondition_error,
 /// where that shows before the deadline. A rank that gives up aborts: it tells its peers, which get the same
 /// timeout_error, or for another cause peer_error, so that no rank takes for data what a peer that has given up left in
-/// its memory. Then this exchange, and all of its family, that it was split from or that were split from it, throw the
-/// first failure again.
+/// its memory.
+///
+/// After an error in an operation with a timeout, or without one an error of the wire's other than a message that is
+/// too long, this exchange and all of its family, that it was split from or that were split from it, throw that first
+/// error again.
 ///
 /// Stays where it was made.
 template <wire Wire>
@@ -153,7 +156,8 @@ private:
     template <class Source>
     void post(std::span<request> round, Source source_of, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(piece_, what_.bytes - done);
-        // A piece must not be taken for one of another operation, nor of a message of another size.
+        // A piece must not be taken for one of a message of another size, nor, should ranks be out of step, of the
+        // operations before and after.
         const int tag =
             static_cast<int>(operations_ % operation_tags * size_tags + ceil_div(what_.bytes, piece_) % size_tags);
         // Every rank starts with another peer, so that no receiver is everybody's first.
@@ -353,8 +357,8 @@ private:
 
     // So few pieces at a time that something ends as long as bytes flow.
     static constexpr std::size_t in_flight = 8;
-    static constexpr std::size_t operation_tags = 32;
-    static constexpr std::size_t size_tags = 1023;
+    static constexpr std::size_t operation_tags = 4;
+    static constexpr std::size_t size_tags = 8191;
     static constexpr int ack_tag = 32767;
     static_assert(operation_tags * size_tags <= ack_tag);
     static constexpr std::chrono::milliseconds moment{100};

@@ -17,9 +17,9 @@ struct wire_completion {
     std::exception_ptr truncated = nullptr;
 };
 
-/// Messages between a group of ranks, unbuffered or not, none lost: one from a rank goes into the first receive that
-/// was posted for that rank and tag. Tags are from 0 to 32767. No function blocks; all throw what the network says is
-/// wrong.
+/// Messages between a group of ranks, unbuffered or not: those of one source and tag go into the receives posted for
+/// them, first into first, each once, and none is lost. One that is shorter than its room completes it. Tags are from 0
+/// to 32767. No function blocks; all throw what the network says is wrong, and a post that throws leaves none.
 ///   `rank()`, `size()`
 ///   `request`                             a message on its way; default-constructed, none
 ///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
