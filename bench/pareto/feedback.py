@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Error feedback under Adam, in NumPy and float64 alone, sharing no line with the library: which part of it harms?
+"""Error feedback under Adam, in NumPy and float64 alone, sharing no line with the library: what does it do?
 
 feedback.py TEXT [--steps N] [--seeds N...] [--json FILE]
 
@@ -14,7 +14,7 @@ import pathlib
 
 import numpy as np
 
-RATES = (2e-3, 4e-3, 8e-3)
+RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
 NODES, BATCH, CONTEXT = 2, 128, 8
 EMBEDDING, HIDDEN = 16, 128
 BETA1, BETA2 = 0.9, 0.95
@@ -117,7 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     text = np.frombuffer(args.text.read_bytes(), np.uint8).astype(np.int64)

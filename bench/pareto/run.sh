@@ -7,7 +7,8 @@
 #
 #   --seeds "N..."   which seeds (default: "1 2 3 4 5 6 7 8")
 #   --build-dir DIR  where to build (default: build/bench)
-#   --runs DIR       where what the runs write goes; what is finished there is not run again (default: build/pareto)
+#   --runs DIR       where what the runs write goes; what is there, of the same configuration and arguments, is not run again
+#                    (default: build/pareto)
 #   --results DIR    where pareto.md, .json and .png go (default: bench/results)
 set -euo pipefail
 
@@ -20,7 +21,10 @@ parse_options "$@"
 
 require_packages gnuplot-nox python3-numpy
 build_programs "$build_dir" pareto pareto_changes
+python=python3
+"$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3  # Debian's, where the first in PATH has no NumPy
+"$python" -c 'import numpy' || exit 2
 # shellcheck disable=SC2086
-python3 "$root/bench/pareto/study.py" "$build_dir/bench" "$runs" "$results" --seeds $seeds
+"$python" "$root/bench/pareto/study.py" "$build_dir/bench" "$runs" "$results" --seeds $seeds
 echo
 echo "results: $results/pareto.md"

@@ -10,6 +10,7 @@ as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first. T
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -147,9 +148,22 @@ def result_file(runs, name, seed):
 SMALL_MODEL = ("--layers", "2", "--heads", "4", "--width", "64", "--context", "64")
 
 
-def arguments(text, steps, seed, model=SMALL_MODEL):
-    return ["--text", text, "--ranks-per-node", "2", "--steps", str(steps), "--warmup", str(steps // 30), "--final-rate", "0",
-            *model, "--seed", str(seed)]
+def arguments(steps, seed, model=SMALL_MODEL):
+    return ["--ranks-per-node", "2", "--steps", str(steps), "--warmup", str(steps // 30), "--final-rate", "0", *model,
+            "--seed", str(seed)]
+
+
+def made_once(result, text, facts, make):
+    """What make(file) wrote for these facts and this text, now or in an earlier run."""
+    made = json.dumps([facts, hashlib.sha256(text.read_bytes()).hexdigest()])
+    note = result.with_suffix(".made")
+    if not (result.exists() and note.exists() and note.read_text() == made):
+        print(result.stem, flush=True)
+        part = result.with_suffix(".part")
+        make(part)
+        part.rename(result)
+        note.write_text(made)
+    return json.loads(result.read_text())
 
 
 def run(command):
@@ -158,31 +172,38 @@ def run(command):
 
 
 def train(program, runs, name, variant, seed, steps, text, model=SMALL_MODEL):
-    """Runs what has no result yet, and returns it."""
+    """The result of one training."""
     result = result_file(runs, name, seed)
-    if not result.exists():
-        config = result.with_suffix(".config")
-        config.write_text(json.dumps(configuration(variant), indent=2))
-        part = result.with_suffix(".part")
-        print(f"{name}, seed {seed}", flush=True)
-        run([program, config, *arguments(text, steps, seed, model), "--json", part])
-        part.rename(result)
-    return json.loads(result.read_text())
+    config, given = configuration(variant), arguments(steps, seed, model)
+
+    def make(file):
+        settings = result.with_suffix(".config")
+        settings.write_text(json.dumps(config, indent=2))
+        run([program, settings, "--text", text, *given, "--json", file])
+
+    return made_once(result, text, [config, given], make)
 
 
 def count_changes(program, runs, text):
     """How many weights a step changes in bfloat16, and what exact_update sends of them, for each of RATES_OF_CHANGES."""
-    result = runs / "changes.json"
-    if not result.exists():
-        configs = []
-        for rate in RATES_OF_CHANGES:
-            configs.append(runs / f"{rate:g}.rate")
-            configs[-1].write_text(json.dumps(configuration({"rate": rate})))
-        print("changes", flush=True)
-        part = result.with_suffix(".part")
-        run([program, *configs, *arguments(text, STEPS_OF_CHANGES, 1), "--json", part])
-        part.rename(result)
-    return json.loads(result.read_text())
+    configs = {rate: configuration({"rate": rate}) for rate in RATES_OF_CHANGES}
+    given = arguments(STEPS_OF_CHANGES, 1)
+
+    def make(file):
+        files = []
+        for rate, config in configs.items():
+            files.append(runs / f"{rate:g}.rate")
+            files[-1].write_text(json.dumps(config))
+        run([program, *files, "--text", text, *given, "--json", file])
+
+    return made_once(runs / "changes.json", text, [list(configs.values()), given], make)
+
+
+def compare_feedback(runs, text):
+    """Losses with and without error feedback, by feedback.py."""
+    script = HERE / "feedback.py"
+    return made_once(runs / "feedback.json", text, script.read_text(),
+                     lambda file: run([sys.executable, script, text, "--json", file]))
 
 
 def entry(name, variant, purpose, of_seeds, baselines):
@@ -264,8 +285,8 @@ def report(results, seeds, header, entries, at_other_rates, large, feedback, cha
 Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"`: zero3_gpt, {header['parameters']} parameters on {header['nodes']} nodes
 x {header['ranks_per_node']} ranks (threads), {header['steps']} steps, rates that end at zero, and a text of which no byte is seen twice on average:
 the baseline's held-out loss is {statistics.mean(gap):+.1f} % from its training loss (of the last steps), so that nothing which hinders
-overfitting is rewarded. The peak rate is where the baseline learns best (below). A seed fixes the initial weights and the
-order of the text, so runs of one seed differ in nothing but the wire. Losses are in nats per byte.
+overfitting is rewarded. The peak rate is {RATE:g}, within noise of the baseline's best (below). A seed fixes the initial weights
+and the order of the text, so runs of one seed differ in nothing but the wire. Losses are in nats per byte.
 
 {table(COLUMNS, rows_of(entries))}
 
@@ -282,24 +303,24 @@ they are larger by what is lost on average.
 
 {table(["peak rate", *(f"held-out loss of the baseline, seed {seed}" for seed in seeds[:2])], sweep)}
 
-At {LOW_RATE:g}, well below the best, the same comparisons come out otherwise: what makes steps larger, as noise does, is rewarded, and
-what makes them smaller looks bad. A comparison at such a rate says nothing of the wire.
+At {LOW_RATE:g}, well below the best, steps are too small, and whatever makes them larger, as noise does, is rewarded; the same runs as
+above compare otherwise there. A comparison at such a rate says little of the wire.
 
 {table(COLUMNS, rows_of([e for e in at_other_rates if e["name"] != BASELINE and "against" in e["wire"]]))}
 
-## Why error feedback harms
+## Error feedback and Adam
 
 `bench/pareto/feedback.py`, which is NumPy and float64 alone: a small network, {feedback['steps']} steps, gradients of two nodes
-rotated and rounded to two bits; held-out loss at three peak rates, mean over {len(feedback['seeds'])} seeds.
+rotated and rounded to two bits; held-out loss at each peak rate, mean over {len(feedback['seeds'])} seeds.
 
 {table(["", *(f"{rate:g}" for rate in feedback["rates"])],
        [[name, *(f"{loss:.4f}" for loss in losses)] for name, losses in feedback["losses"].items()])}
 
-With feedback, what arrives is the gradient, the last step's residual and less the next one's: noise of which the first moment
-keeps next to nothing, since what is added in one step is taken away in the next, and of which the second moment keeps all.
-Steps become too small, most of all for weights whose gradients are small. With the second moment of exact gradients, feedback
-is as good as no rounding at all. Where codes are biased (levels of least error arrive too small), feedback also delays what they
-leave out; the control *lagging gradients* shows what a delay alone costs.
+With feedback, what arrives is the gradient and the last step's residual, less the next one's: noise that takes from one step
+what it has added to the other, so that of its first moments next to nothing is left, and all of it in the second ones. Steps become
+smaller, most of all for weights whose gradients are small. The last two rows have the second moments of exact gradients
+instead. Where codes are biased (levels of least error arrive too small), feedback also delays what they leave out: the control
+*lagging gradients* shows what a delay alone costs.
 
 ## A model of {large['parameters']} parameters
 
@@ -341,13 +362,10 @@ def main():
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
     text = library_text(args.runs)
-    trained = train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text)
-    feedback = args.runs / "feedback.json"
-    if not feedback.exists():
-        print("feedback", flush=True)
-        run([sys.executable, HERE / "feedback.py", text, "--json", feedback])
+    feedback = compare_feedback(args.runs, text)
     changes = count_changes(args.programs / "pareto_changes", args.runs, text)
-    report(args.results, args.seeds, *trained, json.loads(feedback.read_text()), changes)
+    report(args.results, args.seeds, *train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text), feedback,
+           changes)
 
 
 if __name__ == "__main__":
