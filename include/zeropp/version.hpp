@@ -8,6 +8,7 @@
 
 namespace zeropp {
 
+/// The version, for code: numbers of `MAJOR.MINOR.PATCH`, by semantic versioning (semver.org).
 inline constexpr int version_major = ZEROPP_VERSION_MAJOR;
 inline constexpr int version_minor = ZEROPP_VERSION_MINOR;
 inline constexpr int version_patch = ZEROPP_VERSION_PATCH;

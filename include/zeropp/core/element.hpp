@@ -98,6 +98,7 @@ struct converting_element_traits {
     static constexpr ZEROPP_HOST_DEVICE T from_float(float x) noexcept { return static_cast<T>(x); }
 };
 
+/// The elements that the library has, by the names that quantizers and errors call them.
 template <>
 struct element_traits<float> : converting_element_traits<float> {
     static constexpr std::string_view name = "fp32";

@@ -45,6 +45,7 @@ private:
     std::size_t size_ = 0;
 };
 
+/// Arrays in the processor's memory and in a GPU's.
 template <class T>
 using host_view = view<T, host_space>;
 template <class T>

@@ -20,6 +20,7 @@ inline constexpr std::size_t workspace_alignment = 16;
 template <class Space>
 class workspace;
 
+/// Scratch memory of the processor.
 template <>
 class workspace<host_space> {
 public:

@@ -74,7 +74,8 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     return bytes;
 }
 
-/// The workspaces of the collectives, in bytes: what each `..._workspace_bytes` answers.
+/// Bytes of workspace of a quantized_all_gather of a tensor of so many elements: what
+/// quantized_all_gather_workspace_bytes answers.
 template <topology Topology>
 std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
                                    int chunks = 1) {
@@ -82,11 +83,13 @@ std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& for
     return static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, format);
 }
 
+/// The same of a secondary_partition_gather of such a partition.
 inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
     return static_cast<std::uint64_t>(secondary.group_size) *
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
 
+/// The same of a quantized_update_gather of replicas that are gathered in messages of `kept_as`.
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
@@ -96,6 +99,7 @@ std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& 
            static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, kept_as);
 }
 
+/// The same of a hierarchical_quantized_reduce_scatter.
 template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
                                        std::size_t elements, int chunks = 1) {

@@ -21,6 +21,8 @@ struct wire_format {
     std::size_t (*bytes)(std::size_t elements);
 };
 
+/// What plans know of q. Its messages are those of Q's whole type: a seed, or another value that q holds, does not
+/// change their size.
 template <quantizer Q>
 wire_format wire_format_of(const Q& q) {
     return {q.name(), static_cast<std::size_t>(Q::block_size), Q::code_bits,
