@@ -73,8 +73,8 @@ VARIANTS = {
                           "control: gradients of which 30 % come a step later each time, in 8 bits"),
 }
 
-# The peak rate at which the baseline learns best of SWEEP: at lower ones, whatever makes steps larger, as noise does, looks
-# good, and whatever makes them smaller looks bad.
+# A peak rate at which the baseline learns as well as anywhere in SWEEP, within noise. At lower ones steps are too small, and
+# what makes them larger, as noise does, is rewarded.
 RATE = 8e-3
 SWEEP = (1.5e-3, 3e-3, 6e-3, 8e-3, 1e-2, 1.5e-2)
 # At which some formats are tried too, each beside the baseline of the same rate.

@@ -37,23 +37,21 @@ parsed_options parse(std::vector<const char*> arguments, bool two_hops = false) 
 
 /// A transport that delivers something else than what was sent: each rank finds one byte of what comes from another
 /// rank changed.
-class faulty_transport {
+class faulty_transport : public zeropp::adaptor<zeropp::thread_transport> {
 public:
-    explicit faulty_transport(zeropp::thread_transport inner) : inner_(std::move(inner)) {}
+    explicit faulty_transport(zeropp::thread_transport inner) : adaptor(std::move(inner)) {}
 
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_gather(exec, send, recv, bytes);
+        inner().all_gather(exec, send, recv, bytes);
         spoil(exec, recv, bytes);
     }
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_to_all(exec, send, recv, bytes);
+        inner().all_to_all(exec, send, recv, bytes);
         spoil(exec, recv, bytes);
     }
-    faulty_transport split(std::span<const int> members) { return faulty_transport(inner_.split(members)); }
+    faulty_transport split(std::span<const int> members) { return faulty_transport(inner().split(members)); }
 
 private:
     template <class E>
@@ -61,8 +59,6 @@ private:
         const auto other = static_cast<std::size_t>(rank() == 0 ? size() - 1 : 0);
         exec.enqueue([=] { recv[other * bytes] ^= std::byte{0x40}; });
     }
-
-    zeropp::thread_transport inner_;
 };
 
 constexpr std::size_t elements = 4 * 1000 + 3;

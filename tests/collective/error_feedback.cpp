@@ -12,6 +12,7 @@
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/checked.hpp>
 
 #include <algorithm>
@@ -471,22 +472,19 @@ TEST_CASE("error feedback: ranks with other decays or loss scales are told so, h
 namespace {
 
 /// A transport whose all-to-all throws when `left` has been counted down.
-struct failing_transport {
-    zeropp::thread_transport inner;
-    int* left;
+class failing_transport : public zeropp::adaptor<zeropp::thread_transport> {
+public:
+    failing_transport(zeropp::thread_transport inner, int* left) : adaptor(std::move(inner)), left_(left) {}
 
-    int rank() const { return inner.rank(); }
-    int size() const { return inner.size(); }
-    template <class Exec>
-    void all_gather(const Exec& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner.all_gather(exec, send, recv, bytes);
-    }
     template <class Exec>
     void all_to_all(const Exec& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        if (--*left == 0) throw zeropp::error("a link is down");
-        inner.all_to_all(exec, send, recv, bytes);
+        if (--*left_ == 0) throw zeropp::error("a link is down");
+        inner().all_to_all(exec, send, recv, bytes);
     }
-    failing_transport split(std::span<const int> members) { return {inner.split(members), left}; }
+    failing_transport split(std::span<const int> members) { return {inner().split(members), left_}; }
+
+private:
+    int* left_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "conformance/transport_laws.hpp"
 #include "support/expectations.hpp"
 
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/checksummed.hpp>
 
 #include <cstddef>
@@ -46,33 +47,30 @@ using meddler = std::function<void(const arrival&)>;
 
 /// A transport whose links do something to the bytes.
 template <class Transport>
-class meddling {
+class meddling : public zeropp::adaptor<Transport> {
 public:
-    meddling(Transport inner, meddler meddle) : inner_(std::move(inner)), meddle_(std::move(meddle)) {}
-
-    int rank() const { return inner_.rank(); }
-    int size() const { return inner_.size(); }
+    meddling(Transport inner, meddler meddle)
+        : zeropp::adaptor<Transport>(std::move(inner)), meddle_(std::move(meddle)) {}
 
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_gather(exec, send, recv, bytes);
+        this->inner().all_gather(exec, send, recv, bytes);
         meddle(exec, recv, bytes);
     }
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner_.all_to_all(exec, send, recv, bytes);
+        this->inner().all_to_all(exec, send, recv, bytes);
         meddle(exec, recv, bytes);
     }
-    meddling split(std::span<const int> members) { return {inner_.split(members), meddle_}; }
+    meddling split(std::span<const int> members) { return {this->inner().split(members), meddle_}; }
 
 private:
     template <class E>
     void meddle(const E& exec, std::byte* recv, std::size_t bytes) {
-        const arrival arrived{rank(), size(), operations_++, recv, bytes};
+        const arrival arrived{this->rank(), this->size(), operations_++, recv, bytes};
         exec.enqueue([this, arrived] { meddle_(arrived); });
     }
 
-    Transport inner_;
     meddler meddle_;
     int operations_ = 0;
 };

@@ -197,20 +197,11 @@ public:
 
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const auto what = state_->peers.next(zeropp::detail::operation::all_gather, bytes);
-        exec.enqueue([s = state_.get(), what, send, recv] {
-            s->peers.exchange(
-                zeropp::host(), what, [=](int) { return send; }, recv);
-        });
+        exchange(exec, zeropp::detail::operation::all_gather, send, recv, bytes);
     }
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const auto what = state_->peers.next(zeropp::detail::operation::all_to_all, bytes);
-        exec.enqueue([s = state_.get(), what, send, recv] {
-            s->peers.exchange(
-                zeropp::host(), what, [=](int peer) { return send + static_cast<std::size_t>(peer) * what.bytes; },
-                recv);
-        });
+        exchange(exec, zeropp::detail::operation::all_to_all, send, recv, bytes);
     }
 
     fake_transport split(std::span<const int> members) {
@@ -236,6 +227,14 @@ private:
     };
 
     explicit fake_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
+
+    template <class E>
+    void exchange(const E& exec, zeropp::detail::operation operation, const std::byte* send, std::byte* recv,
+                  std::size_t bytes) {
+        auto& peers = state_->peers;
+        const auto what = peers.next(operation, bytes);
+        exec.enqueue([&peers, what, send, recv] { peers.exchange(zeropp::host(), what, send, recv); });
+    }
 
     std::unique_ptr<state> state_;
 };

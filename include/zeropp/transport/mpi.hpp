@@ -99,21 +99,13 @@ public:
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [s = state_.get(), send, recv,
-                       what = state_->peers.next(detail::operation::all_gather, bytes)](const auto& on) {
-            s->peers.exchange(
-                on, what, [=](int) { return send; }, recv);
-        });
+        exchange(exec, detail::operation::all_gather, send, recv, bytes);
     }
 
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, [s = state_.get(), send, recv,
-                       what = state_->peers.next(detail::operation::all_to_all, bytes)](const auto& on) {
-            s->peers.exchange(
-                on, what, [=](int peer) { return send + static_cast<std::size_t>(peer) * what.bytes; }, recv);
-        });
+        exchange(exec, detail::operation::all_to_all, send, recv, bytes);
     }
 
     /// Where there is a timeout, the ranks meet within it, before MPI_Comm_split, which MPI cannot be asked to end: a
@@ -217,15 +209,18 @@ private:
         }
     }
 
-    /// Host executions run the work in their turn; a stream is waited for, since MPI knows nothing of streams.
-    template <class E, class Work>
-    void in_turn(const E& exec, Work work) const {
+    /// Host executions exchange in their turn; a stream is waited for, since MPI knows nothing of streams.
+    template <class E>
+    void exchange(const E& exec, detail::operation operation, const std::byte* send, std::byte* recv,
+                  std::size_t bytes) const {
+        auto& peers = state_->peers;
+        const auto what = peers.next(operation, bytes);
         if constexpr (on_device) {
             exec.wait();
-            work(exec);
+            peers.exchange(exec, what, send, recv);
         } else {
             require_threads<E>();
-            exec.enqueue([work] { work(host{}); });
+            exec.enqueue([&peers, what, send, recv] { peers.exchange(host{}, what, send, recv); });
         }
     }
 

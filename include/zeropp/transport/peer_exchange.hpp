@@ -64,23 +64,22 @@ public:
     /// Whether one of the family has failed.
     bool failed() const { return failure_->any(); }
 
-    /// Sends source(peer) to each peer and receives recv[peer * bytes ...] from it. This rank's own part is a copy on
-    /// `exec`. Blocks.
-    template <class E, class Source>
-    void exchange(const E& exec, const detail::operation_in_call& operation, Source source, std::byte* recv) {
+    /// The transport's operation of that name. This rank's own part is a copy on `exec`. Blocks.
+    template <class E>
+    void exchange(const E& exec, const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
         refuse_after_failure();
         const std::size_t bytes = operation.bytes;
-        std::byte* own = recv + static_cast<std::size_t>(wire_.rank()) * bytes;
-        if (bytes != 0 && source(wire_.rank()) != own) exec.copy(own, source(wire_.rank()), bytes);
-        carry(operation, source, recv);
+        const std::byte* const from = sent_to(wire_.rank(), operation, send);
+        std::byte* const own = recv + static_cast<std::size_t>(wire_.rank()) * bytes;
+        if (bytes != 0 && from != own) exec.copy(own, from, bytes);
+        carry(operation, send, recv);
     }
 
     /// Returns when all ranks have called it, where there is a timeout.
     void barrier(detail::operation operation) {
         if (!timed()) return;
         refuse_after_failure();
-        carry(
-            next(operation, 0), [](int) -> const std::byte* { return nullptr; }, nullptr);
+        carry(next(operation, 0), nullptr, nullptr);
     }
 
 private:
@@ -112,15 +111,21 @@ private:
         acknowledged_.resize(peers());
     }
 
+    /// Where in `send` what goes to a rank begins: in an all-gather, all get the same.
+    static const std::byte* sent_to(int rank, const detail::operation_in_call& operation, const std::byte* send) {
+        return operation.operation == detail::operation::all_to_all
+                   ? send + static_cast<std::size_t>(rank) * operation.bytes
+                   : send;
+    }
+
     /// The part of an operation that is between ranks.
-    template <class Source>
-    void carry(const detail::operation_in_call& operation, Source source, std::byte* recv) {
+    void carry(const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
         what_ = operation;
         ++operations_;
         deadline_ = detail::deadline_after(timeout_);
         outcome all;
         try {
-            move(source, recv, all);
+            move(send, recv, all);
         } catch (...) {
             failure_->set(std::current_exception());
             abort();
@@ -135,13 +140,12 @@ private:
         }
     }
 
-    template <class Source>
-    void move(Source source, std::byte* recv, outcome& all) {
+    void move(const std::byte* send, std::byte* recv, outcome& all) {
         const std::size_t pieces = ceil_div(what_.bytes, piece_);  // of each message; a round is one for every peer
         if (timed()) post_acknowledgements();
         for (std::size_t p = 0; p != pieces; ++p) {
             if (p >= in_flight) await(round(p), all);
-            post(round(p), source, recv, p * piece_);
+            post(round(p), send, recv, p * piece_);
         }
         const std::size_t oldest = pieces - std::min(pieces, in_flight);
         if (timed()) acknowledge(oldest, pieces);
@@ -153,8 +157,7 @@ private:
     std::span<request> round(std::size_t p) { return {requests_.data() + p % in_flight * round_size(), round_size()}; }
 
     /// Starts to move the piece behind the first `done` bytes of every peer's message.
-    template <class Source>
-    void post(std::span<request> round, Source source_of, std::byte* recv, std::size_t done) {
+    void post(std::span<request> round, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(piece_, what_.bytes - done);
         // A piece must not be taken for one of a message of another size, nor, should ranks be out of step, of the
         // operations before and after.
@@ -164,7 +167,8 @@ private:
         for (std::size_t i = 0; i != peers(); ++i) {
             std::byte* in = recv + static_cast<std::size_t>(source(i)) * what_.bytes + done;
             wire_.post_receive(round[2 * i], in, bytes, source(i), tag);
-            wire_.post_send(round[2 * i + 1], source_of(destination(i)) + done, bytes, destination(i), tag);
+            const std::byte* out = sent_to(destination(i), what_, send) + done;
+            wire_.post_send(round[2 * i + 1], out, bytes, destination(i), tag);
         }
     }
 
