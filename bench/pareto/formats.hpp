@@ -2,8 +2,6 @@
 /// \file
 /// What the trainings of bench/pareto put on the wire: formats of few bits, and controls that save nothing.
 
-#include "pareto/normal_levels.hpp"
-
 #include <formats.hpp>
 #include <zeropp/zeropp.hpp>
 
@@ -39,21 +37,22 @@ struct formats : zero3_gpt::wire_formats {
     using rotated =
         zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_extreme, zeropp::bfloat16>, Window>;
 
-    template <int Levels, bool Unbiased = false>
-    using normal = zeropp::hadamard<normal_levels<Levels, 128, Unbiased>, 128>;
+    template <int Levels, class Bias = zeropp::least_error>
+    using lloyd = zeropp::hadamard<zeropp::lloyd_max<Levels, 128, Bias>, 128>;
 
-    using weights = zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                                             rotated<4, 128, 32>, rotated<3, 128, 32>, rotated<2, 64, 32>,
-                                             rotated<2, 128, 128>, normal<4>, normal<3>, normal<2>, normal<4, true>,
-                                             normal<3, true>, normal<2, true>, lagging<70>, noisy<70>>;
+    using weights =
+        zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
+                                 rotated<4, 128, 32>, rotated<3, 128, 32>, rotated<2, 64, 32>, rotated<2, 128, 128>,
+                                 lloyd<4>, lloyd<3>, lloyd<2>, lloyd<4, zeropp::unbiased>, lloyd<3, zeropp::unbiased>,
+                                 lloyd<2, zeropp::unbiased>, lagging<70>, noisy<70>>;
     using replicas = zeropp::named_quantizers<bf16>;
     using gradients =
         zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8_rotated, rotated<4, 128, 32>>,
                            hops<int8_rotated, rotated<3, 128, 32>>, hops<int8_rotated, rotated<2, 64, 32>>,
-                           hops<int8_rotated, rotated<2, 128, 128>>, hops<int8_rotated, normal<4>>,
-                           hops<int8_rotated, normal<3>>, hops<int8_rotated, normal<2>>,
-                           hops<int8_rotated, normal<4, true>>, hops<int8_rotated, normal<2, true>>,
-                           hops<int8_rotated, lagging<70>>>;
+                           hops<int8_rotated, rotated<2, 128, 128>>, hops<int8_rotated, lloyd<4>>,
+                           hops<int8_rotated, lloyd<3>>, hops<int8_rotated, lloyd<2>>,
+                           hops<int8_rotated, lloyd<4, zeropp::unbiased>>,
+                           hops<int8_rotated, lloyd<2, zeropp::unbiased>>, hops<int8_rotated, lagging<70>>>;
 };
 
 }  // namespace pareto

@@ -28,8 +28,8 @@ BASELINE = "bf16"
 INSIDE = "int8:256:bf16:h32"
 INT4, INT3 = "int4:128:signed:bf16:h32", "int3:128:signed:bf16:h32"
 INT2, INT2_WIDE = "int2:64:signed:bf16:h32", "int2:128:signed:bf16:h128"
-FOUR, THREE, SIGN = (f"normal{levels}:128:h128" for levels in (4, 3, 2))
-FOUR_UNBIASED, THREE_UNBIASED, SIGN_UNBIASED = (f"normal{levels}:128:unbiased:h128" for levels in (4, 3, 2))
+FOUR, THREE, SIGN = (f"lloyd{levels}:128:h128" for levels in (4, 3, 2))
+FOUR_UNBIASED, THREE_UNBIASED, SIGN_UNBIASED = (f"lloyd{levels}:128:unbiased:h128" for levels in (4, 3, 2))
 
 
 def differences(weights, gradients, **options):
@@ -91,8 +91,7 @@ for name in ("2+2", "2+2 feedback", "lagging", "lagging gradients"):
                                                  VARIANTS[name][1])
 
 # What is run from all seeds: the curve of loss against bytes.
-CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "four+16", "sign+16", "sign+4", "sign+3", "four+four", "sign+four",
-         "sign+three")
+CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "sign+3", "sign+four", "sign+three")
 
 # A model about eight times as large, by its arguments, and its steps; peak rates for the baseline, of which the best is for
 # the others.
@@ -318,7 +317,7 @@ rotated and rounded to two bits; held-out loss at each peak rate, mean over {len
 
 With feedback, what arrives is the gradient and the last step's residual, less the next one's: noise that takes from one step
 what it has added to the other, so that of its first moments next to nothing is left, and all of it in the second ones. Steps become
-smaller, most of all for weights whose gradients are small. The last two rows have the second moments of exact gradients
+smaller, most of all for weights whose gradients are small, and the best rate is a higher one. The last two rows have the second moments of exact gradients
 instead. Where codes are biased (levels of least error arrive too small), feedback also delays what they leave out: the control
 *lagging gradients* shows what a delay alone costs.
 
