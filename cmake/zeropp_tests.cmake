@@ -58,9 +58,9 @@ endfunction()
 # vendor: zeropp_headers_alone, zeropp_headers_alone_mpi, ... A vendor that is not there leaves its headers out.
 function(zeropp_headers_alone)
     set(mpi_headers "^(transport/)?mpi(_wire)?\\.hpp$")
-    set(nccl_headers "^(transport/)?nccl\\.hpp$")
+    set(nccl_headers "^(transport/)?nccl(_call)?\\.hpp$")
     set(checksummed_headers "^(transport/)?checksummed\\.hpp$")
-    set(cuda_headers "^(execution/cuda_stream|transport/staged)\\.hpp$|^codec/cuda/")
+    set(cuda_headers "^(execution/cuda_(stream|workspace)|transport/staged)\\.hpp$|^codec/cuda/")
 
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/zeropp
          ${PROJECT_SOURCE_DIR}/include/zeropp/*.hpp)

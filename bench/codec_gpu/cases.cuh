@@ -132,7 +132,7 @@ private:
             row r = start(decode_name, read, n * sizeof(T));
             const std::size_t sets = b.sets(r.bytes_read + r.bytes_written);
             prepare(sets);
-            const zeropp::finish mean{static_cast<float>(contributors), false};
+            const zeropp::epilogue mean{static_cast<float>(contributors), false};
             time_beside_copy(b, sets, wanted.repetitions, r, [&](std::size_t set) {
                 codec::reduce_decode(b.stream, q, at(b.messages, set, message_bytes(all)), contributors, sum,
                                      tensor(set, n), mean);

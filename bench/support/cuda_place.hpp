@@ -5,6 +5,7 @@
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/transport/any.hpp>
 #include <zeropp/transport/transport.hpp>
 

@@ -4,4 +4,5 @@
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/zeropp.hpp>

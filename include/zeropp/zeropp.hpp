@@ -9,8 +9,8 @@
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
 ///                quantized_difference_all_gather, quantized_update with quantized_update_gather, exact_update;
 ///                what they take: options, error_feedback, adaptive_precision, tensor_list, scratch, pipeline
-///   quantizer/   block_integer, block_float, spike_reserving, lossless; around any of them hadamard, stochastic,
-///                scale_search; named (by text), residual_storage
+///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around any of them hadamard,
+///                stochastic, scale_search; named (by text), residual_storage
 ///   topology/    two_level, flat; partition (which elements are whose)
 ///   transport/   threads, mpi, nccl, callback, any; around another one checked, counting, checksummed, staged;
 ///                adaptor and wire, for transports of your own; communicator, which joins one to a topology
@@ -37,6 +37,7 @@
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>

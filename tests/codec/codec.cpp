@@ -32,7 +32,7 @@ static_assert(!codec_execution<zeropp::host, q8, double> && !codec_execution<zer
 }  // namespace
 
 TEST_CASE("a sum is finished as it is unless told otherwise", "[codec]") {
-    const zeropp::finish f;
+    const zeropp::epilogue f;
     CHECK(f.divisor == 1.0f);
     CHECK_FALSE(f.accumulate);
 }

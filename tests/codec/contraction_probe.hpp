@@ -33,7 +33,7 @@ void append_codec_results(const std::vector<float>& values, std::vector<std::byt
     codec<host>::reduce_encode(host{}, from, messages.data(), 3, where, To{}, sums.data());
     std::vector<float> reduced(n, 0.1f);
     codec<host>::reduce_decode(host{}, from, messages.data(), 3, where, reduced.data(),
-                               finish{.divisor = 3.0f, .accumulate = true});
+                               epilogue{.divisor = 3.0f, .accumulate = true});
     const auto* const floats = reinterpret_cast<const std::byte*>(reduced.data());
     results.insert(results.end(), messages.begin(), messages.end());
     results.insert(results.end(), sums.begin(), sums.end());

@@ -40,7 +40,7 @@ TEST_CASE("a tensor without elements may have no address", "[codec][host]") {
     require_bytes("nothing", message, std::vector<std::uint8_t>(message.size()));
     zeropp::codec<host>::decode(exec, q, message.data(), none, static_cast<float*>(nullptr));
     zeropp::codec<host>::reduce_decode(exec, q, message.data(), 1, none, static_cast<float*>(nullptr),
-                                       zeropp::finish{});
+                                       zeropp::epilogue{});
 }
 
 TEST_CASE("blocks of the largest size go through", "[codec][host]") {

@@ -3,6 +3,7 @@
 
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
+#include "support/counting_resource.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
@@ -70,6 +71,48 @@ TEST_CASE("allocating overloads: a transport that throws leaves no work behind")
         secondary.store(queue, full, 1);
         zeropp::secondary_partition_gather(queue, comm, secondary, 1, full);
     }));
+}
+
+TEST_CASE("scratch from the caller's resource: the same result, and all of it back once no work uses it") {
+    const zeropp::block_integer<8, 256> int8;
+    constexpr std::size_t n = 3001;
+    zeropp_test::counting_resource resource;
+    std::atomic<int> wrong = 0;
+    zeropp::run_on_threads(4, [&](zeropp::thread_transport& world) {
+        zeropp::communicator comm(zeropp::two_level(2, 2), world);
+        const zeropp::partition part(n, 4);
+        std::vector<float> full(n);
+        for (std::size_t i = 0; i != n; ++i)
+            full[i] = static_cast<float>((i * 7 + at(world.rank()) * 13) % 101) - 50.0f;
+        std::vector<float> shard(part.size(world.rank()));
+        std::vector<float> expected_shard = shard;
+        std::vector<float> gathered(n);
+        std::vector<float> expected(n);
+        const zeropp::host_queue inside;
+        const zeropp::host_queue across;
+        const zeropp::pipeline<zeropp::host_queue> both{inside, across};
+        const zeropp::reduce_options in_chunks{.chunks = 3};
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, int8, int8, full, expected_shard, in_chunks);
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, int8, int8, full, shard, in_chunks, &resource);
+        zeropp::quantized_all_gather(inside, comm, int8, shard, expected);
+        zeropp::quantized_all_gather(inside, comm, int8, shard, gathered, {}, &resource);
+        if (shard != expected_shard || gathered != expected) ++wrong;
+        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, gathered, {.chunks = 2},
+                                     static_cast<std::pmr::memory_resource*>(&resource));
+        if (gathered != expected) ++wrong;
+    });
+    CHECK(wrong == 0);
+    CHECK(resource.allocations() == 3 * 4);
+    CHECK(resource.live() == 0);
+    CHECK(resource.mistakes() == 0);
+
+    // Also when a call fails halfway.
+    zeropp::communicator comm(zeropp::two_level(1, 2), refusing_transport());
+    const std::vector<float> shard(500);
+    std::vector<float> full(1000);
+    REQUIRE(waits_after_refusal(
+        [&](const auto& queue) { zeropp::quantized_all_gather(queue, comm, int8, shard, full, {}, &resource); }));
+    CHECK(resource.live() == 0);
 }
 
 TEST_CASE("run to completion: errors of the work, and of both, and none") {

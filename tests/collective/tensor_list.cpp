@@ -367,10 +367,11 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         const tensor_list<float> full(comm.topology(), {a, b});
         const tensor_list<float> differs(comm.topology(), {c, d});
         const tensor_list<float> shard({own, small});
+        const tensor_list<float> only_one({own});
         refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, differs, differs); },
                 "a list of 2 tensors");
         refuses(
-            [&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? tensor_list<float>({own}) : shard, full); },
+            [&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? only_one : shard, full); },
             "on rank 3, expected a list of 2 slices, given one of 1");
         refuses(
             [&] {

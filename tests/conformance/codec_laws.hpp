@@ -290,7 +290,7 @@ void check_reduce_encode(const auto& exec, const From& from, const To& to, const
 }
 
 template <class T, class From>
-void check_reduce_decode(const auto& exec, const From& from, const cut& c, int contributors, zeropp::finish f) {
+void check_reduce_decode(const auto& exec, const From& from, const cut& c, int contributors, zeropp::epilogue f) {
     using codec = zeropp::codec<std::remove_cvref_t<decltype(exec)>>;
     const std::string what = std::string(zeropp::short_text(from.name()).str()) + " reduce_decode of " +
                              std::to_string(contributors) + (f.accumulate ? ", accumulated, " : ", ") + c.what;

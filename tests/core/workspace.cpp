@@ -1,11 +1,14 @@
 #include <zeropp/core/workspace.hpp>
 
 #include "support/catch.hpp"
+#include "support/counting_resource.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -27,6 +30,32 @@ TEST_CASE("a host workspace is zero, aligned and of its size", "[core][workspace
         CHECK(zeropp::workspace_problem(memory, bytes).empty());
         CHECK_FALSE(zeropp::workspace_problem(memory, bytes + 1).empty());
     }
+}
+
+TEST_CASE("a host workspace takes its memory from the caller's resource, and gives it back there",
+          "[core][workspace]") {
+    zeropp_test::counting_resource resource;
+    {
+        workspace<host_space> scratch(100, &resource);
+        const workspace<host_space> none(0, &resource);
+        CHECK(resource.allocations() == 1);
+        CHECK(none.view().size() == 0);
+        const auto memory = scratch.view();
+        CHECK(std::all_of(memory.data(), memory.data() + memory.size(), [](std::byte b) { return b == std::byte{0}; }));
+        workspace<host_space> taken(0);
+        taken = std::move(scratch);
+        CHECK(taken.view().data() == memory.data());
+        CHECK(taken.view().size() == 100);
+        CHECK(scratch.view().size() == 0);
+        CHECK(resource.live() == 1);
+    }
+    CHECK(resource.live() == 0);
+    CHECK(resource.mistakes() == 0);
+    STATIC_REQUIRE(zeropp::allocates_in<std::pmr::memory_resource*, host_space>);
+    STATIC_REQUIRE(zeropp::allocates_in<zeropp_test::counting_resource*, host_space>);
+    STATIC_REQUIRE_FALSE(zeropp::allocates_in<std::pmr::memory_resource*, device_space>);
+    STATIC_REQUIRE_FALSE(zeropp::allocates_in<std::byte*, host_space>);
+    STATIC_REQUIRE_FALSE(zeropp::allocates_in<std::nullptr_t, host_space>);
 }
 
 TEST_CASE("workspace_problem says what is wrong", "[core][workspace]") {

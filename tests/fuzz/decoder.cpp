@@ -112,7 +112,7 @@ void sums(const decoder_input& input, std::span<const std::uint8_t> bytes) {
     const auto messages = exactly<std::byte>(contributors * slots * stride, bytes);
     const auto tensor = exactly<float>(where.part.count(), {});
     std::fill_n(tensor.get(), where.part.count(), 1.5f);
-    const finish last{.divisor = 3.0f, .accumulate = input.accumulates()};
+    const epilogue last{.divisor = 3.0f, .accumulate = input.accumulates()};
     host_codec::reduce_decode(host(), q, messages.get(), input.number_of_contributors(), where, tensor.get(), last);
     std::vector<float> expected(where.part.count(), 1.5f);
     for (std::size_t s = 0; s != slots; ++s) {
@@ -148,7 +148,7 @@ void encodes_sums(const decoder_input& input, std::span<const std::uint8_t> byte
     const auto tensor = exactly<float>(where.part.count(), {});
     const int from = input.number_of_contributors();
     host_codec::reduce_encode(host(), q, messages.get(), from, where, to, sums.get());
-    host_codec::reduce_decode(host(), q, messages.get(), from, where, tensor.get(), finish{});
+    host_codec::reduce_decode(host(), q, messages.get(), from, where, tensor.get(), epilogue{});
     host_codec::encode(host(), to, tensor.get(), where, expected.get());
     require(sum_bytes == 0 || std::memcmp(sums.get(), expected.get(), sum_bytes) == 0,
             "encoded sums to be what sums are encoded as");

@@ -81,7 +81,7 @@ void check_encode(const zeropp::cuda_stream& exec, const Q& q, const zeropp::sli
 
 template <class T, zeropp::quantizer Q>
 void check_reduce_decode(const zeropp::cuda_stream& exec, const Q& q, const zeropp::slices& where, std::size_t shift,
-                         int contributors, zeropp::finish last) {
+                         int contributors, zeropp::epilogue last) {
     INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : ""));
     const std::vector<std::byte> messages = host_messages<T>(q, where, contributors);
     auto expected = tensor<T>(where.part.count(), 9);
@@ -142,7 +142,7 @@ inline int contributors_of(std::size_t variation) {
     return some[variation % 7];
 }
 
-/// Encode, decode, and decode + sum + finish, on tensors at any alignment.
+/// Encode, decode, and decode + sum + epilogue, on tensors at any alignment.
 template <class T, zeropp::quantizer Q>
 void check_tensors(const Q& q, const std::vector<std::size_t>& all = sizes(Q::block_size)) {
     INFO(zeropp::short_text(q.name()).str() << " on " << zeropp::element_traits<T>::name);

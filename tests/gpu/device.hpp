@@ -5,6 +5,7 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/cuda_workspace.hpp>
 
 #include <cuda_runtime_api.h>
 

@@ -88,6 +88,11 @@ TEST_CASE("kernels: searched scales, noise, positions, and scales of messages", 
     gpu::check_sums(spike_reserving<2, 32>(), stochastic<four_bits>(5, 1));
 }
 
+TEST_CASE("kernels: codes of one bit and of few levels", "[gpu][kernels]") {
+    gpu::check_tensors<bfloat16>(hadamard<lloyd_max<2, 128, zeropp::unbiased>, 128>());
+    gpu::check_sums(hadamard<lloyd_max<4, 128>, 128>(), lloyd_max<3, 32>());
+}
+
 TEST_CASE("kernels: error feedback of differences", "[gpu][kernels]") {
     check_feedback<bfloat16, bfloat16>(block_integer<8, 128>(), four_bits());
     check_feedback<float, bfloat16>(lossless<float>(), hadamard<four_bits>());

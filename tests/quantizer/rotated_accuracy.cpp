@@ -55,7 +55,7 @@ double two_hop_error(const Inside& inside, const Across& across, Values values) 
                              sums.data() + node * bytes_across);
     }
     std::vector<float> reduced(n);
-    codec::reduce_decode(zeropp::host{}, across, sums.data(), nodes, where, reduced.data(), zeropp::finish{});
+    codec::reduce_decode(zeropp::host{}, across, sums.data(), nodes, where, reduced.data(), zeropp::epilogue{});
     double error = 0;
     double signal = 0;
     for (std::size_t i = 0; i != n; ++i) {

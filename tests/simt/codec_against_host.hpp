@@ -200,7 +200,7 @@ struct variation {
         constexpr int some[] = {1, 2, 3, 4, 5, 8};
         return some[n % 6];
     }
-    zeropp::finish finish() const {
+    zeropp::epilogue epilogue() const {
         constexpr float divisors[] = {1, 3, 4, 6, 8};
         return {divisors[n % 5], n / 3 % 2 == 1};
     }
@@ -238,7 +238,7 @@ void check_decode(const cuda_stream& exec, const Q& q, const layout& l, const va
 template <class T, zeropp::quantizer Q>
 void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
     const int contributors = v.contributors();
-    const zeropp::finish last = v.finish();
+    const zeropp::epilogue last = v.epilogue();
     INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : ""));
     const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.n);
     auto expected = tensor<T>(l.where.part.count(), 9, v.n);
@@ -281,7 +281,7 @@ void for_each_case(std::size_t block, Check check) {
     REQUIRE(device_fault() == "");
 }
 
-/// Encode, decode, and decode + sum + finish.
+/// Encode, decode, and decode + sum + epilogue.
 template <class T, zeropp::quantizer Q>
 void check_tensors(const Q& q) {
     INFO(zeropp::short_text(q.name()).str() << " on " << zeropp::element_traits<T>::name);

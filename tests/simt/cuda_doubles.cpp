@@ -24,7 +24,21 @@
 
 // The runtime's handles point to types that only it defines; here, these.
 
+struct CUgraph_st {
+    std::vector<std::function<void()>> work;
+    const CUstream_st* origin = nullptr;
+    bool invalid = false;
+    bool global = false;  // nobody may allocate meanwhile; otherwise the capturing thread may not
+    std::thread::id thread;
+    struct branch {
+        std::size_t steps = 0;   // enqueued on a stream
+        std::size_t joined = 0;  // of them, before what other streams have waited for
+    };
+    std::map<CUstream_st*, branch> branches;
+};
+
 struct CUstream_st {
+    std::shared_ptr<CUgraph_st> capture;  // that its work goes into
     std::deque<std::function<void()>> pending;
     std::uint64_t enqueued = 0;
     std::uint64_t completed = 0;
@@ -34,6 +48,8 @@ struct CUstream_st {
 struct CUevent_st {
     std::shared_ptr<CUstream_st> stream;  // that it was recorded on last
     std::uint64_t ticket = 0;             // complete when the stream has completed as much
+    std::shared_ptr<CUgraph_st> capture;  // in a capture: after so many steps of its stream
+    std::size_t step = 0;
 };
 
 namespace zeropp_test::simt {
@@ -126,7 +142,25 @@ public:
 
     std::condition_variable_any changed;  // with `mutex`
 
+    /// Whether a call that could synchronise comes into a capture, which it then ends: a global one, or the thread's
+    /// own.
+    bool invalidates_captures() const {
+        bool any = false;
+        for (const auto& [handle, stream] : streams) {
+            CUgraph_st* const capture = stream->capture.get();
+            if (capture == nullptr || !(capture->global || capture->thread == std::this_thread::get_id())) continue;
+            capture->invalid = any = true;
+        }
+        return any;
+    }
+    std::map<cudaGraph_t, std::shared_ptr<CUgraph_st>> graphs;
+
     void enqueue(CUstream_st& stream, std::function<void()> work) {
+        if (stream.capture) {
+            stream.capture->work.push_back(std::move(work));
+            ++stream.capture->branches[&stream].steps;
+            return;
+        }
         stream.pending.push_back(std::move(work));
         ++stream.enqueued;
         changed.notify_all();
@@ -167,7 +201,13 @@ public:
         }
         return status;
     }
-    cudaError_t complete(CUstream_st& stream) { return complete(stream, stream.enqueued); }
+    cudaError_t complete(CUstream_st& stream) {
+        if (stream.capture) {
+            stream.capture->invalid = true;
+            return cudaErrorStreamCaptureUnsupported;
+        }
+        return complete(stream, stream.enqueued);
+    }
 
     // Failures
 
@@ -279,6 +319,15 @@ constexpr error_text error_texts[] = {
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
 };
 
 const error_text* find_text(cudaError_t code) {
@@ -355,6 +404,12 @@ void recover() {
     d.injected.clear();
 }
 
+void replay(cudaGraph_t graph, cudaStream_t stream) {
+    device& d = the_device();
+    const std::lock_guard lock(d.mutex);
+    for (const auto& work : graph->work) d.enqueue(*d.find(stream), work);
+}
+
 std::size_t pending(cudaStream_t stream) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
@@ -396,6 +451,7 @@ bool exists(cudaStream_t stream) { return the_device().find(stream) != nullptr; 
 
 void run_before(const place& where) { the_device().complete(*where.stream, where.ticket - 1); }
 void run_through(const place& where) { the_device().complete(*where.stream, where.ticket); }
+bool completed(const place& where) { return where.stream->completed >= where.ticket; }
 
 void wait_until(const std::function<bool()>& ready) { the_device().wait_until(ready); }
 void changed() { the_device().changed.notify_all(); }
@@ -497,10 +553,14 @@ const char* cudaGetErrorString(cudaError_t code) {
 }
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
-    return simt::entry_point("cudaMalloc", [&](device& d) { return d.allocate(d.device_blocks, p, bytes); });
+    return simt::entry_point("cudaMalloc", [&](device& d) {
+        return d.invalidates_captures() ? cudaErrorStreamCaptureUnsupported : d.allocate(d.device_blocks, p, bytes);
+    });
 }
 cudaError_t cudaFree(void* p) {
-    return simt::entry_point("cudaFree", [&](device& d) { return d.release(d.device_blocks, p); });
+    return simt::entry_point("cudaFree", [&](device& d) {
+        return d.invalidates_captures() ? cudaErrorStreamCaptureUnsupported : d.release(d.device_blocks, p);
+    });
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
     return simt::entry_point("cudaHostAlloc", [&](device& d) { return d.allocate(d.pinned_blocks, p, bytes); });
@@ -592,7 +652,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-    return simt::on_stream("cudaStreamQuery", stream, [](device&, const auto& s) {
+    return simt::on_stream("cudaStreamQuery", stream, [](device& d, const auto& s) {
+        if (s->capture) return d.complete(*s);
         return s->completed == s->enqueued ? cudaSuccess : cudaErrorNotReady;
     });
 }
@@ -601,6 +662,18 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return simt::on_stream("cudaStreamWaitEvent", stream, [&](device& d, const auto& s) {
         const CUevent_st* const e = d.find(event);
         if (!e) return cudaErrorInvalidResourceHandle;
+        if (e->capture) {
+            if (s->capture && s->capture != e->capture) return cudaErrorStreamCaptureIsolation;
+            s->capture = e->capture;
+            auto& joined = e->capture->branches[e->stream.get()].joined;
+            joined = std::max(joined, e->step);
+            ++s->capture->branches[s.get()].steps;
+            return cudaSuccess;
+        }
+        if (s->capture) {
+            s->capture->invalid = true;
+            return cudaErrorStreamCaptureIsolation;
+        }
         // What counts is the last record until now: the event may be recorded again, or destroyed, before the wait
         // runs.
         if (e->stream) d.enqueue(*s, [&d, on = e->stream, ticket = e->ticket] { d.complete(*on, ticket); });
@@ -625,6 +698,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         if (!e) return cudaErrorInvalidResourceHandle;
         e->stream = s;
         e->ticket = s->enqueued;
+        e->capture = s->capture;
+        if (e->capture) e->step = e->capture->branches[s.get()].steps;
         return cudaSuccess;
     });
 }
@@ -633,7 +708,52 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return simt::entry_point("cudaEventSynchronize", [&](device& d) {
         const CUevent_st* const e = d.find(event);
         if (!e) return cudaErrorInvalidResourceHandle;
+        if (e->capture) return cudaErrorCapturedEvent;
         return e->stream ? d.complete(*e->stream, e->ticket) : d.status;
+    });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+    return simt::on_stream("cudaStreamBeginCapture", stream, [&](device&, const auto& s) {
+        if (s->capture || stream == nullptr) return cudaErrorIllegalState;
+        s->capture = std::make_shared<CUgraph_st>();
+        s->capture->origin = s.get();
+        s->capture->global = mode == cudaStreamCaptureModeGlobal;
+        s->capture->thread = std::this_thread::get_id();
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    *graph = nullptr;
+    return simt::on_stream("cudaStreamEndCapture", stream, [&](device& d, const auto& s) {
+        const auto capture = s->capture;
+        if (!capture || capture->origin != s.get()) return cudaErrorIllegalState;
+        bool unjoined = false;
+        for (const auto& [handle, other] : d.streams) {
+            if (other->capture != capture) continue;
+            const auto& branch = capture->branches[other.get()];
+            unjoined = unjoined || (other != s && branch.joined != branch.steps);
+            other->capture = nullptr;
+        }
+        if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+        if (unjoined) return cudaErrorStreamCaptureUnjoined;
+        *graph = capture.get();
+        d.graphs[*graph] = capture;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    return simt::on_stream("cudaStreamIsCapturing", stream, [&](device&, const auto& s) {
+        *status = s->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    return simt::entry_point("cudaGraphDestroy", [&](device& d) {
+        return d.graphs.erase(graph) == 1 ? cudaSuccess : cudaErrorInvalidValue;
     });
 }
 

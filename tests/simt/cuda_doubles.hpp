@@ -4,7 +4,8 @@
 ///
 /// Streams are asynchronous at their worst, and the same in every run: work runs only when somebody waits for it, or
 /// for an event behind it, and no sooner. Whatever the library forgets to wait for has then not happened yet. Device
-/// memory starts out poisoned; with AddressSanitizer, host code that touches it is a fault.
+/// memory starts out poisoned; with AddressSanitizer, host code that touches it is a fault. Streams can be captured, by
+/// the rules of cudaStreamCaptureModeGlobal and ThreadLocal, of kernels, copies and events; NCCL's calls cannot.
 
 #include <cuda_runtime_api.h>
 
@@ -58,6 +59,9 @@ std::string device_fault();
 /// Makes a device that has failed usable again.
 void recover();
 
+/// Enqueues on `stream`, in the order of capture, what cudaStreamEndCapture has made a graph of.
+void replay(cudaGraph_t graph, cudaStream_t stream);
+
 /// Pieces of work enqueued on the stream that have not run.
 std::size_t pending(cudaStream_t stream);
 
@@ -87,6 +91,8 @@ bool exists(cudaStream_t stream);
 /// Runs all work before `where`, or up to and including it.
 void run_before(const place& where);
 void run_through(const place& where);
+/// Whether it has run.
+bool completed(const place& where);
 
 /// Lets other threads into the device until ready(), which is asked again when they have changed something.
 void wait_until(const std::function<bool()>& ready);

@@ -225,6 +225,8 @@ TEST_CASE("cuda_stream: every call that fails is raised with CUDA's own text", "
     CHECK(fails_in("cudaMalloc", [&] { zeropp::workspace<zeropp::device_space>(16); }));
     exec.wait();
 
+    // What was thrown is not found again by others who ask CUDA.
+    CHECK(cudaGetLastError() == cudaSuccess);
     simt::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
     try {
         zeropp::workspace<zeropp::device_space>(16);

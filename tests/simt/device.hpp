@@ -8,6 +8,7 @@
 
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/cuda_workspace.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
@@ -9,6 +10,7 @@
 namespace simt = zeropp_test::simt;
 using zeropp::block_integer;
 using zeropp::hadamard;
+using zeropp::lloyd_max;
 using zeropp::scale_search;
 using zeropp::stochastic;
 
@@ -37,6 +39,11 @@ static_assert(zeropp::message_scaled_quantizer<rotated_and_scaled> && zeropp::ro
 TEST_CASE("kernels: the parameters of least error", "[simt][kernels]") {
     simt::check_encodings<zeropp::bfloat16>(scale_search<block_integer<4, 128>>());
     simt::check_encodings<float>(scale_search<hadamard<block_integer<3, 2048, zeropp::signed_extreme>, 256>, 4>());
+}
+
+TEST_CASE("kernels: codes of one bit and of few levels", "[simt][kernels]") {
+    simt::check_tensors<zeropp::bfloat16>(hadamard<lloyd_max<2, 128, zeropp::unbiased>, 128>());
+    simt::check_sums(hadamard<lloyd_max<4, 128>, 128>(), lloyd_max<3, 32>());
 }
 
 TEST_CASE("kernels: noise belongs to elements, wherever they are encoded", "[simt][kernels]") {

@@ -94,6 +94,28 @@ TEST_CASE("kernels: grids fit the device and CUDA's limits", "[simt][kernels]") 
     CHECK(grids_of(large, {zeropp::partition(999, 3), {3, 0, 0, order}, 0, 333, 0, 3}).size() == 3);
 }
 
+TEST_CASE("kernels: grids are those of the stream's GPU, whatever the host was compiled for", "[simt][kernels]") {
+    using kernel = zeropp::detail::encode_kernel<four_bits, zeropp::detail::sum_source<eight_bits, 2>>;
+    const auto blocks_of_tile = [](int compute_capability) {
+        return static_cast<std::size_t>(kernel::tile_shape(zeropp::detail::tuning_for(compute_capability)).blocks());
+    };
+    REQUIRE(blocks_of_tile(100) < blocks_of_tile(90));
+    const std::size_t blocks = 12 * blocks_of_tile(90);
+    const auto where = zeropp::slices::single(blocks * 128, 0, blocks * 128);
+    const simt::device_array<std::byte> somewhere(16);  // never touched: nothing is run
+    for (const int compute_capability : {80, 90, 100}) {
+        CAPTURE(compute_capability);
+        const simt::owned_stream native(132);
+        simt::set_device(132, compute_capability);
+        const zeropp::cuda_stream stream(native.native());
+        const simt::launch_log log(false);
+        simt::on_device::reduce_encode(stream, eight_bits(), somewhere.data(), 2, where, four_bits(), somewhere.data());
+        REQUIRE(log.grids().size() == 1);
+        CHECK(log.grids()[0].x == blocks / blocks_of_tile(compute_capability));
+    }
+    simt::set_device(4, 90);
+}
+
 TEST_CASE("kernels: more slots than a grid has blocks in one direction", "[simt][kernels]") {
     const simt::owned_stream stream(1);
     constexpr int slots = zeropp::detail::most_blocks_y + 3;

@@ -131,7 +131,7 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
         REQUIRE(device_sums.intact());
         const zeropp::tensor_table<T> to_host{lists.host->resident_tensors()};
         const zeropp::tensor_table<T> to_device{lists.device->resident_tensors()};
-        const zeropp::finish last{2.0f, true};
+        const zeropp::epilogue last{2.0f, true};
         host_codec::reduce_decode(zeropp::host{}, from, all.data(), 3, host_where, to_host, last);
         device_codec::reduce_decode(exec, from, sent.data(), 3, device_where, to_device, last);
         exec.wait();

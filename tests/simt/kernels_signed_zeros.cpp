@@ -23,7 +23,7 @@ std::vector<float> zeros(int contributors, int c) {
 }
 
 template <class T>
-void check_zeros(int contributors, zeropp::finish last) {
+void check_zeros(int contributors, zeropp::epilogue last) {
     INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated on " : " on ")
                       << zeropp::element_traits<T>::name);
     constexpr lossless<float> q;

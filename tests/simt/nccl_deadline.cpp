@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace simt = zeropp_test::simt;
@@ -149,6 +150,64 @@ TEST_CASE("nccl: the overloads that block give up at the deadline", "[simt][nccl
         }
         std::byte here{};
         std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+    });
+}
+
+TEST_CASE("nccl: a destructor gives up at the deadline", "[simt][nccl][deadline]") {
+    const std::size_t aborted = simt::nccl_calls("ncclCommAbort");
+    on_three_ranks("a destructor", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        {
+            nccl_transport part = r.transport.split(std::vector<int>{0, 1, 2});
+            const simt::owned_stream other;
+            if (world.rank() != 2) {
+                r.gather(r.transport);
+                part.all_gather(other.exec(), simt::bytes_of(r.send), simt::bytes_of(r.received), sizeof(int));
+            }
+            std::byte here{};
+            std::vector<std::byte> all(3);
+            world.all_gather(zeropp::host(), &here, all.data(), 1);
+            // The late rank keeps its communicators until the others have given up.
+            if (world.rank() != 2) {
+                nccl_transport(std::move(part));
+                expect(thrown<zeropp::error>([&] { r.transport.check(); }) != "", "a family that has failed");
+            }
+            world.all_gather(zeropp::host(), &here, all.data(), 1);
+        }
+        r.stream.exec().wait();
+    });
+    CHECK(simt::nccl_calls("ncclCommAbort") >= aborted + 4);
+}
+
+TEST_CASE("nccl: a transport with a timeout is not captured", "[simt][nccl][deadline]") {
+    on_three_ranks(
+        "a capture",
+        [](rank_with_stream& r, zeropp::thread_transport&, expectations& expect) {
+            cudaStreamBeginCapture(r.stream.native(), cudaStreamCaptureModeThreadLocal);
+            const std::string error = thrown<precondition_error>([&] { r.gather(r.transport); });
+            cudaGraph_t graph = nullptr;
+            expect(cudaStreamEndCapture(r.stream.native(), &graph) == cudaSuccess, "a capture without errors");
+            cudaGraphDestroy(graph);
+            expect.equal(error, std::string("nccl_transport: expected no timeout where a CUDA graph is captured, whose "
+                                            "work cannot be aborted, given one of 60000 ms"));
+            r.gather(r.transport);
+            r.wait(r.transport);
+        },
+        60s);
+}
+
+TEST_CASE("nccl: an error of the device is one of all transports", "[simt][nccl][deadline]") {
+    on_three_ranks("a device", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        nccl_transport part = r.transport.split(std::vector<int>{0, 1, 2});
+        std::byte here{};
+        std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+        if (world.rank() == 0) {
+            simt::fail_next("cudaStreamQuery", cudaErrorIllegalAddress);
+            const std::string error = thrown<zeropp::cuda_error>([&] { r.transport.wait(r.stream.exec()); });
+            expect(error.starts_with("cudaStreamQuery: cudaErrorIllegalAddress"), error);
+            expect.equal(thrown<zeropp::cuda_error>([&] { r.gather(part); }), error);
+        }
         world.all_gather(zeropp::host(), &here, all.data(), 1);
     });
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,7 @@ struct clique {
 struct ncclComm {
     std::shared_ptr<zeropp_test::simt::clique> ranks;
     int rank = 0;
+    std::thread::id device;  // ranks are threads with a device each, whatever numbers those have
     bool ended = false;
     std::size_t calls = 0;
     std::vector<zeropp_test::simt::device_work::place> places;  // of its calls
@@ -164,6 +166,7 @@ ncclComm_t join(network& n, const std::shared_ptr<clique>& ranks, int rank) {
     const ncclComm_t comm = n.comms.back().get();
     comm->ranks = ranks;
     comm->rank = rank;
+    comm->device = std::this_thread::get_id();
     ranks->comms[static_cast<std::size_t>(rank)] = comm;
     ranks->formed = std::count(ranks->comms.begin(), ranks->comms.end(), nullptr) == 0;
     work::changed();
@@ -575,8 +578,18 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     });
 }
 
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    return nccl_entry_point("ncclCommFinalize", comm, [&](network&) {
+        if (simt::group_depth != 0) return simt::fault("ncclCommFinalize in a group that is still open");
+        return simt::wait_or_leave(comm, [comm] {
+            return std::all_of(comm->places.begin(), comm->places.end(),
+                               [](const auto& place) { return simt::work::completed(place); });
+        });
+    });
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    return nccl_entry_point("ncclCommAbort", comm, [&](network&) {
+    return nccl_entry_point("ncclCommAbort", comm, [&](network& n) {
         if (simt::group_depth != 0) return simt::fault("ncclCommAbort in a group that is still open");
         simt::end(comm);
         // The others lose a connection.
@@ -585,6 +598,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
             other->noticed = ncclRemoteError;
             fail(ncclRemoteError, "rank " + std::to_string(comm->rank) + " has closed its connections");
         }
+        // NCCL waits for the whole device here, its other communicators' kernels included.
+        std::vector<simt::work::place> places;
+        for (const auto& other : n.comms) {
+            if (other->device == comm->device) places.insert(places.end(), other->places.begin(), other->places.end());
+        }
+        for (const auto& place : places) simt::work::run_through(place);
         return ncclSuccess;
     });
 }

@@ -23,10 +23,11 @@ struct no_feedback {};
 
 /// Error feedback: what quantization loses of an element is kept, as messages of a quantizer `Storage`, and added to
 /// the same element the next time. In the domain of the quantizer: rotated, if it rotates.
-///   h = element + rescale * held;  message = encode(h)
-///   kept = decay * rescale * held + (1 - decay) * (h - decode(message))
-/// Where that is not finite, what was held is kept, or zero if rescale took that beyond a float, so that an overflow
-/// does not outlive its step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever is more.
+///   h = element + rescale * previous;  message = encode(h)
+///   next = decay * rescale * previous + (1 - decay) * (h - decode(message))
+/// Where that is not finite, what was there before stays, or zero if rescale took that beyond a float, so that an
+/// overflow does not outlive its step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever
+/// is more.
 template <quantizer Storage>
 struct feedback {
     static_assert(!message_scaled_quantizer<Storage>,
@@ -34,21 +35,21 @@ struct feedback {
 
     Storage storage;
     /// The residuals of slot s, all of its slice, at byte s * wire_bytes(storage, slice). nullptr stands for zeros.
-    const std::byte* held;
-    /// Where the new ones go; may be `held`.
-    std::byte* kept;
+    const std::byte* previous;
+    /// Where the new ones go; may be `previous`.
+    std::byte* next;
     /// Elements of a slot's slice, of which every section's `begin` is one, the first of a block of Storage.
     std::size_t slice;
-    /// What was held is in units of an earlier loss scale: the new one / the old one.
+    /// The previous ones are in units of an earlier loss scale: the new one / the old one.
     float rescale = 1.0f;
-    /// How much of what was held stays: 0 for plain error feedback, more for a moving average.
+    /// How much of the previous ones stays: 0 for plain error feedback, more for a moving average.
     float decay = 0.0f;
     /// Of a list of tensors, the place of the last, whose elements `slice` are.
     message_place last{};
 };
 
 namespace detail {
-/// What is kept for an element, `old` being rescale * held.
+/// What is kept for an element, `old` being rescale * previous.
 constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error, float decay) {
     const float next = product(old, decay) + product(error, 1.0f - decay);
     const float last_finite = is_finite(old) ? old : 0.0f;
@@ -102,8 +103,8 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///                  mean = undivided{})`
 ///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, divided if `mean` is
 ///       a `divided_by`, and quantized by `to`
-///   `reduce_decode(exec, from, messages, contributors, where, tensor, finish)`
-///       the elements of `tensor` <- finish of the same sum
+///   `reduce_decode(exec, from, messages, contributors, where, tensor, epilogue)`
+///       the elements of `tensor` <- epilogue of the same sum
 ///   `squared_error(exec, tensor, decoded, n, energies)`
 ///       energies[0] <- the sum of the squares of n elements, energies[1] <- of their differences to n floats. In
 ///       double; the order of the sums is the codec's own
@@ -124,7 +125,7 @@ struct divided_by {
 };
 
 /// What happens to a sum of floats on its way into an element: sum / divisor, and added to what is there if asked for.
-struct finish {
+struct epilogue {
     float divisor = 1.0f;
     bool accumulate = false;
 };
@@ -133,7 +134,7 @@ struct finish {
 template <class E, class Q, class T>
 concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
     requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where, const std::byte* messages,
-             std::byte* out, int contributors, finish f) {
+             std::byte* out, int contributors, epilogue f) {
     codec<E>::encode(exec, q, source, where, out);
     codec<E>::decode(exec, q, messages, where, tensor);
     codec<E>::reduce_encode(exec, q, messages, contributors, where, q, out);

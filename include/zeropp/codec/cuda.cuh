@@ -39,7 +39,7 @@ struct codec<cuda_stream> {
     template <quantizer Q, class Tensor, class Slices>
     static void decode(const cuda_stream& stream, const Q& q, const std::byte* messages, const Slices& where,
                        const Tensor& tensor) {
-        reduce_decode(stream, q, messages, 1, where, tensor, finish{});
+        reduce_decode(stream, q, messages, 1, where, tensor, epilogue{});
     }
 
     template <quantizer From, quantizer To, class Slices, class Residuals = no_feedback, class Mean = undivided>
@@ -56,12 +56,12 @@ struct codec<cuda_stream> {
 
     template <quantizer From, class Tensor, class Slices>
     static void reduce_decode(const cuda_stream& stream, const From& from, const std::byte* messages, int contributors,
-                              const Slices& where, const Tensor& tensor, finish last) {
+                              const Slices& where, const Tensor& tensor, epilogue last) {
         using T = std::remove_pointer_t<decltype(detail::tensor_at(tensor, 0))>;
         for_each_regular(where, [&](const Slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&]<class Source>(const Source& source) {
                 using kernel = detail::decode_kernel<Source, T, Slices, Tensor>;
-                detail::launch(stream, part.slots, kernel::units(part),
+                detail::launch(stream, part.slots, kernel::tiles(part, detail::tuning_of(stream)),
                                kernel{source, part, tensor, last, exact_reciprocal(last.divisor)});
             });
         });
@@ -81,12 +81,14 @@ private:
                       "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
         if constexpr (message_scaled_quantizer<Q>) {
             using clear = detail::clear_scale_kernel<Q, Slices>;
-            detail::launch(stream, 1, clear::units(where.slots), clear{where, messages});
+            detail::launch(stream, 1, clear::tiles(where.slots), clear{where, messages});
             using find = detail::find_scale_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
-            detail::launch(stream, where.slots, find::units(where), find{source, where, messages, residuals});
+            detail::launch(stream, where.slots, find::tiles(where, detail::tuning_of(stream)),
+                           find{source, where, messages, residuals});
         }
         using kernel = detail::encode_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
-        detail::launch(stream, where.slots, kernel::units(where), kernel{q, source, where, messages, residuals});
+        detail::launch(stream, where.slots, kernel::tiles(where, detail::tuning_of(stream)),
+                       kernel{q, source, where, messages, residuals});
     }
 
     template <element T>
@@ -131,8 +133,8 @@ private:
     template <quantizer Storage>
     static detail::kernel_residuals<feedback<Storage>> residuals_from(feedback<Storage> f, int first) {
         const std::size_t before = static_cast<std::size_t>(first) * wire_bytes(f.storage, f.slice, f.last);
-        if (f.held != nullptr) f.held += before;
-        f.kept += before;
+        if (f.previous != nullptr) f.previous += before;
+        f.next += before;
         return {f};
     }
 

@@ -33,6 +33,30 @@ std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whol
         return reduce_scatter_plan<Inside, Across, Division>(ranks, whole, chunks).workspace_bytes();
     });
 }
+
+/// Reduces chunk by chunk, each into this rank's slice.
+template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Plan, class Full,
+          class Shard, class Memory>
+void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
+                       const Plan& plan, const Full& in, const Shard& out, epilogue last, std::byte* work,
+                       const Memory& memory) {
+    join(exec);
+    // The buffers of chunk c serve chunk c + 2, once chunk c has been finished.
+    std::array<typename Execution::event, 2> finished{exec.across.record(), exec.across.record()};
+    for (std::size_t c = 0; c != plan.cut.size(); ++c) {
+        const auto chunk = plan.cut[c];
+        if (chunk.sections() == 0) continue;
+        exec.inside.wait(finished[c % 2]);
+        reduce_chunk(exec, comm, inside, across, plan, plan.buffers(work, c), in.tensor(), chunk, memory,
+                     [&](const auto& hop, const auto& q, const std::byte* messages, int contributors) {
+                         codec<Execution>::reduce_decode(hop, q, messages, contributors, chunk.in_own(comm.rank()),
+                                                         out.tensor(), last);
+                     });
+        finished[c % 2] = exec.across.record();
+    }
+    exec.inside.wait(exec.across.record());
+}
+
 }  // namespace detail
 
 /// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of so many elements, or for a
@@ -122,23 +146,11 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
             {"hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, quantizers, agreed},
             problem);
 
-        const finish last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
-                          options.accumulate};
-        // The buffers of chunk c serve chunk c + 2, once chunk c has been finished.
-        std::array<typename execution_type::event, 2> finished{on.across.record(), on.across.record()};
-        for (std::size_t c = 0; whole.elements() != 0 && c != plan.cut.size(); ++c) {
-            const auto chunk = plan.cut[c];
-            if (chunk.sections() == 0) continue;
-            on.inside.wait(finished[c % 2]);
-            detail::reduce_chunk(
-                on, comm, inside, across, plan, plan.buffers(work.data(), c), in.tensor(), chunk, memory,
-                [&](const auto& exec_of_hop, const auto& q, const std::byte* messages, int contributors) {
-                    codec<execution_type>::reduce_decode(exec_of_hop, q, messages, contributors,
-                                                         chunk.in_own(comm.rank()), out.tensor(), last);
-                });
-            finished[c % 2] = on.across.record();
+        const epilogue last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
+                            options.accumulate};
+        if (whole.elements() != 0) {
+            detail::reduce_and_decode(on, comm, inside, across, plan, in, out, last, work.data(), memory);
         }
-        on.inside.wait(on.across.record());
         // Also for no elements: what counts uses, or undoes one, does not ask for sizes.
         memory.advance();
     };

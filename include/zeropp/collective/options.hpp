@@ -4,6 +4,7 @@
 
 #include <zeropp/core/text.hpp>
 #include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/hop_sizes.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -76,13 +77,6 @@ inline void add_agreed(short_text& agreed, std::string_view words) {
 constexpr all_reduce_route route_for(all_reduce_route wanted, int ranks, std::size_t tensor_bytes) {
     if (wanted != all_reduce_route::by_size) return wanted;
     return sums_everywhere(ranks, tensor_bytes) ? all_reduce_route::gather : all_reduce_route::scatter;
-}
-
-/// The number of chunks, for messages across nodes of so many bytes, where hops overlap or do not.
-template <topology Topology>
-int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
-    if (wanted != automatic) return wanted;
-    return overlaps && has_hop_across(ranks) ? automatic_chunks(message_bytes) : 1;
 }
 
 /// bytes(chunks), or where their number is automatic the most that it may come to.

@@ -35,6 +35,14 @@ bool overlaps_hops(const pipeline<E>& exec) {
     return &exec.inside != &exec.across;
 }
 
+/// Later work of each execution starts after what the other one holds. `across` waits first: a CUDA graph that captures
+/// `inside` so takes it in, before anything is recorded there.
+template <execution E>
+void join(const pipeline<E>& exec) {
+    exec.across.wait(exec.inside.record());
+    exec.inside.wait(exec.across.record());
+}
+
 }  // namespace detail
 
 /// What a collective runs on: an execution, on which its hops run one after the other, or a pipeline of two.

@@ -14,6 +14,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/hop_sizes.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -33,19 +34,49 @@ typename Division::chunks gather_chunks(const Division& whole, int chunks) {
 }
 
 /// Bytes of the messages of all ranks and chunks.
-template <quantizer Q, class Division>
-std::size_t gather_bytes(const Division& whole, int ranks, int chunks) {
+template <quantizer Q, topology Topology, class Division>
+std::size_t gather_bytes(const Division& whole, const Topology& ranks, int chunks) {
     const auto cut = gather_chunks<Q>(whole, chunks);
     std::size_t bytes = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) bytes += chunk_wire_bytes<Q>(cut[c]);
-    return static_cast<std::size_t>(ranks) * bytes;
+    return gather_workspace(ranks, bytes);
 }
 
 /// What a call needs, whether its hops overlap or not.
 template <quantizer Q, topology Topology, class Division>
-std::size_t gather_workspace(const Topology& ranks, const Division& whole, const gather_options& options) {
+std::size_t largest_gather_bytes(const Topology& ranks, const Division& whole, const gather_options& options) {
     return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
-                              [&](int chunks) { return gather_bytes<Q>(whole, ranks.size(), chunks); });
+                              [&](int chunks) { return gather_bytes<Q>(whole, ranks, chunks); });
+}
+
+/// Encodes this rank's slices, and gathers and decodes everybody's, chunk by chunk.
+template <execution Execution, class Communicator, quantizer Q, class Division, class Shard, class Full>
+void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
+                       int chunks, const Shard& in, const Full& out, std::byte* work) {
+    using codec = zeropp::codec<Execution>;
+    const auto& ranks = comm.topology();
+    const auto cut = gather_chunks<Q>(whole, chunks);
+    // All of the shard, before any of it may be overwritten: it may lie anywhere in full.
+    std::byte* messages = work;
+    for (std::size_t c = 0; c != cut.size(); ++c) {
+        const auto chunk = cut[c];
+        if (chunk.sections() == 0) continue;
+        const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
+        codec::encode(exec.inside, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
+        messages += static_cast<std::size_t>(ranks.size()) * bytes;
+    }
+    exec.across.wait(exec.inside.record());
+    messages = work;
+    for (std::size_t c = 0; c != cut.size(); ++c) {
+        const auto chunk = cut[c];
+        if (chunk.sections() == 0) continue;
+        const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
+        gather_across(exec.across, comm, messages, bytes);
+        exec.inside.wait(exec.across.record());
+        gather_inside(exec.inside, comm, messages, bytes);
+        codec::decode(exec.inside, q, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), out.tensor());
+        messages += static_cast<std::size_t>(ranks.size()) * bytes;
+    }
 }
 
 }  // namespace detail
@@ -55,8 +86,9 @@ std::size_t gather_workspace(const Topology& ranks, const Division& whole, const
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
-    return detail::over_ranks(
-        ranks, tensors, [&](const auto& whole) { return detail::gather_workspace<Quantizer>(ranks, whole, options); });
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return detail::largest_gather_bytes<Quantizer>(ranks, whole, options);
+    });
 }
 
 /// Gathers every rank's shard into `full`, moving quantized blocks in place of elements.
@@ -111,7 +143,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
         if (problem.empty()) problem = in.shard_problem(whole, comm.rank());
         if (problem.empty()) problem = stored.problem(out);
         if (problem.empty()) {
-            problem = workspace_problem(work, detail::gather_bytes<Quantizer>(whole, ranks.size(), chunks));
+            problem = workspace_problem(work, detail::gather_bytes<Quantizer>(whole, ranks, chunks));
         }
         short_text agreed = whole.text();
         if (chunks > 1) detail::add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
@@ -120,34 +152,11 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
                          {"quantized_all_gather", whole.elements(), element_traits<T>::name, q.name(), agreed},
                          problem);
 
-        const auto cut = detail::gather_chunks<Quantizer>(whole, chunks);
-        // All of the shard, before any of it may be overwritten: it may lie anywhere in full.
-        std::byte* messages = work.data();
-        for (std::size_t c = 0; c != cut.size(); ++c) {
-            const auto chunk = cut[c];
-            if (chunk.sections() == 0) continue;
-            const std::size_t bytes = detail::chunk_wire_bytes<Quantizer>(chunk);
-            codec<execution_type>::encode(on.inside, q, in.tensor(), chunk.in_own(comm.rank()),
-                                          detail::own_message(comm, messages, bytes));
-            messages += static_cast<std::size_t>(ranks.size()) * bytes;
-        }
-        on.across.wait(on.inside.record());
-        messages = work.data();
-        for (std::size_t c = 0; c != cut.size(); ++c) {
-            const auto chunk = cut[c];
-            if (chunk.sections() == 0) continue;
-            const std::size_t bytes = detail::chunk_wire_bytes<Quantizer>(chunk);
-            detail::gather_across(on.across, comm, messages, bytes);
-            on.inside.wait(on.across.record());
-            detail::gather_inside(on.inside, comm, messages, bytes);
-            codec<execution_type>::decode(on.inside, q, messages, chunk.in_slots(ranks.order(), 0, ranks.size()),
-                                          out.tensor());
-            messages += static_cast<std::size_t>(ranks.size()) * bytes;
-        }
+        if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work.data());
         stored.store(on.inside, full);
     };
     detail::with_scratch(
-        on, comm.world(), scratch, [&] { return detail::gather_workspace<Quantizer>(ranks, whole, options); }, run);
+        on, comm.world(), scratch, [&] { return detail::largest_gather_bytes<Quantizer>(ranks, whole, options); }, run);
 }
 
 }  // namespace zeropp

@@ -88,7 +88,7 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
     gather_across(exec.across, comm, messages, bytes);
     exec.inside.wait(exec.across.record());
     gather_inside(exec.inside, comm, messages, bytes);
-    codec::reduce_decode(exec.inside, q, messages, ranks.size(), slices, result, finish{divisor, false});
+    codec::reduce_decode(exec.inside, q, messages, ranks.size(), slices, result, epilogue{divisor, false});
 }
 
 /// Each slice to one rank, which sums it, and from there to all.
@@ -119,9 +119,9 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         gather_inside(exec.inside, comm, messages, chunk_wire_bytes<Back>(chunk));
         codec::decode(exec.inside, back, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
+    join(exec);
     // While a chunk crosses nodes, the next one is summed inside and the one before is gathered there. A chunk's
     // buffers are used again once it has been gathered: that comes first on `inside`.
-    exec.inside.wait(exec.across.record());
     typename Execution::event crossed;
     std::size_t before = cut.size();
     for (std::size_t c = 0; c != cut.size(); ++c) {

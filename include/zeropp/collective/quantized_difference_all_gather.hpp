@@ -54,7 +54,7 @@ void quantized_difference_all_gather(const Execution& exec, Communicator& comm, 
     const auto& ranks = comm.topology();
     const detail::tensor_division whole(out.size(), ranks.size());
     const partition& part = whole.part();
-    const std::size_t all_bytes = detail::gather_bytes<Quantizer>(whole, ranks.size(), 1);
+    const std::size_t all_bytes = detail::gather_bytes<Quantizer>(whole, ranks, 1);
 
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = workspace_problem(work, all_bytes);
@@ -80,7 +80,7 @@ void quantized_difference_all_gather(const Execution& exec, Communicator& comm, 
         detail::gather_inside(exec, comm, work.data(), bytes);
         codec<Execution>::reduce_decode(exec, q, work.data(), 1,
                                         slices{part, ranks.order(), 0, part.slice_size(), 0, ranks.size()}, out.data(),
-                                        finish{.divisor = 1.0f, .accumulate = true});
+                                        epilogue{.divisor = 1.0f, .accumulate = true});
     };
     detail::with_scratch(
         pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);

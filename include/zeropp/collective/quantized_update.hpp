@@ -55,13 +55,13 @@ std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunk
     }
     // Lists leave out, between chunks, what pads their tensors.
     of_ranks = gathered ? std::max(of_ranks, whole_wire_bytes<Inside>(whole)) : 0;
-    return static_cast<std::size_t>(ranks.groups()) * of_groups + static_cast<std::size_t>(ranks.size()) * of_ranks;
+    return update_workspace(ranks, of_groups, of_ranks);
 }
 
 /// What a call needs, whether its hops overlap or not.
 template <quantizer Q, quantizer Inside, class Division, topology Topology>
-std::size_t update_workspace(const Division& whole, const Topology& ranks, const gather_options& options,
-                             bool gathered) {
+std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, const gather_options& options,
+                                 bool gathered) {
     return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
                               [&](int chunks) { return update_bytes<Q, Inside>(whole, ranks, chunks, gathered); });
 }
@@ -145,7 +145,8 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             on.inside.wait(on.across.record());
             if (!replaces) {
                 codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk, ranks),
-                                                     replica.tensors(in), finish{.divisor = 1.0f, .accumulate = true});
+                                                     replica.tensors(in),
+                                                     epilogue{.divisor = 1.0f, .accumulate = true});
             }
             messages += groups * bytes;
             if constexpr (gathers) {
@@ -182,8 +183,8 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
         replica.stamp(version);
     };
     with_scratch(
-        on, comm.world(), scratch, [&] { return update_workspace<Quantizer, Inside>(whole, ranks, options, gathers); },
-        run);
+        on, comm.world(), scratch,
+        [&] { return largest_update_bytes<Quantizer, Inside>(whole, ranks, options, gathers); }, run);
 }
 
 }  // namespace detail
@@ -194,7 +195,7 @@ template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::update_workspace<Quantizer, Inside>(whole, ranks, options, false);
+        return detail::largest_update_bytes<Quantizer, Inside>(whole, ranks, options, false);
     });
 }
 
@@ -203,7 +204,7 @@ template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::update_workspace<Quantizer, Inside>(whole, ranks, options, true);
+        return detail::largest_update_bytes<Quantizer, Inside>(whole, ranks, options, true);
     });
 }
 

@@ -6,6 +6,7 @@
 #include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/topology/hop_sizes.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -19,8 +20,7 @@ struct reduce_scatter_plan {
     typename Division::chunks cut;
     bool hop_inside;
     bool hop_across;
-    std::size_t inside_bytes = 0;  // one rank's messages for all others, of the largest chunk
-    std::size_t across_bytes = 0;
+    reduce_buffers largest;
 
     /// The send and receive buffers of one chunk.
     struct chunk_buffers {
@@ -35,22 +35,23 @@ struct reduce_scatter_plan {
     reduce_scatter_plan(const Topology& ranks, const Division& whole, int chunks, int block = 1)
         // Block sizes are powers of two, so the largest is a multiple of the others.
         : cut(whole, chunks, static_cast<std::size_t>(std::max({Inside::block_size, Across::block_size, block}))),
-          hop_inside(has_hop_inside(ranks)), hop_across(has_hop_across(ranks)) {
-        for (std::size_t c = 0; c != cut.size(); ++c) {
-            const auto chunk = cut[c];
-            inside_bytes = std::max(inside_bytes, chunk_wire_bytes<Inside>(chunk));
-            across_bytes = std::max(across_bytes, chunk_wire_bytes<Across>(chunk));
-        }
-        inside_bytes *= hop_inside && whole.elements() != 0 ? static_cast<std::size_t>(ranks.size()) : 0;
-        across_bytes *= hop_across && whole.elements() != 0 ? static_cast<std::size_t>(ranks.groups()) : 0;
-    }
+          hop_inside(has_hop_inside(ranks)), hop_across(has_hop_across(ranks)),
+          largest(ranks, largest_message<Inside>(whole, cut), largest_message<Across>(whole, cut)) {}
 
-    std::size_t bytes_of_one_chunk() const { return 2 * inside_bytes + 2 * across_bytes; }
-    std::size_t workspace_bytes() const { return std::min<std::size_t>(cut.size(), 2) * bytes_of_one_chunk(); }
+    std::size_t workspace_bytes() const { return largest.workspace(cut.size()); }
 
     chunk_buffers buffers(std::byte* workspace, std::size_t c) const {
-        std::byte* const first = workspace + c % 2 * bytes_of_one_chunk();
-        return {first, first + inside_bytes, first + 2 * inside_bytes, first + 2 * inside_bytes + across_bytes};
+        std::byte* const first = workspace + c % 2 * largest.bytes();
+        std::byte* const across = first + 2 * largest.inside;
+        return {first, first + largest.inside, across, across + largest.across};
+    }
+
+private:
+    template <quantizer Q>
+    static std::size_t largest_message(const Division& whole, const typename Division::chunks& cut) {
+        std::size_t bytes = 0;
+        for (std::size_t c = 0; c != cut.size(); ++c) bytes = std::max(bytes, chunk_wire_bytes<Q>(cut[c]));
+        return whole.elements() != 0 ? bytes : 0;
     }
 };
 

@@ -18,20 +18,21 @@ namespace zeropp {
 /// complete.
 struct allocate_scratch {};
 
-/// Scratch memory of a call in `Space`.
+/// What a call in `Space` takes as scratch: memory, or who allocates it, `allocate_scratch` or a memory resource. A
+/// device_memory_resource allocates and frees in the stream's order, and so does not block; of others, the call blocks
+/// until it is complete.
 template <class R, class Space>
-concept scratch_in = mutable_array_in<R, Space> || std::same_as<std::remove_cvref_t<R>, allocate_scratch>;
+concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_reference_t<R>, Space> ||
+    std::same_as<std::remove_cvref_t<R>, allocate_scratch>;
 
 namespace detail {
 
-/// Runs enqueue() and blocks until its work is complete, operations of `transport` among it, which is when `inside` has
-/// completed all of its; or both executions, when enqueue() throws halfway: what it had enqueued by then still works in
-/// memory that is about to be freed.
+/// Runs enqueue(); when it throws halfway, blocks until the work of both executions is complete, operations of
+/// `transport` among it: what was enqueued by then still works in memory that is about to be freed.
 template <execution Execution, class Transport, class Enqueue>
-void run_to_completion(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
+void complete_on_error(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
     try {
         enqueue();
-        wait_for(transport, exec.inside);
     } catch (...) {
         // The first error is the one to report. The transport ends what may not end by itself; then the rest does.
         const auto quietly = [](auto wait) {
@@ -50,14 +51,31 @@ void run_to_completion(const pipeline<Execution>& exec, Transport& transport, En
     }
 }
 
-/// enqueue(memory), where memory is the caller's scratch, or `bytes()` bytes that last until all work is complete.
+/// Runs enqueue() and blocks until its work is complete, which is when `inside` has completed all of its.
+template <execution Execution, class Transport, class Enqueue>
+void run_to_completion(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
+    complete_on_error(exec, transport, [&] {
+        enqueue();
+        wait_for(transport, exec.inside);
+    });
+}
+
+/// enqueue(memory), where memory is the caller's scratch, or `bytes()` bytes that last until all work is complete,
+/// which is when `inside` has completed all of its.
 template <execution Execution, class Transport, class Scratch, class Bytes, class Enqueue>
 void with_scratch(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Bytes bytes,
                   Enqueue enqueue) {
     using space = typename Execution::space;
-    if constexpr (std::same_as<std::remove_cvref_t<Scratch>, allocate_scratch>) {
-        workspace<space> own(bytes());
-        run_to_completion(exec, transport, [&] { enqueue(own.view()); });
+    using given = std::remove_cvref_t<Scratch>;
+    const auto block = [&](workspace<space> own) { run_to_completion(exec, transport, [&] { enqueue(own.view()); }); };
+    if constexpr (std::same_as<given, allocate_scratch>) {
+        block(workspace<space>(bytes()));
+    } else if constexpr (requires { workspace<space>(bytes(), exec.inside, scratch); }) {
+        workspace<space> own(bytes(), exec.inside, scratch);
+        if (overlaps_hops(exec)) join(exec);
+        complete_on_error(exec, transport, [&] { enqueue(own.view()); });
+    } else if constexpr (allocates_in<std::remove_reference_t<Scratch>, space>) {
+        block(workspace<space>(bytes(), scratch));
     } else {
         enqueue(view<std::byte, space>(as_view<space>(scratch)));
     }

@@ -58,13 +58,20 @@ template <class T, class Space>
 inline constexpr bool is_view<view<T, Space>> = true;
 }  // namespace detail
 
+/// Whether R, with data() and size(), is an array in a GPU's memory. To be specialised for a type that is, as
+/// zeropp/cuda_span.cuh does for cuda::std::span.
+template <class R>
+inline constexpr bool is_device_array = false;
+
 /// What a collective accepts as an array in `Space`: a view of that space and, for host memory, any contiguous range
-/// (std::vector, std::span, std::array). Device memory is always spelled `device_view`, so that a host container can
-/// never reach a kernel.
+/// (std::vector, std::span, std::array). Device memory is spelled `device_view`, or by a type that is nothing else
+/// (`is_device_array`), so that a host container can never reach a kernel.
 template <class R, class Space>
 concept array_in = (detail::is_view<std::remove_cvref_t<R>> &&
                     std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
-                   (!detail::is_view<std::remove_cvref_t<R>> && std::same_as<Space, host_space> &&
+                   (is_device_array<std::remove_cvref_t<R>> && std::same_as<Space, device_space>) ||
+                   (!detail::is_view<std::remove_cvref_t<R>> && !is_device_array<std::remove_cvref_t<R>> &&
+                    std::same_as<Space, host_space> &&
                     requires(std::remove_reference_t<R> & array) { std::span(array); });
 
 /// The view of an array.
@@ -72,6 +79,8 @@ template <class Space, array_in<Space> R>
 constexpr auto as_view(R&& array) {
     if constexpr (detail::is_view<std::remove_cvref_t<R>>) {
         return array;
+    } else if constexpr (is_device_array<std::remove_cvref_t<R>>) {
+        return view<std::remove_pointer_t<decltype(array.data())>, Space>(array.data(), array.size());
     } else {
         const std::span elements(array);
         return view<typename decltype(elements)::element_type, Space>(elements.data(), elements.size());

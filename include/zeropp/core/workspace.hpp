@@ -7,14 +7,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <memory_resource>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <type_traits>
 
 namespace zeropp {
 
 /// What the start of a workspace, and every message inside it, is aligned to, in bytes.
 inline constexpr std::size_t workspace_alignment = 16;
+
+/// Whether R allocates memory in Space, so that it can stand in place of memory: on the host what converts to a
+/// std::pmr::memory_resource*; on a GPU a `device_memory_resource` (execution/cuda_workspace.hpp).
+template <class R, class Space>
+inline constexpr bool allocates_in = false;
+template <class R>
+inline constexpr bool allocates_in<R, host_space> =
+    std::is_convertible_v<R, std::pmr::memory_resource*> && !std::is_null_pointer_v<R>;
 
 /// Owns scratch memory in `Space`. Allocates on construction; specialised for each space.
 template <class Space>
@@ -24,19 +33,34 @@ class workspace;
 template <>
 class workspace<host_space> {
 public:
-    /// Owns `bytes` bytes, set to zero.
-    explicit workspace(std::size_t bytes) : memory_(bytes) {}
+    /// Owns `bytes` bytes of `resource`, which is not null and must outlive them; set to zero.
+    explicit workspace(std::size_t bytes, std::pmr::memory_resource* resource = std::pmr::get_default_resource())
+        : memory_(nullptr, {resource, bytes}) {
+        if (bytes == 0) return;
+        memory_.reset(static_cast<std::byte*>(resource->allocate(bytes, workspace_alignment)));
+        std::memset(memory_.get(), 0, bytes);
+    }
 
-    host_view<std::byte> view() { return {memory_.data(), memory_.size()}; }
-    host_view<const std::byte> view() const { return {memory_.data(), memory_.size()}; }
+    host_view<std::byte> view() { return {memory_.get(), size()}; }
+    host_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
     /// Copies `bytes` of host memory to the start. Blocks.
     void assign(const void* from, std::size_t bytes) {
-        if (bytes != 0) std::memcpy(memory_.data(), from, bytes);
+        if (bytes != 0) std::memcpy(memory_.get(), from, bytes);
     }
 
 private:
-    std::vector<std::byte> memory_;
+    struct release {
+        std::pmr::memory_resource* resource;
+        std::size_t bytes;
+
+        void operator()(std::byte* memory) const { resource->deallocate(memory, bytes, workspace_alignment); }
+    };
+
+    /// None once it was moved from.
+    std::size_t size() const { return memory_ ? memory_.get_deleter().bytes : 0; }
+
+    std::unique_ptr<std::byte, release> memory_;
 };
 
 namespace detail {

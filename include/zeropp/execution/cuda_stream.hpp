@@ -4,11 +4,11 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 
 #include <cuda_runtime_api.h>
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -31,8 +31,11 @@ private:
 };
 
 namespace detail {
+/// Throws what a call returned, and takes it back from CUDA, so that nobody else finds it as their own.
 inline void require_cuda(cudaError_t code, const char* call) {
-    if (code != cudaSuccess) throw cuda_error(call, code);
+    if (code == cudaSuccess) return;
+    cudaGetLastError();
+    throw cuda_error(call, code);
 }
 }  // namespace detail
 
@@ -93,6 +96,13 @@ public:
                               attribute(cudaDevAttrComputeCapabilityMinor, device);
     }
 
+    /// Borrows what `stream.get()` says: of a cuda::stream_ref, or a cuda::stream.
+    template <class Stream>
+    requires requires(const Stream& stream) {
+        { stream.get() } -> std::same_as<cudaStream_t>;
+    }
+    explicit cuda_stream(const Stream& stream) : cuda_stream(stream.get()) {}
+
     cudaStream_t native() const { return native_; }
 
     /// Of the stream's device: what kernels are sized by.
@@ -152,34 +162,5 @@ private:
 };
 
 static_assert(execution<cuda_stream>);
-
-/// Owns scratch memory of the current device.
-template <>
-class workspace<device_space> {
-public:
-    /// Allocates `bytes` bytes with cudaMalloc.
-    explicit workspace(std::size_t bytes) : size_(bytes) {
-        void* memory = nullptr;
-        if (bytes != 0) detail::require_cuda(cudaMalloc(&memory, bytes), "cudaMalloc");
-        memory_.reset(static_cast<std::byte*>(memory));
-    }
-
-    device_view<std::byte> view() { return {memory_.get(), size_}; }
-    device_view<const std::byte> view() const { return {memory_.get(), size_}; }
-
-    /// Copies `bytes` of host memory to the start. Blocks.
-    void assign(const void* from, std::size_t bytes) {
-        if (bytes == 0) return;
-        detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    }
-
-private:
-    struct release {
-        void operator()(std::byte* memory) const { cudaFree(memory); }
-    };
-
-    std::unique_ptr<std::byte, release> memory_;
-    std::size_t size_;
-};
 
 }  // namespace zeropp

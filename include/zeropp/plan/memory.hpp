@@ -5,6 +5,7 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/plan/wire_format.hpp>
 #include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/hop_sizes.hpp>
 #include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -80,7 +81,7 @@ template <topology Topology>
 std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
                                    int chunks = 1) {
     const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
-    return static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, format);
+    return detail::gather_workspace(ranks, message_bytes(cut, format));
 }
 
 /// The same of a secondary_partition_gather of such a partition.
@@ -95,8 +96,7 @@ std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& 
                                       std::size_t elements, int chunks = 1) {
     const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
                                                 std::max(differences.block_size, kept_as.block_size));
-    return static_cast<std::uint64_t>(ranks.groups()) * message_bytes(cut, differences) +
-           static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, kept_as);
+    return detail::update_workspace(ranks, message_bytes(cut, differences), message_bytes(cut, kept_as));
 }
 
 /// The same of a hierarchical_quantized_reduce_scatter.
@@ -106,10 +106,7 @@ std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format&
     const chunking cut =
         detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
     if (cut.chunks == 0) return 0;
-    std::uint64_t sent = 0;  // in a chunk; as much is received
-    if (has_hop_inside(ranks)) sent += static_cast<std::uint64_t>(ranks.size()) * inside.bytes(cut.count(0));
-    if (has_hop_across(ranks)) sent += static_cast<std::uint64_t>(ranks.groups()) * across.bytes(cut.count(0));
-    return std::min<std::uint64_t>(cut.chunks, 2) * 2 * sent;
+    return detail::reduce_buffers(ranks, inside.bytes(cut.count(0)), across.bytes(cut.count(0))).workspace(cut.chunks);
 }
 
 /// Bytes on each rank that live while a tensor computes and is communicated, of the largest: `gathered` whole weights

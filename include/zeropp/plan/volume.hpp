@@ -5,6 +5,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/plan/wire_format.hpp>
 #include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/hop_sizes.hpp>
 #include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -48,8 +49,7 @@ template <topology Topology>
 chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
                         std::size_t block) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    if (chunks == automatic) chunks = has_hop_across(ranks) ? automatic_chunks(across.bytes(slice)) : 1;
-    return {slice, chunks, block};
+    return {slice, chunks_for(chunks, ranks, across.bytes(slice), true), block};
 }
 }  // namespace detail
 

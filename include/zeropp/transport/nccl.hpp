@@ -4,7 +4,9 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/nccl_call.hpp>
 #include <zeropp/transport/poll.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -18,23 +20,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace zeropp {
-
-/// A call to NCCL that failed, with NCCL's own text; `code()` is NCCL's.
-class nccl_error : public error {
-public:
-    nccl_error(const std::string& call, ncclResult_t code, const std::string& detail)
-        : error(call + ": " + ncclGetErrorString(code) + (detail.empty() ? "" : " (" + detail + ")")), code_(code) {}
-
-    ncclResult_t code() const { return code_; }
-
-private:
-    ncclResult_t code_;
-};
 
 /// Moves bytes between GPUs with NCCL, on the caller's stream. Operations never block on the stream's work: collectives
 /// can be captured into a CUDA graph.
@@ -48,9 +39,15 @@ private:
 /// `exec.wait()` gives up when the stream's work is not complete within it, and aborts; the collectives' overloads that
 /// block use it, through wait_for. What the host waits for (connecting, splitting, an operation that NCCL has not yet
 /// accepted) ends at the deadline, too; before NCCL 2.14, connecting does not. NCCL does not say which ranks were
-/// missing.
+/// missing. Destruction waits for the communicator's work, with a timeout no longer than that, and then aborts all.
 ///
-/// Transports that are split from one another are used by one thread at a time.
+/// Graphs   a captured graph refers to the communicators: destroy it before the transport, which would wait for it.
+///          Refused with a timeout: an abort would wait for the graph. A replay repeats what was captured: the
+///          residuals that counted as zeros then, the noise of `stochastic`, versions
+/// Streams  with a pipeline, two communicators of one device work at a time. NCCL promises progress where all ranks
+///          launch in the same order, as the collectives do, and the GPU has room for the kernels of both; with
+///          CUDA_DEVICE_MAX_CONNECTIONS=1, launches of other streams do not come between them
+/// Threads  transports that are split from one another are used by one thread at a time
 class nccl_transport {
     struct state;
 
@@ -58,7 +55,7 @@ public:
     /// An id for `create`: made on one rank, given to all by any means (MPI_Bcast, a file, a socket).
     static ncclUniqueId unique_id() {
         ncclUniqueId id;
-        require(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
+        detail::require_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
         return id;
     }
 
@@ -69,7 +66,7 @@ public:
     }
 
     /// Uses `comm`, which must outlive the transport and stays the caller's to destroy or abort: after a timeout_error,
-    /// to abort.
+    /// to abort. What the host waits for in splitting it ends within a timeout if it does not block (ncclConfig_t).
     static nccl_transport borrow(ncclComm_t comm, transport_options options = {}) {
         detail::require_timeout(name, options);
         return nccl_transport(comm, false, std::make_shared<family>(options), {});
@@ -86,12 +83,12 @@ public:
     }
 
     void all_gather(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        state_->next(detail::operation::all_gather, bytes);
+        state_->next(detail::operation::all_gather, bytes, stream.native());
         state_->settle(ncclAllGather(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAllGather");
     }
 
     void all_to_all(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        state_->next(detail::operation::all_to_all, bytes);
+        state_->next(detail::operation::all_to_all, bytes, stream.native());
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
         state_->settle(ncclAlltoAll(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAlltoAll");
 #else
@@ -104,7 +101,8 @@ public:
         const auto self = std::find(members.begin(), members.end(), rank());
         const bool listed = self != members.end();
         const int place = listed ? static_cast<int>(self - members.begin()) : -1;
-        state_->next(detail::operation::split, 0);
+        state_->check();
+        state_->relatives->last = state_->log.next(detail::operation::split, 0);
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         ncclComm_t child = nullptr;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
@@ -141,9 +139,23 @@ private:
         /// Ends all communicators' work, and throws the first failure.
         [[noreturn]] void fail(std::exception_ptr cause) {
             failure.set(cause);
-            for (state* s : members) s->abort();
+            abort_all();
             failure.rethrow();
             std::terminate();
+        }
+
+        /// Whatever streams wait for: it will not come. All communicators at once, each on a thread: an abort waits for
+        /// the device, and so for the kernels of communicators that have not been told.
+        void abort_all() noexcept {
+            std::vector<std::jthread> aborts;
+            aborts.reserve(members.size());
+            ncclComm_t own = nullptr;
+            for (state* s : members) {
+                if (!s->owned || s->comm == nullptr) continue;
+                if (own != nullptr) aborts.emplace_back([own] { ncclCommAbort(own); });
+                own = std::exchange(s->comm, nullptr);
+            }
+            if (own != nullptr) ncclCommAbort(own);
         }
 
         [[noreturn]] void time_out(const std::string& waited_for) {
@@ -174,39 +186,63 @@ private:
                 relatives->members.push_back(this);
                 return;
             }
-            const std::string detail = last_error(comm);
+            const std::string detail = detail::nccl_last_error(comm);
             if (owned) ncclCommAbort(comm);
             throw nccl_error(call, code, detail);
         }
 
         ~state() {
-            std::erase(relatives->members, this);
-            if (!owned || comm == nullptr) return;
-            // Not what would wait for work that never ends.
-            if (noticed() == ncclSuccess) {
-                ncclCommDestroy(comm);
-            } else {
-                ncclCommAbort(comm);
+            if (owned && comm != nullptr) {
+                // Not what would wait for work that never ends.
+                const ncclResult_t code = noticed();
+                if (code == ncclSuccess && finalized()) {
+                    ncclCommDestroy(std::exchange(comm, nullptr));
+                } else {
+                    relatives->failure.set(
+                        code != ncclSuccess
+                            ? std::make_exception_ptr(
+                                  nccl_error("a destroyed transport", code, detail::nccl_last_error(comm)))
+                            : std::make_exception_ptr(timeout_error(
+                                  std::string(name) + ": timeout of " + std::to_string(relatives->timeout.count()) +
+                                  " ms in the destructor of a transport: its work did not end")));
+                    relatives->abort_all();
+                }
             }
+            std::erase(relatives->members, this);
         }
 
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
-        /// Whatever the stream waits for: it will not come.
-        void abort() {
-            if (owned && comm != nullptr) ncclCommAbort(std::exchange(comm, nullptr));
+        /// Whether all work of the communicator has ended, or, with a timeout, ends within it. Without one, destroying
+        /// waits for that.
+        bool finalized() const {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0)
+            if (!relatives->timed()) return true;
+            ncclResult_t code = ncclCommFinalize(comm);
+            return detail::nccl_settled(comm, code, relatives->timeout) && code == ncclSuccess;
+#else
+            return true;
+#endif
         }
 
-        /// Begins an operation.
-        void next(detail::operation what, std::size_t bytes) {
+        /// Begins an operation on `stream`.
+        void next(detail::operation what, std::size_t bytes, cudaStream_t stream) {
             check();
             relatives->last = log.next(what, bytes);
+            if (!relatives->timed()) return;
+            cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+            detail::require_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+            if (status != cudaStreamCaptureStatusNone) {
+                throw precondition_error(name,
+                                         "no timeout where a CUDA graph is captured, whose work cannot be aborted",
+                                         "one of " + std::to_string(relatives->timeout.count()) + " ms");
+            }
         }
 
         /// Waits until a call has been accepted, where the communicator is a nonblocking one, and throws if it failed.
         void settle(ncclResult_t code, const char* call) {
-            if (!settled(comm, code, relatives->timeout)) relatives->time_out(call);
+            if (!detail::nccl_settled(comm, code, relatives->timeout)) relatives->time_out(call);
             if (code != ncclSuccess) fail(call, code);
         }
 
@@ -225,25 +261,38 @@ private:
         }
 
         [[noreturn]] void fail(const char* call, ncclResult_t code) {
-            relatives->fail(std::make_exception_ptr(nccl_error(call, code, last_error(comm))));
+            relatives->fail(std::make_exception_ptr(nccl_error(call, code, detail::nccl_last_error(comm))));
         }
 
         void wait(cudaStream_t stream) {
             check();
-            if (!relatives->timed()) {
-                return detail::require_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-            }
+            if (!relatives->timed()) return require_work(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
             cudaError_t code = cudaSuccess;
             const auto done = [&] {
                 code = cudaStreamQuery(stream);
                 if (code != cudaErrorNotReady) return true;
+                cudaGetLastError();  // which that is no error to
                 for (state* s : relatives->members) s->check();
                 return false;
             };
             if (!detail::poll_until(done, detail::deadline_after(relatives->timeout))) {
                 relatives->time_out("the stream");
             }
-            detail::require_cuda(code, "cudaStreamQuery");
+            require_work(code, "cudaStreamQuery");
+        }
+
+        /// An error of the device's work is one of all transports: theirs will not end. One of the call itself, as on a
+        /// stream that is being captured, is not.
+        void require_work(cudaError_t code, const char* call) {
+            try {
+                detail::require_cuda(code, call);
+            } catch (const cuda_error&) {
+                if (code == cudaErrorInvalidValue || code == cudaErrorInvalidResourceHandle ||
+                    (code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread)) {
+                    throw;
+                }
+                relatives->fail(std::current_exception());
+            }
         }
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
@@ -303,30 +352,6 @@ private:
 #endif
     };
 
-    static std::string last_error(ncclComm_t comm) {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 13, 0)
-        const char* text = ncclGetLastError(comm);
-        return text ? text : "";
-#else
-        return {};
-#endif
-    }
-
-    static void require(ncclResult_t code, const char* call, ncclComm_t comm) {
-        if (code != ncclSuccess) throw nccl_error(call, code, last_error(comm));
-    }
-
-    /// Asks until `code` is no longer that the call is in progress; returns false at the deadline.
-    static bool settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milliseconds timeout) {
-        const auto done = [&] {
-            if (code != ncclInProgress) return true;
-            const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
-            if (asked != ncclSuccess) code = asked;
-            return code != ncclInProgress;
-        };
-        return detail::poll_until(done, detail::deadline_after(timeout));
-    }
-
     /// A new communicator, which does not block where there is a timeout.
     static ncclComm_t connect(const ncclUniqueId& id, int ranks, int rank, std::chrono::milliseconds timeout) {
         ncclComm_t comm = nullptr;
@@ -335,9 +360,9 @@ private:
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.blocking = 0;
             ncclResult_t code = ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
-            const bool in_time = settled(comm, code, timeout);
+            const bool in_time = detail::nccl_settled(comm, code, timeout);
             if (in_time && code == ncclSuccess) return comm;
-            const std::string detail = last_error(comm);
+            const std::string detail = detail::nccl_last_error(comm);
             if (comm != nullptr) ncclCommAbort(comm);
             if (in_time) throw nccl_error("ncclCommInitRankConfig", code, detail);
             throw timeout_error(std::string(name) + ": timeout of " + std::to_string(timeout.count()) +
@@ -345,7 +370,7 @@ private:
                                 " ranks");
         }
 #endif
-        require(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
+        detail::require_nccl(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
         return comm;
     }
 

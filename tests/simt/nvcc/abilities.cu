@@ -3,6 +3,7 @@
 
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
@@ -10,11 +11,13 @@
 using namespace zeropp;
 using four_bits = block_integer<4, 128>;
 using eight_bits = block_integer<8, 128>;
+using signs = lloyd_max<2, 128, unbiased>;
 using rotated = hadamard<four_bits>;
 
 template struct shipped::encoded<rotated, float, bfloat16>;
 template struct shipped::encoded<hadamard<block_integer<4, 2048>, 256>, bfloat16>;
 template struct shipped::encoded<scale_search<four_bits>, bfloat16>;
+template struct shipped::encoded<hadamard<signs, 128>, float>;
 template struct shipped::encoded<stochastic<four_bits>, bfloat16>;
 template struct shipped::encoded<spike_reserving<4, 128>, bfloat16>;
 template struct shipped::encoded<nvfp4, bfloat16>;
@@ -23,4 +26,6 @@ template struct shipped::fed_back<four_bits, eight_bits, bfloat16>;
 template struct shipped::fed_back<rotated, eight_bits, bfloat16>;
 template struct shipped::fed_back<rotated, lossless<float>, float>;
 template struct shipped::decoded<rotated, bfloat16>;
+template struct shipped::decoded<hadamard<signs, 128>, bfloat16>;
 template struct shipped::summed<rotated, rotated>;
+template struct shipped::summed<hadamard<eight_bits>, hadamard<lloyd_max<4, 128>, 128>>;

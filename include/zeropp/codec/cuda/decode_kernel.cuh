@@ -15,34 +15,38 @@
 namespace zeropp::detail {
 
 /// Writes the elements that `where` names from sums of messages, finished as the codec says. In a list, the blocks of a
-/// message take turns whatever tensor they are of: a unit of work that has several tensors goes granule by granule.
+/// message take turns whatever tensor they are of: a tile that has several tensors goes granule by granule.
 template <class Source, class T, class Slices = slices, class Tensor = T*>
 struct decode_kernel {
     Source source;
     Slices where;
     Tensor tensor;
-    finish last;
+    epilogue last;
     /// 1 / last.divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
     float exact_reciprocal;
 
-    /// Granules that a thread has under way.
-    static constexpr int rounds = granules_at_once(Source::loaded_bytes, Source::loaded_words);
-    static constexpr std::size_t unit_granules = std::size_t{rounds} * kernel_threads;
+    /// Granules of a tile for each thread.
+    static constexpr int granules_per_thread_for(const kernel_tuning& tuning) {
+        return granules_in_flight(tuning, Source::loaded_bytes, Source::loaded_words);
+    }
+    static constexpr int granules_per_thread = granules_per_thread_for(device_tuning);
+    static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks =
-        resident_blocks_for(rounds * Source::loaded_words + static_cast<int>(sizeof(raw_granule<T>) / 4));
+        resident_blocks_for(granules_per_thread * Source::loaded_words + static_cast<int>(sizeof(raw_granule<T>) / 4));
 
     /// In a list, every block counts as whole.
     static constexpr std::size_t block_granules = Source::block_size / granule_size;
 
-    /// Units in a slot.
-    static std::size_t units(const Slices& w) {
+    /// Tiles in a slot, on a GPU of that tuning.
+    static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
+        const auto of_tile = static_cast<std::size_t>(granules_per_thread_for(tuning) * kernel_threads);
         if constexpr (Slices::is_list) {
             if (w.sections() == 0) return 0;
             const std::size_t blocks =
                 w.last().blocks(Source::block_size) + ceil_div(w.last_count(), Source::block_size);
-            return ceil_div(blocks * block_granules, unit_granules);
+            return ceil_div(blocks * block_granules, of_tile);
         } else {
-            return ceil_div(w.count, unit_granules * granule_size);
+            return ceil_div(w.count, of_tile * granule_size);
         }
     }
 
@@ -52,9 +56,9 @@ struct decode_kernel {
                 write_list(s);
             } else {
                 const part all = open(0, s);
-                for (std::size_t first = blockIdx.x * unit_granules; first * granule_size < all.size;
-                     first += gridDim.x * unit_granules) {
-                    write(all, first + threadIdx.x, (first + unit_granules) * granule_size <= all.size);
+                for (std::size_t first = blockIdx.x * tile_granules; first * granule_size < all.size;
+                     first += gridDim.x * tile_granules) {
+                    write(all, first + threadIdx.x, (first + tile_granules) * granule_size <= all.size);
                 }
             }
         }
@@ -63,7 +67,7 @@ struct decode_kernel {
 private:
     /// One section of a slot.
     struct part {
-        typename Source::slot slot;
+        typename Source::cursor from;
         T* slice;
         bool aligned;
         std::size_t size;
@@ -81,16 +85,16 @@ private:
     /// The blocks of all sections of a slot.
     __device__ void write_list(int s) const {
         const std::size_t granules = where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
-        for (std::size_t first = blockIdx.x * unit_granules; first < granules; first += gridDim.x * unit_granules) {
+        for (std::size_t first = blockIdx.x * tile_granules; first < granules; first += gridDim.x * tile_granules) {
             const auto [i, before] = section_of(first);
             const part p = open(i, s);
             const std::size_t mine = first - before;
-            if (p.aligned && (mine + unit_granules) * granule_size <= p.size) {
+            if (p.aligned && (mine + tile_granules) * granule_size <= p.size) {
                 write(p, mine + threadIdx.x, true);
                 continue;
             }
 #pragma unroll 1
-            for (int r = 0; r != rounds; ++r) {
+            for (int r = 0; r != granules_per_thread; ++r) {
                 const std::size_t granule = first + threadIdx.x + static_cast<std::size_t>(r * kernel_threads);
                 const auto [own, before_own] = section_of(granule);
                 const part q = open(own, s);
@@ -108,14 +112,14 @@ private:
         return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
     }
 
-    /// A unit of work, of which `mine` is this thread's first granule, all of whose elements may exist.
+    /// A tile, of which `mine` is this thread's first granule, all of whose elements may exist.
     __device__ void write(const part& p, std::size_t mine, bool whole) const {
         if (p.aligned && whole) {
-            typename Source::raw raw[std::size_t{rounds}];
+            typename Source::raw raw[std::size_t{granules_per_thread}];
             source.fetch_whole(
-                p.slot, [=](std::size_t r) { return mine + r * kernel_threads; }, raw);
+                p.from, [=](std::size_t r) { return mine + r * kernel_threads; }, raw);
 #pragma unroll
-            for (int r = 0; r != rounds; ++r) {
+            for (int r = 0; r != granules_per_thread; ++r) {
                 T* const to = p.slice + (mine + static_cast<std::size_t>(r * kernel_threads)) * granule_size;
                 raw_granule<T> out;
                 if (last.accumulate) out = load_whole_granule(to, true);
@@ -127,17 +131,18 @@ private:
             }
         } else {
 #pragma unroll 1
-            for (int r = 0; r != rounds; ++r) write_part(p, mine + static_cast<std::size_t>(r * kernel_threads));
+            for (int r = 0; r != granules_per_thread; ++r)
+                write_part(p, mine + static_cast<std::size_t>(r * kernel_threads));
         }
     }
 
     /// All threads of the block come here together.
     __device__ void write_part(const part& p, std::size_t granule) const {
-        const auto& [slot, slice, aligned, size] = p;
+        const auto& [from, slice, aligned, size] = p;
         const int valid = valid_elements(size, granule);
         if (Source::rotation == 1 && valid == 0) return;
         float x[1][granule_size];
-        source.values(source.fetch_part(slot, granule, valid), granule, x[0]);
+        source.values(source.fetch_part(from, granule, valid), granule, x[0]);
         rotate_back(x, is_in_whole_window<Source::rotation>(size, granule));
         if (valid == 0) return;
         T* const to = slice + granule * granule_size;

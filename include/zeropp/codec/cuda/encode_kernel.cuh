@@ -3,8 +3,8 @@
 /// The kernel that writes messages: encode and reorder + encode from a tensor, decode + sum + encode from messages.
 /// Bit-identical to the host codec: the same quantizer arithmetic, the same order of sums.
 ///
-/// A thread block takes one unit of work after the other: so many whole granules for each thread, all of whose loads
-/// start before the first value is needed. A unit that the slice's end cuts short goes granule by granule, so that the
+/// A thread block takes one tile after the other: so many whole granules for each thread, all of whose loads start
+/// before the first value is needed. A tile that the slice's end cuts short goes granule by granule, so that the
 /// ordinary one has neither bounds to check nor registers to check them with.
 
 #include <zeropp/codec/cuda/merge_stats.cuh>
@@ -25,8 +25,8 @@ namespace zeropp::detail {
 /// where that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for
 /// a team's registers are read several times, all but the first from a cache.
 ///
-/// In a list, the blocks of a message take turns whatever tensor they are of: a unit of work that has blocks of several
-/// goes block by block.
+/// In a list, the blocks of a message take turns whatever tensor they are of: a tile that has blocks of several goes
+/// block by block.
 ///
 /// Where messages have a scale, requires it to lie in them already.
 template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>, class Slices = slices>
@@ -40,28 +40,49 @@ struct encode_kernel {
     using values = message_values<Q, Source, Residuals>;
 
     static constexpr int block_granules = Q::block_size / granule_size;
-    /// How many granules a thread can hold.
-    static constexpr int most_held = granules_held(values::kept_words);
-    /// Granules of its block that a thread takes.
-    static constexpr int share = lane_granules(block_granules, values::at_once, most_held);
-    static constexpr bool held = share <= most_held;
-    static constexpr int lanes = block_granules / share;
-    static constexpr int teams = kernel_threads / lanes;
-    static constexpr int rounds = share < values::at_once ? values::at_once / share : 1;
-    static constexpr int unit_blocks = teams * rounds;
+
+    /// How the threads of a thread block share the blocks of a tile, on a GPU of some generation.
+    struct tile_shape {
+        /// How many granules a thread has registers for.
+        int most_granules;
+        /// Granules of a block for each thread of its team.
+        int granules_per_lane;
+        int lanes;
+        int teams;
+        /// Blocks of a tile for each team.
+        int team_blocks;
+
+        explicit constexpr tile_shape(const kernel_tuning& tuning)
+            : most_granules(granules_in_registers(tuning, values::fragment_words)),
+              granules_per_lane(lane_granules(block_granules, values::in_flight(tuning), most_granules)),
+              lanes(block_granules / granules_per_lane), teams(kernel_threads / lanes),
+              team_blocks(granules_per_lane < values::in_flight(tuning) ? values::in_flight(tuning) / granules_per_lane
+                                                                        : 1) {}
+        constexpr int blocks() const { return teams * team_blocks; }
+    };
+    static constexpr int most_granules = tile_shape(device_tuning).most_granules;
+    static constexpr int granules_per_lane = tile_shape(device_tuning).granules_per_lane;
+    static constexpr int lanes = tile_shape(device_tuning).lanes;
+    static constexpr int teams = tile_shape(device_tuning).teams;
+    static constexpr int team_blocks = tile_shape(device_tuning).team_blocks;
+    static constexpr int tile_blocks = tile_shape(device_tuning).blocks();
+    /// Whether a block stays in its team's registers, and is not read again.
+    static constexpr bool in_registers = granules_per_lane <= most_granules;
     /// What is known of the blocks meanwhile; a word or two of it are among what every kernel takes.
     static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
                                                                      : 0;
-    static constexpr int value_words = (held ? rounds * share * values::kept_words : values::kept_words) +
-                                       rounds * stats_words + (values::kept_as_loaded ? 0 : Source::loaded_words) +
-                                       Source::scratch_words + Residuals::scratch_words;
+    static constexpr int value_words =
+        (in_registers ? team_blocks * granules_per_lane * values::fragment_words : values::fragment_words) +
+        team_blocks * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
+        Residuals::scratch_words;
     /// Where a block lies in a list takes registers too.
     static constexpr int resident_blocks = resident_blocks_for(value_words) - (Slices::is_list ? 1 : 0);
 
-    /// Units in a slot; one, for its scale and its padding, where a message without elements has bytes.
-    static constexpr std::size_t units(const Slices& w) {
-        const std::size_t full =
-            ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(unit_blocks));
+    /// Tiles in a slot, on a GPU of that tuning; one, for its scale and its padding, where a message without elements
+    /// has bytes.
+    static constexpr std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
+        const std::size_t full = ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks,
+                                          static_cast<std::size_t>(tile_shape(tuning).blocks()));
         return message_scaled_quantizer<Q> && full == 0 ? 1 : full;
     }
 
@@ -72,14 +93,14 @@ struct encode_kernel {
             if constexpr (Slices::is_list) {
                 encode_list(layout, message, s);
             } else {
-                const slot_part part = open(layout, message, where.at(0), 0, s);
-                for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
-                     first += std::size_t{gridDim.x} * unit_blocks) {
-                    if (part.slot.source.aligned && (first + unit_blocks) * Q::block_size <= part.size) {
-                        encode<rounds, true>(part, first, team());
+                const section_cursor part = open(layout, message, where.at(0), 0, s);
+                for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
+                     first += std::size_t{gridDim.x} * tile_blocks) {
+                    if (part.from.source.aligned && (first + tile_blocks) * Q::block_size <= part.size) {
+                        encode<team_blocks, true>(part, first, team());
                     } else {
 #pragma unroll 1
-                        for (int r = 0; r != rounds; ++r)
+                        for (int r = 0; r != team_blocks; ++r)
                             encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
                     }
                 }
@@ -89,13 +110,13 @@ struct encode_kernel {
     }
 
 private:
-    using kept_granule = typename values::kept;
+    using fragment = typename values::fragment;
     using params = typename Q::params;
 
     /// One section of a message: how many elements there are for it, the codes and blocks that it has to write, padding
     /// included, and the index of the first element.
-    struct slot_part {
-        typename values::slot slot;
+    struct section_cursor {
+        typename values::cursor from;
         std::size_t size;
         std::size_t elements;
         std::size_t blocks;
@@ -105,8 +126,8 @@ private:
         loaded_scale<Q> scale;
     };
 
-    __device__ slot_part open(const wire_layout<Q>& layout, std::byte* message, const section& of, std::size_t i,
-                              int s) const {
+    __device__ section_cursor open(const wire_layout<Q>& layout, std::byte* message, const section& of, std::size_t i,
+                                   int s) const {
         return {values::open(source, residuals, where, of, i, s),
                 of.size(where.rank(s)),
                 where.elements_end(i) - of.place.elements,
@@ -119,18 +140,18 @@ private:
 
     /// The blocks of all sections of a message.
     __device__ void encode_list(const wire_layout<Q>& layout, std::byte* message, int s) const {
-        for (std::size_t first = std::size_t{blockIdx.x} * unit_blocks; first < layout.blocks;
-             first += std::size_t{gridDim.x} * unit_blocks) {
+        for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
+             first += std::size_t{gridDim.x} * tile_blocks) {
             const std::size_t i = where.section_of(first, Q::block_size);
             const section of = where.at(i);
-            const slot_part part = open(layout, message, of, i, s);
+            const section_cursor part = open(layout, message, of, i, s);
             const std::size_t in_section = first - of.place.blocks(Q::block_size);
-            if (part.slot.source.aligned && (in_section + unit_blocks) * Q::block_size <= part.size) {
-                encode<rounds, true>(part, in_section, team());
+            if (part.from.source.aligned && (in_section + tile_blocks) * Q::block_size <= part.size) {
+                encode<team_blocks, true>(part, in_section, team());
                 continue;
             }
 #pragma unroll 1
-            for (int r = 0; r != rounds; ++r) {
+            for (int r = 0; r != team_blocks; ++r) {
                 const std::size_t block = first + static_cast<std::size_t>(r * teams + team());
                 const std::size_t own = where.section_of(block, Q::block_size);
                 const section of_own = where.at(own);
@@ -148,50 +169,49 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes blocks of a section, Rounds for each team, of which `first` + `team` is this one's first. `Whole` says
+    /// Encodes blocks of a section, Blocks for each team, of which `first` + `team` is this one's first. `Whole` says
     /// that all of their elements exist.
-    template <int Rounds, bool Whole>
-    __device__ void encode(const slot_part& part, std::size_t first, int team) const {
+    template <int Blocks, bool Whole>
+    __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
         const std::size_t mine = first * block_granules + static_cast<std::size_t>(team * block_granules + lane());
         const auto granule = [=](std::size_t n) {
-            return mine + n / share * teams * block_granules + n % share * lanes;
+            return mine + n / granules_per_lane * teams * block_granules + n % granules_per_lane * lanes;
         };
         const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
-        typename Q::stats stats[std::size_t{Rounds}];
-        kept_granule kept[std::size_t{held ? Rounds * share : 1}];
-        if constexpr (held) fetch<Whole>(part, granule, kept);
+        typename Q::stats stats[std::size_t{Blocks}];
+        fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
+        if constexpr (in_registers) fetch<Whole>(part, granule, fragments);
         // use(n, its values) for the granules of the r-th block.
         const auto for_each_granule = [&](std::size_t r, auto use) {
-#pragma unroll(most_held)
-            for (std::size_t n = r * share; n != (r + 1) * share; ++n) {
-                if constexpr (!held)
+#pragma unroll(most_granules)
+            for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
+                if constexpr (!in_registers)
                     fetch<Whole>(
-                        part, [=](std::size_t) { return granule(n); }, kept);
-                use(n, kept[held ? n : 0]);
+                        part, [=](std::size_t) { return granule(n); }, fragments);
+                use(n, fragments[in_registers ? n : 0]);
             }
         };
 #pragma unroll
-        for (std::size_t r = 0; r != Rounds; ++r) {
-            for_each_granule(r,
-                             [&](std::size_t n, const kept_granule& k) { add<Whole>(stats[r], k, part, granule(n)); });
+        for (std::size_t r = 0; r != Blocks; ++r) {
+            for_each_granule(r, [&](std::size_t n, const fragment& f) { add<Whole>(stats[r], f, part, granule(n)); });
         }
         merge_stats<lanes>(stats);
-        [[maybe_unused]] params best[std::size_t{Rounds}];
-        if constexpr (searching_quantizer<Q>) search<Rounds, Whole>(stats, best, part, granule, for_each_granule);
-        [[maybe_unused]] typename Residuals::stats lost[std::size_t{Rounds}];
+        [[maybe_unused]] params best[std::size_t{Blocks}];
+        if constexpr (searching_quantizer<Q>) search<Blocks, Whole>(stats, best, part, granule, for_each_granule);
+        [[maybe_unused]] typename Residuals::stats lost[std::size_t{Blocks}];
 #pragma unroll
-        for (std::size_t r = 0; r != Rounds; ++r) {
+        for (std::size_t r = 0; r != Blocks; ++r) {
             const params p = block_params(stats[r], best[r], part);
-            for_each_granule(r, [&](std::size_t n, kept_granule& k) {
+            for_each_granule(r, [&](std::size_t n, fragment& f) {
                 const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
                 std::uint32_t codes[granule_size];
-                encode_granule(k, p, part, granule(n), valid, codes);
+                encode_granule(f, p, part, granule(n), valid, codes);
                 store<Whole>(codes, part, granule(n));
                 if constexpr (Residuals::any) {
-                    lose(k, codes, p, part, granule(n), valid);
+                    lose(f, codes, p, part, granule(n), valid);
 #pragma unroll
                     for (int i = 0; i != granule_size; ++i) {
-                        if (Whole || i < valid) lost[r].add(k.x[i]);
+                        if (Whole || i < valid) lost[r].add(f.x[i]);
                     }
                 }
             });
@@ -201,38 +221,41 @@ private:
         if constexpr (Residuals::any) {
             merge_stats<lanes>(lost);
 #pragma unroll
-            for (std::size_t r = 0; r != Rounds; ++r) {
+            for (std::size_t r = 0; r != Blocks; ++r) {
                 const auto fitted = residuals.fit(lost[r]);
-                for_each_granule(r, [&](std::size_t n, kept_granule& k) {
+                for_each_granule(r, [&](std::size_t n, fragment& f) {
                     const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                    if constexpr (!held) {
+                    if constexpr (!in_registers) {
                         std::uint32_t codes[granule_size];
-                        encode_granule(k, best[r], part, granule(n), valid, codes);
-                        lose(k, codes, best[r], part, granule(n), valid);
+                        encode_granule(f, best[r], part, granule(n), valid, codes);
+                        lose(f, codes, best[r], part, granule(n), valid);
                     }
-                    residuals.store(part.slot.residuals, granule(n), valid, fitted, k.x);
+                    residuals.store(part.from.residuals, granule(n), valid, fitted, f.x);
                 });
-                // Other warps may still read what was held of this block.
-                if constexpr (!held && Residuals::has_params) __syncthreads();
+                // Other warps may still read the previous residuals of this block.
+                if constexpr (!in_registers && Residuals::has_params) __syncthreads();
+                // Other lanes may still read the previous parameters.
+                if constexpr (in_registers && Residuals::has_params) __syncwarp();
                 if (lane() == 0 && (Whole || block(r) * Q::block_size < part.size)) {
-                    residuals.store_params(part.slot.residuals, block(r) * block_granules, fitted);
+                    residuals.store_params(part.from.residuals, block(r) * block_granules, fitted);
                 }
             }
         }
     }
 
-    /// kept[n] <- granule(n).
+    /// fragments[n] <- granule(n).
     template <bool Whole, class Granule, std::size_t N>
-    __device__ void fetch(const slot_part& part, Granule granule, kept_granule (&kept)[N]) const {
-        values::template fetch<Whole, lanes, share>(source, residuals, part.slot, part.size, granule, kept);
+    __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N]) const {
+        values::template fetch<Whole, lanes, granules_per_lane>(source, residuals, part.from, part.size, granule,
+                                                                fragments);
     }
 
     template <bool Whole>
-    __device__ static void add(typename Q::stats& stats, const kept_granule& kept, const slot_part& part,
+    __device__ static void add(typename Q::stats& stats, const fragment& f, const section_cursor& part,
                                std::size_t granule) {
         const int valid = Whole ? granule_size : valid_elements(part.size, granule);
         float x[granule_size];
-        values::of(kept, x);
+        values::of(f, x);
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) {
             if (Whole || i < valid) add_element<Q>(stats, x[i], position(granule, i));
@@ -240,27 +263,27 @@ private:
     }
 
     /// best[r] <- the parameters of least error for the r-th block.
-    template <int Rounds, bool Whole, class Granule, class ForEachGranule>
-    __device__ void search(const typename Q::stats (&stats)[std::size_t{Rounds}], params (&best)[std::size_t{Rounds}],
-                           const slot_part& part, Granule granule, ForEachGranule for_each_granule) const {
-        params fitted[std::size_t{Rounds}];
-        std::uint32_t least[std::size_t{Rounds}];
+    template <int Blocks, bool Whole, class Granule, class ForEachGranule>
+    __device__ void search(const typename Q::stats (&stats)[std::size_t{Blocks}], params (&best)[std::size_t{Blocks}],
+                           const section_cursor& part, Granule granule, ForEachGranule for_each_granule) const {
+        params fitted[std::size_t{Blocks}];
+        std::uint32_t least[std::size_t{Blocks}];
 #pragma unroll
-        for (std::size_t r = 0; r != Rounds; ++r) {
+        for (std::size_t r = 0; r != Blocks; ++r) {
             fitted[r] = part.scale.apply(q).fit(stats[r]);
             best[r] = fitted[r];
             least[r] = ~0u;
         }
 #pragma unroll 1
         for (int k = 0; k != Q::candidates; ++k) {
-            summed_error error[std::size_t{Rounds}];
+            summed_error error[std::size_t{Blocks}];
 #pragma unroll
-            for (std::size_t r = 0; r != Rounds; ++r) {
+            for (std::size_t r = 0; r != Blocks; ++r) {
                 const params p = part.scale.apply(q).candidate(fitted[r], k);
-                for_each_granule(r, [&](std::size_t n, const kept_granule& kept) {
+                for_each_granule(r, [&](std::size_t n, const fragment& f) {
                     const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
                     float x[granule_size];
-                    values::of(kept, x);
+                    values::of(f, x);
 #pragma unroll
                     for (int i = 0; i != granule_size; ++i) {
                         if (Whole || i < valid) error[r].sum += part.scale.apply(q).error(x[i], p, fitted[r]);
@@ -269,7 +292,7 @@ private:
             }
             merge_stats<lanes>(error);
 #pragma unroll
-            for (std::size_t r = 0; r != Rounds; ++r) {
+            for (std::size_t r = 0; r != Blocks; ++r) {
                 if (error[r].sum >= least[r]) continue;
                 least[r] = error[r].sum;
                 best[r] = part.scale.apply(q).candidate(fitted[r], k);
@@ -278,7 +301,8 @@ private:
     }
 
     /// The parameters of a block: `best`, if they were searched for.
-    __device__ params block_params(const typename Q::stats& stats, const params& best, const slot_part& part) const {
+    __device__ params block_params(const typename Q::stats& stats, const params& best,
+                                   const section_cursor& part) const {
         if constexpr (searching_quantizer<Q>) {
             return best;
         } else {
@@ -287,10 +311,10 @@ private:
     }
 
     /// codes <- the codes of a granule, zero where it has no element.
-    __device__ void encode_granule(const kept_granule& kept, const params& p, const slot_part& part,
-                                   std::size_t granule, int valid, std::uint32_t (&codes)[granule_size]) const {
+    __device__ void encode_granule(const fragment& f, const params& p, const section_cursor& part, std::size_t granule,
+                                   int valid, std::uint32_t (&codes)[granule_size]) const {
         float x[granule_size];
-        values::of(kept, x);
+        values::of(f, x);
         float noise[granule_size] = {};
         if constexpr (dithering_quantizer<Q>) {
             const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
@@ -305,25 +329,25 @@ private:
     }
 
     template <bool Whole>
-    __device__ static void store(const std::uint32_t (&codes)[granule_size], const slot_part& part,
+    __device__ static void store(const std::uint32_t (&codes)[granule_size], const section_cursor& part,
                                  std::size_t granule) {
         const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
         if (nominal == 0) return;
         store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes), nominal);
     }
 
-    /// kept <- what is kept of the error that its codes make.
-    __device__ void lose(kept_granule& kept, const std::uint32_t (&codes)[granule_size], const params& p,
-                         const slot_part& part, std::size_t granule, int valid) const {
+    /// f <- what is kept of the error that its codes make.
+    __device__ void lose(fragment& f, const std::uint32_t (&codes)[granule_size], const params& p,
+                         const section_cursor& part, std::size_t granule, int valid) const {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) {
-            kept.x[i] -= decode_element(part.scale.apply(q), codes[i], p, position(granule, i));
+            f.x[i] -= decode_element(part.scale.apply(q), codes[i], p, position(granule, i));
         }
-        residuals.mix(part.slot.residuals, granule, valid, kept.x);
+        residuals.mix(part.from.residuals, granule, valid, f.x);
     }
 
     template <bool Whole>
-    __device__ static void write_params(const params& p, const slot_part& part, std::size_t block) {
+    __device__ static void write_params(const params& p, const section_cursor& part, std::size_t block) {
         if constexpr (params_bytes<Q> != 0) {
             if (lane() != 0) return;
             params stored = p;

@@ -19,8 +19,17 @@ namespace zeropp::detail {
 inline constexpr int most_blocks_y = 65535;
 
 #if defined(__CUDACC__)
+/// Defined nowhere: its name is what a build is refused with.
+__device__ void needs_denormals_compile_without_ftz_and_use_fast_math();
+}  // namespace zeropp::detail
+/// What a kernel is compiled with, a constant once it is; of LLVM's NVPTX back end, and so of nvcc and clang.
+extern "C" __device__ int __nvvm_reflect(const char*);
+namespace zeropp::detail {
+
 template <class Kernel>
 __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(const __grid_constant__ Kernel kernel) {
+    // Flushed denormals are other bits than the host's, and no macro tells of -ftz=true.
+    if (__nvvm_reflect("__CUDA_FTZ") != 0) needs_denormals_compile_without_ftz_and_use_fast_math();
     kernel();
 }
 #else
@@ -28,18 +37,21 @@ __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(c
 void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
 #endif
 
-/// Runs kernel() on a thread block for each of the `units` units of work of each of `slots` slots, but no more blocks
+/// The tuning of the stream's device. A kernel that was compiled for another generation has other tiles, and loops.
+inline kernel_tuning tuning_of(const cuda_stream& stream) { return tuning_for(stream.compute_capability()); }
+
+/// Runs kernel() on a thread block for each of the `tiles` tiles of each of `slots` slots, but no more blocks
 /// than fill the device a few times over; kernels loop over what is left. Throws cuda_error if it could not be
 /// launched.
 template <class Kernel>
-void launch(const cuda_stream& stream, int slots, std::size_t units, const Kernel& kernel) {
-    if (slots == 0 || units == 0) return;
+void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
+    if (slots == 0 || tiles == 0) return;
     const int y = std::min(slots, most_blocks_y);
     const auto fill = static_cast<std::size_t>(stream.multiprocessors()) *
-                      static_cast<std::size_t>(tuning_for(stream.compute_capability()).blocks_per_multiprocessor);
+                      static_cast<std::size_t>(tuning_of(stream).blocks_per_multiprocessor);
     const std::size_t most =
         std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
-    const dim3 grid(static_cast<unsigned>(std::min(units, most)), static_cast<unsigned>(y));
+    const dim3 grid(static_cast<unsigned>(std::min(tiles, most)), static_cast<unsigned>(y));
     const dim3 block(kernel_threads);
 #if defined(__CUDACC__)
     void* arguments[] = {const_cast<Kernel*>(&kernel)};

@@ -24,7 +24,7 @@ struct clear_scale_kernel {
     static constexpr int resident_blocks = 2;
 
     /// For all slots together.
-    static constexpr std::size_t units(int slots) { return ceil_div(static_cast<std::size_t>(slots), kernel_threads); }
+    static constexpr std::size_t tiles(int slots) { return ceil_div(static_cast<std::size_t>(slots), kernel_threads); }
 
     __device__ void operator()() const {
         const wire_layout<Q> layout(where.last_count(), where.last());
@@ -36,7 +36,7 @@ struct clear_scale_kernel {
     }
 };
 
-/// Merges what each message will encode into its number. The same units of work as in the kernel that writes tensors.
+/// Merges what each message will encode into its number. The same tiles as in the kernel that writes tensors.
 template <message_scaled_quantizer Q, class Source, class Residuals, class Slices = slices>
 struct find_scale_kernel {
     Source source;
@@ -46,13 +46,14 @@ struct find_scale_kernel {
 
     using values = message_values<Q, Source, Residuals>;
 
-    static constexpr int rounds = values::at_once;
-    static constexpr std::size_t unit_granules = std::size_t{rounds} * kernel_threads;
+    static constexpr int granules_per_thread = values::in_flight(device_tuning);
+    static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks = 2;
 
     /// For all tensors of a list together; each starts with another thread block, so that small ones keep all busy.
-    static std::size_t units(const Slices& w) {
-        return ceil_div(w.last().elements + w.last_count(), unit_granules * granule_size);
+    static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
+        return ceil_div(w.last().elements + w.last_count(),
+                        static_cast<std::size_t>(values::in_flight(tuning) * kernel_threads * granule_size));
     }
 
     __device__ void operator()() const {
@@ -61,16 +62,16 @@ struct find_scale_kernel {
             magnitude largest[1];
             for (std::size_t i = 0; i != where.sections(); ++i) {
                 const section of = where.at(i);
-                const auto slot = values::open(source, residuals, where, of, i, s);
+                const auto from = values::open(source, residuals, where, of, i, s);
                 const std::size_t size = of.size(where.rank(s));
-                for (std::size_t first = (blockIdx.x + i) % gridDim.x * unit_granules; first * granule_size < size;
-                     first += gridDim.x * unit_granules) {
-                    if (slot.source.aligned && (first + unit_granules) * granule_size <= size) {
-                        take<rounds, true>(slot, size, first, largest[0]);
+                for (std::size_t first = (blockIdx.x + i) % gridDim.x * tile_granules; first * granule_size < size;
+                     first += gridDim.x * tile_granules) {
+                    if (from.source.aligned && (first + tile_granules) * granule_size <= size) {
+                        take<granules_per_thread, true>(from, size, first, largest[0]);
                     } else {
 #pragma unroll 1
-                        for (std::size_t r = 0; r != rounds; ++r) {
-                            take<1, false>(slot, size, first + r * kernel_threads, largest[0]);
+                        for (std::size_t r = 0; r != granules_per_thread; ++r) {
+                            take<1, false>(from, size, first + r * kernel_threads, largest[0]);
                         }
                     }
                 }
@@ -90,16 +91,16 @@ private:
         __device__ void merge(const magnitude& other) { bits = other.bits > bits ? other.bits : bits; }
     };
 
-    template <int Rounds, bool Whole, class Slot>
-    __device__ void take(const Slot& slot, std::size_t size, std::size_t first, magnitude& largest) const {
+    template <int N, bool Whole, class Cursor>
+    __device__ void take(const Cursor& from, std::size_t size, std::size_t first, magnitude& largest) const {
         const auto granule = [=](std::size_t r) { return first + threadIdx.x + r * kernel_threads; };
-        typename values::kept kept[std::size_t{Rounds}];
-        values::template fetch<Whole, kernel_threads, 1>(source, residuals, slot, size, granule, kept);
+        typename values::fragment fragments[std::size_t{N}];
+        values::template fetch<Whole, kernel_threads, 1>(source, residuals, from, size, granule, fragments);
 #pragma unroll
-        for (std::size_t r = 0; r != Rounds; ++r) {
+        for (std::size_t r = 0; r != N; ++r) {
             const int valid = Whole ? granule_size : valid_elements(size, granule(r));
             float x[granule_size];
-            values::of(kept[r], x);
+            values::of(fragments[r], x);
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) {
                 if (Whole || i < valid) largest.bits = take_magnitude(largest.bits, x[i]);

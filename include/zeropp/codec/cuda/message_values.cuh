@@ -23,49 +23,52 @@ struct float_granule {
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
     /// Whether the source has something to do to values that are rotated back.
-    static constexpr bool finished = requires(const Source& s, float_granule& g) { s.finish(g.x); };
-    static constexpr bool changed = Source::rotation > 1 || finished || rotating_quantizer<Q> || Residuals::any;
+    static constexpr bool has_epilogue = requires(const Source& s, float_granule& g) { s.epilogue(g.x); };
+    static constexpr bool changed = Source::rotation > 1 || has_epilogue || rotating_quantizer<Q> || Residuals::any;
 
-    using kept = std::conditional_t<changed, float_granule, typename Source::kept>;
+    using fragment = std::conditional_t<changed, float_granule, typename Source::fragment>;
 
-    /// Registers of a granule's values, whether what is loaded takes others meanwhile, and how many granules a thread
-    /// has under way.
-    static constexpr int kept_words = static_cast<int>(sizeof(kept) / 4);
-    static constexpr bool kept_as_loaded = std::is_same_v<kept, typename Source::raw>;
-    static constexpr int at_once =
-        granules_at_once(Source::loaded_bytes + Residuals::loaded_bytes,
-                         Source::loaded_words + Residuals::loaded_words + (kept_as_loaded ? 0 : kept_words));
+    /// Registers of a fragment, and whether what is loaded takes others meanwhile.
+    static constexpr int fragment_words = static_cast<int>(sizeof(fragment) / 4);
+    static constexpr bool fragment_is_raw = std::is_same_v<fragment, typename Source::raw>;
 
-    struct slot {
-        typename Source::slot source;
-        typename Residuals::slot residuals;
+    /// How many granules a thread loads at a time.
+    static constexpr int in_flight(const kernel_tuning& tuning) {
+        return granules_in_flight(tuning, Source::loaded_bytes + Residuals::loaded_bytes,
+                                  Source::loaded_words + Residuals::loaded_words +
+                                      (fragment_is_raw ? 0 : fragment_words));
+    }
+
+    struct cursor {
+        typename Source::cursor source;
+        typename Residuals::cursor residuals;
     };
 
     template <class Slices>
-    __device__ static slot open(const Source& source, const Residuals& residuals, const Slices& where,
-                                const section& of, std::size_t i, int s) {
+    __device__ static cursor open(const Source& source, const Residuals& residuals, const Slices& where,
+                                  const section& of, std::size_t i, int s) {
         return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
-    /// k[n] <- granule(n), of a slot of `size` elements, all of which exist if `Whole`. Granules are spread over
+    /// k[n] <- granule(n), of a section of `size` elements, all of which exist if `Whole`. Granules are spread over
     /// threads as `rotate_granules` wants them; all threads of the block must come here.
-    template <bool Whole, int Lanes, int Share, class Granule, std::size_t N>
-    __device__ static void fetch(const Source& source, const Residuals& residuals, const slot& s, std::size_t size,
-                                 Granule granule, kept (&k)[N]) {
+    template <bool Whole, int Lanes, int PerLane, class Granule, std::size_t N>
+    __device__ static void fetch(const Source& source, const Residuals& residuals, const cursor& s, std::size_t size,
+                                 Granule granule, fragment (&k)[N]) {
         if constexpr (changed) {
             float x[N][granule_size];
             load<Whole>(
                 source, s.source, size, granule,
                 [&](std::size_t n, const typename Source::raw& raw) { source.values(raw, granule(n), x[n]); },
                 std::integral_constant<std::size_t, N>());
-            rotate_granules<Source::rotation, Lanes, Share>(x, true, [=](std::size_t n) {
+            rotate_granules<Source::rotation, Lanes, PerLane>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
-            if constexpr (finished) {
+            if constexpr (has_epilogue) {
 #pragma unroll
-                for (std::size_t n = 0; n != N; ++n) source.finish(x[n]);
+                for (std::size_t n = 0; n != N; ++n) source.epilogue(x[n]);
             }
-            rotate_granules<rotation_size<Q>(), Lanes, Share>(x, false, [=](std::size_t n) {
+            rotate_granules<rotation_size<Q>(), Lanes, PerLane>(x, false, [=](std::size_t n) {
                 return Whole || is_in_whole_window<rotation_size<Q>()>(size, granule(n));
             });
 #pragma unroll
@@ -80,13 +83,13 @@ struct message_values {
         } else {
             load<Whole>(
                 source, s.source, size, granule,
-                [&](std::size_t n, const typename Source::raw& raw) { k[n] = source.keep(raw, granule(n)); },
+                [&](std::size_t n, const typename Source::raw& raw) { k[n] = source.fragment_of(raw, granule(n)); },
                 std::integral_constant<std::size_t, N>());
         }
     }
 
-    /// x <- the values of what was kept.
-    __device__ static void of(const kept& k, float (&x)[granule_size]) {
+    /// x <- the values of a fragment.
+    __device__ static void of(const fragment& k, float (&x)[granule_size]) {
         if constexpr (changed) {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
@@ -98,8 +101,8 @@ struct message_values {
 private:
     /// use(n, raw) for granule(n), n below N.
     template <bool Whole, class Granule, class Use, std::size_t N>
-    __device__ static void load(const Source& source, const typename Source::slot& s, std::size_t size, Granule granule,
-                                Use use, std::integral_constant<std::size_t, N>) {
+    __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
+                                Granule granule, Use use, std::integral_constant<std::size_t, N>) {
         if constexpr (Whole) {
             typename Source::raw raw[N];
             source.fetch_whole(s, granule, raw);

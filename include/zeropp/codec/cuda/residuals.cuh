@@ -28,12 +28,12 @@ struct kernel_residuals<no_feedback> {
     static constexpr int loaded_words = 0;
     static constexpr int scratch_words = 0;
     struct stats {};
-    struct slot {};
+    struct cursor {};
 
-    __device__ static slot open(const section&, int) { return {}; }
+    __device__ static cursor open(const section&, int) { return {}; }
 };
 
-/// Held and kept may be the same memory: each granule is read by the thread that writes it, before it does.
+/// Previous and next may be the same memory: each granule is read by the thread that writes it, before it does.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
     static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !dithering_quantizer<Storage> &&
@@ -50,24 +50,24 @@ struct kernel_residuals<feedback<Storage>> {
     using stats = typename Storage::stats;
 
     /// The messages of one slot, from the codes of a section's tensor on, and where its elements begin.
-    struct slot {
-        const std::byte* held;
-        std::byte* kept;
+    struct cursor {
+        const std::byte* previous;
+        std::byte* next;
         std::size_t params_offset;
         std::size_t first_granule;
     };
 
-    __device__ slot open(const section& of, int s) const {
+    __device__ cursor open(const section& of, int s) const {
         const wire_layout<Storage> layout(state.slice, state.last);
         const std::size_t codes = layout.codes_at(of.of_whole);
         const std::size_t offset = static_cast<std::size_t>(s) * layout.bytes + codes;
-        return {state.held == nullptr ? nullptr : state.held + offset, state.kept + offset,
+        return {state.previous == nullptr ? nullptr : state.previous + offset, state.next + offset,
                 layout.params_at(of.of_whole) - codes, of.begin / granule_size};
     }
 
-    /// x <- x and what was held of a granule with `valid` elements.
-    __device__ void add(const slot& s, std::size_t granule, int valid, float (&x)[granule_size]) const {
-        if (s.held == nullptr) return;
+    /// x <- x and the previous residuals of a granule with `valid` elements.
+    __device__ void add(const cursor& s, std::size_t granule, int valid, float (&x)[granule_size]) const {
+        if (s.previous == nullptr) return;
         float old[granule_size];
         load(s, granule, valid, old);
 #pragma unroll
@@ -75,7 +75,7 @@ struct kernel_residuals<feedback<Storage>> {
     }
 
     /// error <- what is kept of it.
-    __device__ void mix(const slot& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
+    __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);
 #pragma unroll
@@ -84,7 +84,7 @@ struct kernel_residuals<feedback<Storage>> {
 
     __device__ typename Storage::params fit(const stats& of_errors) const { return state.storage.fit(of_errors); }
 
-    __device__ void store(const slot& s, std::size_t granule, int valid, const typename Storage::params& params,
+    __device__ void store(const cursor& s, std::size_t granule, int valid, const typename Storage::params& params,
                           const float (&residual)[granule_size]) const {
         if (valid == 0) return;
         std::uint32_t codes[granule_size];
@@ -94,37 +94,37 @@ struct kernel_residuals<feedback<Storage>> {
             if (i >= valid) codes[i] = 0;
         }
         constexpr int bits = Storage::code_bits;
-        store_codes<bits>(s.kept + (s.first_granule + granule) * bits, packed_codes<bits>::of(codes), valid);
+        store_codes<bits>(s.next + (s.first_granule + granule) * bits, packed_codes<bits>::of(codes), valid);
     }
 
-    __device__ void store_params(const slot& s, std::size_t granule, const typename Storage::params& params) const {
+    __device__ void store_params(const cursor& s, std::size_t granule, const typename Storage::params& params) const {
         if constexpr (params_bytes<Storage> != 0) {
-            *reinterpret_cast<typename Storage::params*>(s.kept + params_place(s, granule)) = params;
+            *reinterpret_cast<typename Storage::params*>(s.next + params_place(s, granule)) = params;
         }
     }
 
 private:
     /// From the start of a slot.
-    __device__ static std::size_t params_place(const slot& s, std::size_t granule) {
+    __device__ static std::size_t params_place(const cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Storage::block_size / granule_size;
         return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;
     }
 
-    /// old <- what was held of a granule, in today's units; zeros where nothing is.
-    __device__ void load(const slot& s, std::size_t granule, int valid, float (&old)[granule_size]) const {
+    /// old <- the previous residuals of a granule, in today's units; zeros where nothing is.
+    __device__ void load(const cursor& s, std::size_t granule, int valid, float (&old)[granule_size]) const {
         constexpr int bits = Storage::code_bits;
         packed_codes<bits> codes{};
         typename Storage::params params{};
-        const bool any_held = s.held != nullptr && valid != 0;
-        if (any_held) {
-            codes = load_codes<bits, false>(s.held + (s.first_granule + granule) * bits, valid);
+        const bool any_previous = s.previous != nullptr && valid != 0;
+        if (any_previous) {
+            codes = load_codes<bits, false>(s.previous + (s.first_granule + granule) * bits, valid);
             if constexpr (params_bytes<Storage> != 0) {
-                params = *reinterpret_cast<const typename Storage::params*>(s.held + params_place(s, granule));
+                params = *reinterpret_cast<const typename Storage::params*>(s.previous + params_place(s, granule));
             }
         }
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) {
-            old[i] = any_held ? product(state.storage.decode(codes.at(i), params), state.rescale) : 0.0f;
+            old[i] = any_previous ? product(state.storage.decode(codes.at(i), params), state.rescale) : 0.0f;
         }
     }
 };

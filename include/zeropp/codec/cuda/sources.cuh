@@ -4,16 +4,17 @@
 ///
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
 ///   `raw`               a granule as it is loaded; `values(raw, granule, x)` are its floats
-///   `kept`              a granule whose values are needed twice: `keep(raw, granule)`, and `values(kept, x)` again
+///   `fragment`          a granule whose values are needed twice: `fragment_of(raw, granule)` makes it,
+///                       `values(fragment, x)` are its floats again
 ///   `sums`              whether values are sums of quantized ones
 ///   `rotation`          the window in which they still have to be rotated back; 1 for none
 ///   `loaded_bytes`      what is loaded for a granule, and the registers it takes meanwhile
 ///   `loaded_words`
-///   `scratch_words`     registers that `values` of what is kept takes beyond its result
-///   `fetch_whole`       granules all of whose elements exist, from a slot that is `aligned`
+///   `scratch_words`     registers that `values` of a fragment takes beyond its result
+///   `fetch_whole`       granules all of whose elements exist, from a cursor that is `aligned`
 ///   `fetch_part`        one granule of which the first `valid` elements exist
-///   `finish(x)`         if there is one: what happens to values once they are rotated back
-/// `open(where, of, i, s)` is what stays the same for all granules of the i-th section, `of`, in slot s.
+///   `epilogue(x)`       if there is one: what happens to values once they are rotated back
+/// `open(where, of, i, s)` is a `cursor`: what stays the same for all granules of the i-th section, `of`, in slot s.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -43,17 +44,17 @@ struct tensor_source {
     /// Accesses narrower than 16 bytes count as if they were not.
     static constexpr int loaded_bytes = 16 * raw::accesses;
     static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
-    /// A half that is NaN goes the long way, with everything else held meanwhile.
+    /// A half that is NaN goes the long way, with everything else in registers meanwhile.
     static constexpr int scratch_words = std::is_same_v<T, half> ? 2 * granule_size : 0;
 
-    /// What stays the same for a whole slot.
-    struct slot {
+    /// What stays the same for a whole section.
+    struct cursor {
         const T* slice;
         bool aligned;
     };
 
     template <class Slices>
-    __device__ slot open(const Slices& where, const section& of, std::size_t i, int s) const {
+    __device__ cursor open(const Slices& where, const section& of, std::size_t i, int s) const {
         const T* slice = tensor_at(tensor, where.tensor(i));
         // The offset of a slot without elements may lie beyond the tensor's end.
         if (of.size(where.rank(s)) != 0) slice += of.offset(where.in_memory(s));
@@ -61,18 +62,18 @@ struct tensor_source {
     }
     /// r[n] <- granule(n).
     template <std::size_t N, class Granule>
-    __device__ void fetch_whole(const slot& s, Granule granule, raw (&r)[N]) const {
+    __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) r[n] = load_whole_granule(s.slice + granule(n) * granule_size, true);
     }
-    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
+    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
         const T* from = s.slice + granule * granule_size;
         return valid == granule_size ? load_whole_granule(from, s.aligned) : load_part_granule(from, valid);
     }
-    using kept = raw;
-    __device__ static const kept& keep(const raw& r, std::size_t) { return r; }
+    using fragment = raw;
+    __device__ static const fragment& fragment_of(const raw& r, std::size_t) { return r; }
     __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) { r.to_floats(x); }
-    __device__ static void values(const kept& k, float (&x)[granule_size]) { k.to_floats(x); }
+    __device__ static void values(const fragment& k, float (&x)[granule_size]) { k.to_floats(x); }
 };
 
 /// The values of one tensor_source less those of another.
@@ -92,21 +93,21 @@ struct difference_source {
     static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
     static constexpr int scratch_words = granule_size + Of::scratch_words;
 
-    struct slot {
-        typename Of::slot of;
-        typename Less::slot less;
+    struct cursor {
+        typename Of::cursor of;
+        typename Less::cursor less;
         bool aligned;
     };
 
     template <class Slices>
-    __device__ slot open(const Slices& where, const section& from, std::size_t i, int s) const {
+    __device__ cursor open(const Slices& where, const section& from, std::size_t i, int s) const {
         const auto of = tensor.open(where, from, i, s);
         const auto less = base.open(where, from, i, s);
         return {of, less, of.aligned && less.aligned};
     }
     /// r[n] <- granule(n).
     template <std::size_t N, class Granule>
-    __device__ void fetch_whole(const slot& s, Granule granule, raw (&r)[N]) const {
+    __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) {
             const std::size_t begin = granule(n) * granule_size;
@@ -114,14 +115,14 @@ struct difference_source {
             r[n].less = load_whole_granule(s.less.slice + begin, true);
         }
     }
-    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
+    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
         return {tensor.fetch_part(s.of, granule, valid), base.fetch_part(s.less, granule, valid)};
     }
-    struct kept {
+    struct fragment {
         float x[granule_size];
     };
-    __device__ static kept keep(const raw& r, std::size_t granule) {
-        kept k;
+    __device__ static fragment fragment_of(const raw& r, std::size_t granule) {
+        fragment k;
         values(r, granule, k.x);
         return k;
     }
@@ -132,7 +133,7 @@ struct difference_source {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] -= less[i];
     }
-    __device__ static void values(const kept& k, float (&x)[granule_size]) {
+    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
     }

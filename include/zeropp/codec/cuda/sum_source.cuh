@@ -37,8 +37,8 @@ struct coded_granule : loaded_scale<Q> {
     typename Q::params params;
 
     /// Of a message that holds `elements` of the granule's elements.
-    template <class Slot>
-    __device__ static coded_granule load(const std::byte* message, const Slot& s, std::size_t granule, int elements) {
+    template <class Cursor>
+    __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
         coded_granule g;
         static_cast<loaded_scale<Q>&>(g) = loaded_scale<Q>::load(message, s.scale_offset);
@@ -68,7 +68,7 @@ __device__ inline void set_to_nothing(float (&sum)[granule_size]) {
 
 /// What the sources over messages have in common: where a slot's messages lie. Offsets are from the codes of a section.
 template <quantizer From>
-struct message_slots {
+struct message_source {
     From from;
     const std::byte* messages;
     int contributors;
@@ -78,7 +78,7 @@ struct message_slots {
     static constexpr int rotation = rotation_size<From>();
     static constexpr auto block_size = static_cast<std::size_t>(From::block_size);
 
-    struct slot {
+    struct cursor {
         const std::byte* first;
         std::size_t stride;
         std::size_t params_offset;
@@ -88,7 +88,7 @@ struct message_slots {
     };
 
     template <class Slices>
-    __device__ slot open(const Slices& where, const section& of, std::size_t, int s) const {
+    __device__ cursor open(const Slices& where, const section& of, std::size_t, int s) const {
         const wire_layout<From> layout(where.last_count(), where.last());
         const std::size_t codes = layout.codes_at(of.place);
         return {messages + static_cast<std::size_t>(s) * layout.bytes + codes,
@@ -100,13 +100,13 @@ struct message_slots {
 /// Sums, in order, of the values of `Contributors` messages for each slot; 0 where the number is known at run time
 /// only.
 template <quantizer From, int Contributors>
-struct sum_source : message_slots<From> {
-    using typename message_slots<From>::slot;
+struct sum_source : message_source<From> {
+    using typename message_source<From>::cursor;
 
     struct raw {
         coded_granule<From> of[std::size_t{Contributors}];
     };
-    struct kept {
+    struct fragment {
         float sum[granule_size];
     };
     static constexpr int loaded_bytes = Contributors * From::code_bits;
@@ -115,18 +115,18 @@ struct sum_source : message_slots<From> {
 
     /// r[n] <- granule(n).
     template <std::size_t N, class Granule>
-    __device__ void fetch_whole(const slot& s, Granule granule, raw (&r)[N]) const {
+    __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
         fetch(s, granule, granule_size, r);
     }
-    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
+    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
         raw r[1]{};
         if (valid != 0)
             fetch(
                 s, [=](std::size_t) { return granule; }, valid_elements(s.elements, granule), r);
         return r[0];
     }
-    __device__ kept keep(const raw& r, std::size_t granule) const {
-        kept k;
+    __device__ fragment fragment_of(const raw& r, std::size_t granule) const {
+        fragment k;
         values(r, granule, k.sum);
         return k;
     }
@@ -135,14 +135,14 @@ struct sum_source : message_slots<From> {
 #pragma unroll
         for (int c = 0; c != Contributors; ++c) r.of[c].add_to(x, this->from, granule);
     }
-    __device__ static void values(const kept& k, float (&x)[granule_size]) {
+    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = k.sum[i];
     }
 
 private:
     template <std::size_t N, class Granule>
-    __device__ static void fetch(const slot& s, Granule granule, int elements, raw (&r)[N]) {
+    __device__ static void fetch(const cursor& s, Granule granule, int elements, raw (&r)[N]) {
         const std::byte* message = s.first;
 #pragma unroll
         for (int c = 0; c != Contributors; ++c) {
@@ -157,52 +157,52 @@ private:
 
 /// Four messages at a time, and then what is left one by one.
 template <quantizer From>
-struct sum_source<From, 0> : message_slots<From> {
-    using typename message_slots<From>::slot;
+struct sum_source<From, 0> : message_source<From> {
+    using typename message_source<From>::cursor;
 
     struct raw {
         float sum[granule_size];
     };
-    using kept = raw;
-    static constexpr int at_once = 4;
-    static constexpr int loaded_bytes = at_once * From::code_bits;
+    using fragment = raw;
+    static constexpr int in_flight = 4;
+    static constexpr int loaded_bytes = in_flight * From::code_bits;
     static constexpr int scratch_words = 0;
-    static constexpr int loaded_words = granule_size + at_once * static_cast<int>(sizeof(coded_granule<From>) / 4);
+    static constexpr int loaded_words = granule_size + in_flight * static_cast<int>(sizeof(coded_granule<From>) / 4);
 
     template <std::size_t N, class Granule>
-    __device__ void fetch_whole(const slot& s, Granule granule, raw (&r)[N]) const {
-        sum<at_once>(s, granule, granule_size, r);
+    __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
+        sum<in_flight>(s, granule, granule_size, r);
     }
-    __device__ raw fetch_part(const slot& s, std::size_t granule, int valid) const {
+    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
         raw r[1]{};
         if (valid != 0)
             sum<1>(
                 s, [=](std::size_t) { return granule; }, valid_elements(s.elements, granule), r);
         return r[0];
     }
-    __device__ static const kept& keep(const raw& r, std::size_t) { return r; }
+    __device__ static const fragment& fragment_of(const raw& r, std::size_t) { return r; }
     __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) { values(r, x); }
-    __device__ static void values(const kept& k, float (&x)[granule_size]) {
+    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = k.sum[i];
     }
 
 private:
-    template <int AtOnce, std::size_t N, class Granule>
-    __device__ void sum(const slot& s, Granule granule, int elements, raw (&r)[N]) const {
+    template <int InFlight, std::size_t N, class Granule>
+    __device__ void sum(const cursor& s, Granule granule, int elements, raw (&r)[N]) const {
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) set_to_nothing(r[n].sum);
         const std::byte* message = s.first;
         int c = 0;
-        for (; c + AtOnce <= this->contributors; c += AtOnce) add<AtOnce>(s, message, granule, elements, r);
-        if constexpr (AtOnce > 1) {
+        for (; c + InFlight <= this->contributors; c += InFlight) add<InFlight>(s, message, granule, elements, r);
+        if constexpr (InFlight > 1) {
             for (; c < this->contributors; ++c) add<1>(s, message, granule, elements, r);
         }
     }
 
     /// Adds `Messages` of them, and moves on to the next.
     template <int Messages, std::size_t N, class Granule>
-    __device__ void add(const slot& s, const std::byte*& message, Granule granule, int elements, raw (&r)[N]) const {
+    __device__ void add(const cursor& s, const std::byte*& message, Granule granule, int elements, raw (&r)[N]) const {
         coded_granule<From> coded[std::size_t{Messages}][std::size_t{N}];
 #pragma unroll
         for (int c = 0; c != Messages; ++c) {
@@ -227,7 +227,7 @@ struct divided_source : Source {
     /// 1 / divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
     float exact_reciprocal;
 
-    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
+    __device__ void epilogue(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
 };
 
 }  // namespace zeropp::detail

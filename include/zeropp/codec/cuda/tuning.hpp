@@ -12,8 +12,8 @@ inline constexpr int kernel_threads = 256;
 struct kernel_tuning {
     /// Bytes that each thread asks for before it uses the first.
     int bytes_in_flight;
-    /// Most 32-bit registers of a thread that hold what was loaded, or what is made of it.
-    int held_words;
+    /// Most 32-bit registers of a thread for fragments, loaded or made.
+    int fragment_registers;
     /// Thread blocks for each multiprocessor; kernels loop over what is left.
     int blocks_per_multiprocessor;
 };
@@ -21,9 +21,11 @@ struct kernel_tuning {
 /// `compute_capability` is major * 10 + minor.
 constexpr kernel_tuning tuning_for(int compute_capability) {
     // For the generation of 100, ptxas needs a few registers more than for others.
-    if (compute_capability >= 100) return {.bytes_in_flight = 64, .held_words = 24, .blocks_per_multiprocessor = 16};
-    if (compute_capability >= 90) return {.bytes_in_flight = 64, .held_words = 32, .blocks_per_multiprocessor = 16};
-    return {.bytes_in_flight = 64, .held_words = 32, .blocks_per_multiprocessor = 8};
+    if (compute_capability >= 100)
+        return {.bytes_in_flight = 64, .fragment_registers = 24, .blocks_per_multiprocessor = 16};
+    if (compute_capability >= 90)
+        return {.bytes_in_flight = 64, .fragment_registers = 32, .blocks_per_multiprocessor = 16};
+    return {.bytes_in_flight = 64, .fragment_registers = 32, .blocks_per_multiprocessor = 8};
 }
 
 /// The tuning of the device that is being compiled for.
@@ -33,32 +35,32 @@ inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
 inline constexpr kernel_tuning device_tuning = tuning_for(0);
 #endif
 
-/// How many granules a thread holds in registers at most, a power of two, if one takes so many words.
-constexpr int granules_held(int words) {
-    return words > device_tuning.held_words
+/// How many granules a thread has registers for, a power of two, if one takes so many words.
+constexpr int granules_in_registers(const kernel_tuning& tuning, int words) {
+    return words > tuning.fragment_registers
                ? 1
-               : static_cast<int>(std::bit_floor(static_cast<unsigned>(device_tuning.held_words / words)));
+               : static_cast<int>(std::bit_floor(static_cast<unsigned>(tuning.fragment_registers / words)));
 }
 
-/// How many granules a thread has under way, a power of two up to four, if one is so many bytes to load and takes so
-/// many words. Beyond four, more of them only make kernels longer.
-constexpr int granules_at_once(int bytes, int words) {
+/// How many granules a thread loads at a time, a power of two up to four, if one is so many bytes and takes so many
+/// words. Beyond four, more of them only make kernels longer.
+constexpr int granules_in_flight(const kernel_tuning& tuning, int bytes, int words) {
     int n = 1;
-    while (n < 4 && 2 * n * bytes <= device_tuning.bytes_in_flight && 2 * n <= granules_held(words)) n *= 2;
+    while (n < 4 && 2 * n * bytes <= tuning.bytes_in_flight && 2 * n <= granules_in_registers(tuning, words)) n *= 2;
     return n;
 }
 
-/// Blocks that a multiprocessor has registers for, if a thread has so many words under way: 80 registers each for three
-/// blocks, 128 for two. What is not values takes about fifty.
-constexpr int resident_blocks_for(int words) { return words < device_tuning.held_words ? 3 : 2; }
+/// Thread blocks that a multiprocessor has registers for, if the fragments of a thread are so many words: 80 registers
+/// each for three blocks, 128 for two. What is not values takes about fifty.
+constexpr int resident_blocks_for(int words) { return words < device_tuning.fragment_registers ? 3 : 2; }
 
 /// How many granules of a block each lane of its team takes. Many, since what is done once for a block is done by each
 /// lane; but eight lanes side by side read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes.
-/// As many as a thread can hold where the block then fits a warp, which needs no barrier.
-constexpr int lane_granules(int block_granules, int at_once, int held) {
+/// As many as a thread has registers for where the block then fits a warp, which needs no barrier.
+constexpr int lane_granules(int block_granules, int in_flight, int in_registers) {
     int n = block_granules < 8 ? 1 : block_granules / 8;
-    if (n > at_once) n = at_once;
-    while (block_granules / n > 32 && n < held) n *= 2;
+    if (n > in_flight) n = in_flight;
+    while (block_granules / n > 32 && n < in_registers) n *= 2;
     return block_granules / n > kernel_threads ? block_granules / kernel_threads : n;
 }
 

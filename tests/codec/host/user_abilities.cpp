@@ -1,6 +1,6 @@
 #include <zeropp/quantizer/lossless.hpp>
 
-#include "codec/host_abilities.hpp"
+#include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
 #include "support/toy_abilities.hpp"
 
@@ -122,7 +122,7 @@ void check_quantizer(const Q& q, MessageOf message_of) {
             return first[static_cast<std::size_t>(s)][i];
         });
         host_codec::reduce_decode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), tensor.data(),
-                                  zeropp::finish{});
+                                  zeropp::epilogue{});
         require_elements<float>("reduce_decode", c, tensor, before, [&](int s, std::size_t i, std::size_t) {
             return sums[static_cast<std::size_t>(s)][i];
         });

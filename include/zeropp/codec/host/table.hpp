@@ -4,7 +4,7 @@
 /// is one instruction that no compiler finds. In the compilers' own vectors, because <immintrin.h> would take longer to
 /// compile than all the rest of the codec.
 
-#include <zeropp/codec/host_target.hpp>
+#include <zeropp/codec/host/target.hpp>
 
 #include <cstddef>
 #include <cstring>

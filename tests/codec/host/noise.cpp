@@ -1,7 +1,7 @@
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
-#include "codec/host_abilities.hpp"
+#include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
 #include "support/noise_reference.hpp"
 

@@ -2,10 +2,10 @@
 /// \file
 /// Blocks on the host: elements as floats in, codes and parameters out, and back.
 
-#include <zeropp/codec/host_rotation.hpp>
-#include <zeropp/codec/host_table.hpp>
-#include <zeropp/codec/host_target.hpp>
-#include <zeropp/codec/pack.hpp>
+#include <zeropp/codec/host/pack.hpp>
+#include <zeropp/codec/host/rotation.hpp>
+#include <zeropp/codec/host/table.hpp>
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/message_place.hpp>
 #include <zeropp/quantizer/abilities.hpp>

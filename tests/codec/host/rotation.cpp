@@ -1,10 +1,10 @@
-#include <zeropp/codec/host_rotation.hpp>
+#include <zeropp/codec/host/rotation.hpp>
 
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 
-#include "codec/host_abilities.hpp"
+#include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
 #include "support/hadamard_reference.hpp"
 
@@ -54,7 +54,7 @@ void check_decode_rotated(const cut& c) {
             host_codec::decode(zeropp::host{}, q, bytes.data(), c.slices(), tensor.data());
         } else {
             host_codec::reduce_decode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), tensor.data(),
-                                      zeropp::finish{});
+                                      zeropp::epilogue{});
         }
         require_elements<T>(c.what, c, tensor, before,
                             [&](int s, std::size_t i, std::size_t) { return sums[static_cast<std::size_t>(s)][i]; });

@@ -3,7 +3,7 @@
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
-#include "codec/host_abilities.hpp"
+#include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
 #include "support/hadamard_reference.hpp"
 

@@ -1,4 +1,4 @@
-#include <zeropp/codec/host_message.hpp>
+#include <zeropp/codec/host/encode.hpp>
 
 #include <zeropp/quantizer/block_integer.hpp>
 
@@ -18,7 +18,7 @@ constexpr reference_format format = reference_of<quantizer>::format;
 
 }  // namespace
 
-TEST_CASE("messages are decoded from any multiple of a piece on", "[codec][host_message]") {
+TEST_CASE("messages are decoded from any multiple of a piece on", "[codec][host]") {
     constexpr std::size_t n = 1501;
     const zeropp::wire_layout<quantizer> layout(n);
     const auto bytes = as_bytes(format.message(mixed_floats(n, 71), n));
@@ -40,7 +40,7 @@ TEST_CASE("messages are decoded from any multiple of a piece on", "[codec][host_
     CHECK(wrong == 0);
 }
 
-TEST_CASE("what a message has no elements for is zero", "[codec][host_message]") {
+TEST_CASE("what a message has no elements for is zero", "[codec][host]") {
     constexpr std::size_t n = 1501;
     const zeropp::wire_layout<quantizer> layout(n);
     const std::vector<float> tensor = mixed_floats(n, 72);
@@ -56,7 +56,7 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host_message]")
     }
 }
 
-TEST_CASE("sums are taken in the order of the contributors", "[codec][host_message]") {
+TEST_CASE("sums are taken in the order of the contributors", "[codec][host]") {
     // 1e8 - 1e8 + 1 is 1, and 1 + 1e8 - 1e8 is 0 in float.
     const zeropp::lossless<float> q;
     const zeropp::wire_layout<zeropp::lossless<float>> layout(1);

@@ -1,4 +1,4 @@
-#include <zeropp/codec/pack.hpp>
+#include <zeropp/codec/host/pack.hpp>
 
 #include "support/catch.hpp"
 #include "support/guarded.hpp"

@@ -1,10 +1,14 @@
 #pragma once
 /// \file
-/// One message on the host: the sections of a slot, with what was lost of them before.
+/// Writing messages on the host: encode and reorder + encode from a tensor, decode + sum + encode from messages. The
+/// functions of slots know no execution, so that all host executions share their instances.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/host_blocks.hpp>
-#include <zeropp/codec/host_rotation.hpp>
+#include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/message_values.hpp>
+#include <zeropp/codec/host/residuals.hpp>
+#include <zeropp/codec/host/slots.hpp>
+#include <zeropp/codec/host/sources.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
@@ -17,103 +21,6 @@
 #include <cstring>
 
 namespace zeropp::detail {
-
-template <class Byte>
-Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
-    return messages + static_cast<std::size_t>(slot) * bytes;
-}
-
-/// The residuals of one section of a slot: of the elements from `begin` on of a tensor's slice.
-template <class Feedback>
-class section_residuals;
-
-template <>
-class section_residuals<no_feedback> {
-public:
-    static constexpr bool any = false;
-
-    section_residuals(const no_feedback&, const section&, int) {}
-};
-
-template <quantizer Storage>
-class section_residuals<feedback<Storage>> {
-public:
-    static constexpr bool any = true;
-    /// Elements that are kept together.
-    static constexpr auto block_size = static_cast<std::size_t>(Storage::block_size);
-
-    section_residuals(const feedback<Storage>& f, const section& of, int slot)
-        : feedback_(f), begin_(of.begin), held_(place(f, of, slot, f.held != nullptr ? f.held : f.kept)),
-          kept_(place(f, of, slot, f.kept)) {}
-
-    /// values[i] += the residual of element `begin` + i.
-    template <class Size>
-    void add(std::size_t begin, Size n, float* values) const {
-        if (feedback_.held == nullptr) return;
-        decode_elements(feedback_.storage, held_, begin_ + begin, n,
-                        [&](std::size_t i, float x) { values[i] += product(x, feedback_.rescale); });
-    }
-
-    /// Keeps the new residuals, of `errors`. Changes `errors`.
-    template <class Size>
-    void keep(std::size_t begin, Size n, float* errors) const {
-        for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
-            const std::size_t first = begin_ + begin + done;
-            float* const error = errors + done;
-            float old[piece_size] = {};
-            if (feedback_.held != nullptr) {
-                decode_elements(feedback_.storage, held_, first, some,
-                                [&](std::size_t i, float x) { old[i] = product(x, feedback_.rescale); });
-            }
-            for (std::size_t i = 0; i != some; ++i) error[i] = next_residual(old[i], error[i], feedback_.decay);
-        });
-        for_each_piece<stretch_blocks<Storage> * block_size>(n, [&](std::size_t done, auto some) {
-            const std::size_t first = begin_ + begin + done;
-            typename Storage::params params[stretch_blocks<Storage>];
-            fit_blocks(feedback_.storage, errors + done, some, params);
-            encode_blocks(feedback_.storage, params, errors + done, some, {first, false},
-                          kept_.codes + code_bytes<Storage>(first));
-            if constexpr (params_bytes<Storage> != 0) {
-                std::memcpy(kept_.params + first / block_size * params_bytes<Storage>, params,
-                            ceil_div(some, block_size) * params_bytes<Storage>);
-            }
-        });
-    }
-
-private:
-    template <class Byte>
-    static coded<Byte> place(const feedback<Storage>& f, const section& of, int slot, Byte* residuals) {
-        const wire_layout<Storage> layout(f.slice, f.last);
-        return {layout, of.of_whole, residuals + static_cast<std::size_t>(slot) * layout.bytes};
-    }
-
-    feedback<Storage> feedback_;
-    std::size_t begin_;
-    coded_section held_;
-    coded<std::byte> kept_;
-};
-
-/// What a message encodes of one section: its elements, rotated, with what was lost of them before. load(begin, n,
-/// buffer) returns elements [begin, begin + n) as floats: where they are, or in `buffer`, but for all elements of the
-/// section the same; twice where messages have a scale.
-template <quantizer Q, class Load, class Residuals>
-struct section_values {
-    Load load;
-    Residuals residuals;
-
-    template <class Size>
-    const float* operator()(std::size_t begin, Size n, float* buffer) const {
-        const float* const values = load(begin, n, buffer);
-        if constexpr (rotating_quantizer<Q> || Residuals::any) {
-            if (values != buffer) std::memcpy(buffer, values, n * sizeof(float));
-            rotate<Q>(buffer, n, false);
-            if constexpr (Residuals::any) residuals.add(begin, n, buffer);
-            return buffer;
-        } else {
-            return values;
-        }
-    }
-};
 
 /// A piece that ends with a block.
 template <quantizer Q>
@@ -166,23 +73,15 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
     });
 }
 
-/// Calls f(s) for each slot of a run in the order in which slices lie in memory, where the ranks of a group follow each
-/// other: to jump there costs half of the speed.
-template <class Slices, class F>
-void for_each_slot_in_memory(const Slices& where, const F& f) {
-    for (int group = 0; group != where.order.groups; ++group) {
-        for (int s = group; s < where.slots; s += where.order.groups) f(s);
-    }
-}
-
 /// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns
 /// what loads the elements of the i-th section in slot s. `sums` says that those are sums.
 template <quantizer Q, class Slices, class LoadOf, class Residuals>
 void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, LoadOf load_of,
                      const Residuals& residuals, std::byte* messages) {
-    using kept = section_residuals<Residuals>;
+    using residuals_of = section_residuals<Residuals>;
     const auto values_of = [&](const section& of, std::size_t i, int s) {
-        return section_values<Q, decltype(load_of(of, i, s)), kept>{load_of(of, i, s), kept(residuals, of, s)};
+        return section_values<Q, decltype(load_of(of, i, s)), residuals_of>{load_of(of, i, s),
+                                                                            residuals_of(residuals, of, s)};
     };
     for (int s = 0; s != where.slots; ++s) {
         std::byte* const message = message_at(messages, s, layout.bytes);
@@ -226,6 +125,26 @@ void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& whe
             for_each_slot_in_memory(where, [&](int s) { encode(i, s); });
         }
     }
+}
+
+template <quantizer Q, class Tensor, class Slices, class Residuals>
+void encode_slots(Q q, Tensor tensor, const Slices& where, std::byte* messages, Residuals residuals) {
+    const auto load_of = [&](const section& of, std::size_t i, int s) {
+        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
+    };
+    encode_messages(q, layout_of<Q>(where), where, false, load_of, residuals, messages);
+}
+
+template <quantizer From, quantizer To, class Slices, class Residuals, class Mean>
+void reduce_encode_slots(From from, const std::byte* messages, int contributors, const Slices& where, To to,
+                         std::byte* sums, Residuals residuals, Mean mean) {
+    const auto in = layout_of<From>(where);
+    const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
+    const auto load_of = [&](const section& of, std::size_t, int s) {
+        const coded_section first(in, of.place, message_at(messages, s, in.bytes));
+        return loader(from, first, stride, contributors, mean);
+    };
+    encode_messages(to, layout_of<To>(where), where, true, load_of, residuals, sums);
 }
 
 }  // namespace zeropp::detail

@@ -1,4 +1,4 @@
-#include <zeropp/codec/host_target.hpp>
+#include <zeropp/codec/host/target.hpp>
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>

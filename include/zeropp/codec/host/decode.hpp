@@ -1,0 +1,95 @@
+#pragma once
+/// \file
+/// Reading messages on the host: decode, and decode + sum, into tensors. The functions of slots know no execution, as
+/// those that encode.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/rotation.hpp>
+#include <zeropp/codec/host/slots.hpp>
+#include <zeropp/codec/host/table.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/slices.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+/// to <- `size` elements of a section of a message.
+template <quantizer Q, element T>
+void decode_section(const Q& q, const coded_section& from, std::size_t size, T* to) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
+        T* const slice = to + begin;
+        if (decode_by_table(q, from, begin, n, slice)) return;
+        if constexpr (std::is_same_v<T, float>) {
+            decode_elements(q, from, begin, n, [=](std::size_t i, float x) { slice[i] = x; });
+            rotate<Q>(slice, n, true);
+        } else {
+            // In two loops, which compilers turn into vector code where they do not one with both conversions.
+            float values[piece_size];
+            decode_elements(q, from, begin, n, [&](std::size_t i, float x) { values[i] = x; });
+            rotate<Q>(values, n, true);
+            for (std::size_t i = 0; i != n; ++i) slice[i] = element_traits<T>::from_float(values[i]);
+        }
+    });
+}
+
+/// to <- epilogue of `size` sums of elements of a section of `contributors` messages.
+template <quantizer From, element T>
+void reduce_section(const From& from, const coded_section& first, std::size_t stride, int contributors,
+                    std::size_t size, epilogue f, T* to) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
+        T* const slice = to + begin;
+        float sums[piece_size];
+        sum_elements(from, first, stride, contributors, begin, n, sums);
+        if (f.accumulate) {
+            for (std::size_t i = 0; i != n; ++i) {
+                const float present = element_traits<T>::to_float(slice[i]);
+                slice[i] = element_traits<T>::from_float(present + quotient(sums[i], f.divisor));
+            }
+        } else {
+            for (std::size_t i = 0; i != n; ++i) {
+                slice[i] = element_traits<T>::from_float(quotient(sums[i], f.divisor));
+            }
+        }
+    });
+}
+
+/// write(a section of a slot's message, how many elements it has, where they begin in memory) for every section of
+/// every slot that has elements, in the order of memory.
+template <quantizer Q, class Tensor, class Slices, class Write>
+void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where, Tensor tensor,
+                      Write write) {
+    for (std::size_t i = 0; i != where.sections(); ++i) {
+        const section of = where.at(i);
+        for_each_slot_in_memory(where, [&](int s) {
+            const std::size_t size = of.size(where.rank(s));
+            if (size == 0) return;
+            write(coded_section(layout, of.place, message_at(messages, s, layout.bytes)), size,
+                  tensor_at(tensor, where.tensor(i)) + of.offset(where.in_memory(s)));
+        });
+    }
+}
+
+template <quantizer Q, class Tensor, class Slices>
+void decode_slots(Q q, const std::byte* messages, const Slices& where, Tensor tensor) {
+    for_each_section(layout_of<Q>(where), messages, where, tensor,
+                     [&](const coded_section& from, std::size_t size, auto* to) {
+                         decode_section(quantizer_of(q, from), from, size, to);
+                     });
+}
+
+template <quantizer From, class Tensor, class Slices>
+void reduce_decode_slots(From from, const std::byte* messages, int contributors, const Slices& where, Tensor tensor,
+                         epilogue f) {
+    const auto layout = layout_of<From>(where);
+    const std::size_t stride = static_cast<std::size_t>(where.slots) * layout.bytes;
+    for_each_section(layout, messages, where, tensor, [&](const coded_section& first, std::size_t size, auto* to) {
+        reduce_section(from, first, stride, contributors, size, f, to);
+    });
+}
+
+}  // namespace zeropp::detail

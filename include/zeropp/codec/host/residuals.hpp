@@ -1,0 +1,87 @@
+#pragma once
+/// \file
+/// Error feedback on the host: what was lost of each element before, added where its section is prepared, and what is
+/// lost of it now, kept where its codes are.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/topology/slices.hpp>
+
+#include <cstddef>
+#include <cstring>
+
+namespace zeropp::detail {
+
+/// The residuals of one section of a slot: of the elements from `begin` on of a tensor's slice.
+template <class Feedback>
+class section_residuals;
+
+template <>
+class section_residuals<no_feedback> {
+public:
+    static constexpr bool any = false;
+
+    section_residuals(const no_feedback&, const section&, int) {}
+};
+
+template <quantizer Storage>
+class section_residuals<feedback<Storage>> {
+public:
+    static constexpr bool any = true;
+    /// Elements that are kept together.
+    static constexpr auto block_size = static_cast<std::size_t>(Storage::block_size);
+
+    section_residuals(const feedback<Storage>& f, const section& of, int slot)
+        : feedback_(f), begin_(of.begin), previous_(place(f, of, slot, f.previous != nullptr ? f.previous : f.next)),
+          next_(place(f, of, slot, f.next)) {}
+
+    /// values[i] += the residual of element `begin` + i.
+    template <class Size>
+    void add(std::size_t begin, Size n, float* values) const {
+        if (feedback_.previous == nullptr) return;
+        decode_elements(feedback_.storage, previous_, begin_ + begin, n,
+                        [&](std::size_t i, float x) { values[i] += product(x, feedback_.rescale); });
+    }
+
+    /// Keeps the new residuals, of `errors`. Changes `errors`.
+    template <class Size>
+    void keep(std::size_t begin, Size n, float* errors) const {
+        for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
+            const std::size_t first = begin_ + begin + done;
+            float* const error = errors + done;
+            float old[piece_size] = {};
+            if (feedback_.previous != nullptr) {
+                decode_elements(feedback_.storage, previous_, first, some,
+                                [&](std::size_t i, float x) { old[i] = product(x, feedback_.rescale); });
+            }
+            for (std::size_t i = 0; i != some; ++i) error[i] = next_residual(old[i], error[i], feedback_.decay);
+        });
+        for_each_piece<stretch_blocks<Storage> * block_size>(n, [&](std::size_t done, auto some) {
+            const std::size_t first = begin_ + begin + done;
+            typename Storage::params params[stretch_blocks<Storage>];
+            fit_blocks(feedback_.storage, errors + done, some, params);
+            encode_blocks(feedback_.storage, params, errors + done, some, {first, false},
+                          next_.codes + code_bytes<Storage>(first));
+            if constexpr (params_bytes<Storage> != 0) {
+                std::memcpy(next_.params + first / block_size * params_bytes<Storage>, params,
+                            ceil_div(some, block_size) * params_bytes<Storage>);
+            }
+        });
+    }
+
+private:
+    template <class Byte>
+    static coded<Byte> place(const feedback<Storage>& f, const section& of, int slot, Byte* residuals) {
+        const wire_layout<Storage> layout(f.slice, f.last);
+        return {layout, of.of_whole, residuals + static_cast<std::size_t>(slot) * layout.bytes};
+    }
+
+    feedback<Storage> feedback_;
+    std::size_t begin_;
+    coded_section previous_;
+    coded<std::byte> next_;
+};
+
+}  // namespace zeropp::detail

@@ -1,0 +1,56 @@
+#pragma once
+/// \file
+/// Where the host's codec gets values from: a tensor, a tensor less another, or messages to sum. A source is
+/// load(begin, n, buffer), which returns elements [begin, begin + n) of a section as floats: where they are, or in
+/// `buffer`, but for all elements of the section the same.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+/// Of the elements of a tensor from `offset` on.
+template <element T>
+auto loader(const T* tensor, std::size_t offset) {
+    return [=](std::size_t begin, auto n, float* buffer) -> const float* {
+        const T* const slice = tensor + offset + begin;
+        if constexpr (std::is_same_v<T, float>) {
+            return slice;
+        } else {
+            for (std::size_t i = 0; i != n; ++i) buffer[i] = element_traits<T>::to_float(slice[i]);
+            return buffer;
+        }
+    };
+}
+template <class T, class Base>
+auto loader(const difference<T*, Base*>& d, std::size_t offset) {
+    return [=](std::size_t begin, auto n, float* buffer) -> const float* {
+        const T* const slice = d.tensor + offset + begin;
+        const Base* const base = d.base + offset + begin;
+        for (std::size_t i = 0; i != n; ++i) {
+            buffer[i] = element_traits<std::remove_const_t<T>>::to_float(slice[i]) -
+                        element_traits<std::remove_const_t<Base>>::to_float(base[i]);
+        }
+        return buffer;
+    };
+}
+
+/// Of the sums of a section of `contributors` messages, the first of which is `first`, `stride` bytes apart.
+template <quantizer From, class Mean>
+auto loader(const From& from, const coded_section& first, std::size_t stride, int contributors, Mean mean) {
+    return [=](std::size_t begin, auto n, float* buffer) -> const float* {
+        sum_elements(from, first, stride, contributors, begin, n, buffer);
+        if constexpr (std::is_same_v<Mean, divided_by>) {
+            for (std::size_t i = 0; i != n; ++i) buffer[i] = quotient(buffer[i], mean.divisor);
+        }
+        return buffer;
+    };
+}
+
+}  // namespace zeropp::detail

@@ -1,0 +1,114 @@
+#pragma once
+/// \file
+/// Scratch memory of a GPU, and who allocates it.
+
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/cuda_stream.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+
+namespace zeropp {
+
+namespace detail {
+/// As CCCL's from 3.1 on, and RMM's from 25.12 on.
+template <class M>
+concept allocates_on_stream = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
+    { resource.allocate(stream, bytes, workspace_alignment) } -> std::same_as<void*>;
+    resource.deallocate(stream, memory, bytes, workspace_alignment);
+};
+/// As theirs before.
+template <class M>
+concept allocates_async = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
+    { resource.allocate_async(bytes, workspace_alignment, stream) } -> std::same_as<void*>;
+    resource.deallocate_async(memory, bytes, workspace_alignment, stream);
+};
+}  // namespace detail
+
+/// Who allocates memory of the current device in a stream's order, as the resources of cuda::mr and RMM do, and their
+/// resource_refs:
+///   `allocate(stream, bytes, alignment)`         memory that work enqueued on the stream later may use
+///   `deallocate(stream, p, bytes, alignment)`    takes it back once the work enqueued so far is complete
+/// or, as they were called before, `allocate_async(bytes, alignment, stream)` and `deallocate_async(p, bytes,
+/// alignment, stream)`. `stream` converts from cudaStream_t.
+template <class M>
+concept device_memory_resource = detail::allocates_on_stream<M> || detail::allocates_async<M>;
+
+template <device_memory_resource M>
+inline constexpr bool allocates_in<M, device_space> = true;
+
+/// Owns scratch memory of the current device.
+template <>
+class workspace<device_space> {
+public:
+    /// Allocates `bytes` bytes with cudaMalloc.
+    explicit workspace(std::size_t bytes) : memory_(nullptr, {bytes}) {
+        void* memory = nullptr;
+        if (bytes != 0) detail::require_cuda(cudaMalloc(&memory, bytes), "cudaMalloc");
+        memory_.reset(static_cast<std::byte*>(memory));
+    }
+
+    /// Allocates `bytes` bytes of `resource`, for work on `stream`, and gives them back in its order; both must outlive
+    /// the workspace. Does not synchronise.
+    template <device_memory_resource Resource>
+    workspace(std::size_t bytes, const cuda_stream& stream, Resource& resource)
+        : memory_(nullptr,
+                  {bytes, stream.native(), const_cast<void*>(static_cast<const void*>(std::addressof(resource))),
+                   &give_back<Resource>}) {
+        if (bytes == 0) return;
+        void* memory = nullptr;
+        if constexpr (detail::allocates_on_stream<Resource>) {
+            memory = resource.allocate(stream.native(), bytes, workspace_alignment);
+        } else {
+            memory = resource.allocate_async(bytes, workspace_alignment, stream.native());
+        }
+        memory_.reset(static_cast<std::byte*>(memory));
+    }
+
+    device_view<std::byte> view() { return {memory_.get(), size()}; }
+    device_view<const std::byte> view() const { return {memory_.get(), size()}; }
+
+    /// Copies `bytes` of host memory to the start. Blocks. Of memory that was allocated for a stream, requires that the
+    /// stream has come there.
+    void assign(const void* from, std::size_t bytes) {
+        if (bytes == 0) return;
+        detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    }
+
+private:
+    struct release {
+        std::size_t bytes;
+        cudaStream_t stream = nullptr;
+        void* resource = nullptr;
+        void (*give_back)(const release&, void* memory) = nullptr;
+
+        void operator()(std::byte* memory) const {
+            if (give_back != nullptr) {
+                give_back(*this, memory);
+            } else {
+                cudaFree(memory);
+            }
+        }
+    };
+
+    template <class Resource>
+    static void give_back(const release& of, void* memory) {
+        Resource& resource = *static_cast<Resource*>(of.resource);
+        if constexpr (detail::allocates_on_stream<Resource>) {
+            resource.deallocate(of.stream, memory, of.bytes, workspace_alignment);
+        } else {
+            resource.deallocate_async(memory, of.bytes, workspace_alignment, of.stream);
+        }
+    }
+
+    /// None once it was moved from.
+    std::size_t size() const { return memory_ ? memory_.get_deleter().bytes : 0; }
+
+    std::unique_ptr<std::byte, release> memory_;
+};
+
+}  // namespace zeropp

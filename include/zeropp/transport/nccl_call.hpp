@@ -1,0 +1,56 @@
+#pragma once
+/// \file
+/// Calls to NCCL: what they say, and when they are over.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/poll.hpp>
+
+#include <nccl.h>
+
+#include <chrono>
+#include <string>
+
+namespace zeropp {
+
+/// A call to NCCL that failed, with NCCL's own text; `code()` is NCCL's.
+class nccl_error : public error {
+public:
+    nccl_error(const std::string& call, ncclResult_t code, const std::string& detail)
+        : error(call + ": " + ncclGetErrorString(code) + (detail.empty() ? "" : " (" + detail + ")")), code_(code) {}
+
+    ncclResult_t code() const { return code_; }
+
+private:
+    ncclResult_t code_;
+};
+
+namespace detail {
+
+inline std::string nccl_last_error(ncclComm_t comm) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 13, 0)
+    const char* text = ncclGetLastError(comm);
+    return text ? text : "";
+#else
+    return {};
+#endif
+}
+
+inline void require_nccl(ncclResult_t code, const char* call, ncclComm_t comm) {
+    if (code != ncclSuccess) throw nccl_error(call, code, nccl_last_error(comm));
+}
+
+/// Asks until `code` is no longer that the call is in progress; returns false at the deadline.
+inline bool nccl_settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milliseconds timeout) {
+    const auto done = [&] {
+        if (code != ncclInProgress) return true;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+        if (asked != ncclSuccess) code = asked;
+        return code != ncclInProgress;
+    };
+    return poll_until(done, deadline_after(timeout));
+}
+
+}  // namespace detail
+
+}  // namespace zeropp

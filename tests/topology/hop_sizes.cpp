@@ -1,0 +1,44 @@
+#include <zeropp/topology/hop_sizes.hpp>
+
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include "support/catch.hpp"
+
+#include <cstddef>
+
+using zeropp::automatic;
+using zeropp::flat;
+using zeropp::two_level;
+using zeropp::detail::chunks_for;
+using zeropp::detail::reduce_buffers;
+
+TEST_CASE("chunks are automatic where hops overlap, and there is one to overlap with", "[topology][hop_sizes]") {
+    const std::size_t large = 8192 * 1024;
+    CHECK(chunks_for(automatic, two_level(2, 3), large, true) == 16);
+    CHECK(chunks_for(automatic, two_level(2, 3), large, false) == 1);
+    CHECK(chunks_for(automatic, flat(6), large, true) == 1);
+    CHECK(chunks_for(5, flat(6), large, false) == 5);
+    CHECK(chunks_for(5, two_level(2, 3), 0, true) == 5);
+}
+
+TEST_CASE("an all-gather keeps a message of each rank, an update of each group", "[topology][hop_sizes]") {
+    CHECK(zeropp::detail::gather_workspace(two_level(2, 3), 160) == 6 * 160);
+    CHECK(zeropp::detail::update_workspace(two_level(2, 3), 160, 0) == 2 * 160);
+    CHECK(zeropp::detail::update_workspace(two_level(2, 3), 160, 48) == 2 * 160 + 6 * 48);
+}
+
+TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
+    const reduce_buffers both(two_level(2, 3), 100, 10);
+    CHECK(both.inside == 600);
+    CHECK(both.across == 20);
+    CHECK(both.bytes() == 2 * 620);
+    CHECK(both.workspace(0) == 0);
+    CHECK(both.workspace(1) == 2 * 620);
+    CHECK(both.workspace(2) == 4 * 620);
+    CHECK(both.workspace(16) == 4 * 620);
+    // One node, nodes of one, and one rank, which sends to itself.
+    CHECK(reduce_buffers(flat(6), 100, 10).bytes() == 2 * 600);
+    CHECK(reduce_buffers(two_level(6, 1), 100, 10).bytes() == 2 * 60);
+    CHECK(reduce_buffers(flat(1), 100, 10).bytes() == 2 * 100);
+}
