@@ -95,7 +95,7 @@ TEST_CASE("kernels: grids fit the device and CUDA's limits", "[simt][kernels]") 
 }
 
 TEST_CASE("kernels: grids are those of the stream's GPU, whatever the host was compiled for", "[simt][kernels]") {
-    using kernel = zeropp::detail::encode_kernel<four_bits, zeropp::detail::sum_source<eight_bits, 2>>;
+    using kernel = zeropp::detail::encode_kernel<four_bits, zeropp::detail::sum_source<four_bits, 8>>;
     const auto blocks_of_tile = [](int compute_capability) {
         return static_cast<std::size_t>(kernel::tile_shape(zeropp::detail::tuning_for(compute_capability)).blocks());
     };
@@ -109,7 +109,7 @@ TEST_CASE("kernels: grids are those of the stream's GPU, whatever the host was c
         simt::set_device(132, compute_capability);
         const zeropp::cuda_stream stream(native.native());
         const simt::launch_log log(false);
-        simt::on_device::reduce_encode(stream, eight_bits(), somewhere.data(), 2, where, four_bits(), somewhere.data());
+        simt::on_device::reduce_encode(stream, four_bits(), somewhere.data(), 8, where, four_bits(), somewhere.data());
         REQUIRE(log.grids().size() == 1);
         CHECK(log.grids()[0].x == blocks / blocks_of_tile(compute_capability));
     }

@@ -75,6 +75,24 @@ concept message_scaled_quantizer = quantizer<Q> && requires(const Q& q, float ab
     noexcept->std::same_as<Q>;
 };
 
+/// Whether Q is said to be an `integer_quantizer`. Said of each type for itself: one that derives from another may have
+/// other arithmetic.
+template <class Q>
+inline constexpr bool has_integer_arithmetic = false;
+
+/// A quantizer whose codes are integers, as two's complement of `code_bits` bits: codecs may take several at a time.
+///   `multiplier(params)`  what a code is multiplied by: `decode` is `product` of the two
+///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`, where no element of a block
+///                         is below `lowest` with the parameters that were fitted to it
+///   `reaches_above`       whether one may be above `highest_code`
+template <class Q>
+concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && requires(const Q& q, const typename Q::params& params) {
+    { q.multiplier(params) }
+    noexcept->std::same_as<float>;
+    { Q::highest_code } -> std::convertible_to<std::int32_t>;
+    { Q::reaches_above } -> std::convertible_to<bool>;
+};
+
 namespace detail {
 
 /// The calls of codecs. `position` is the element's in its block.

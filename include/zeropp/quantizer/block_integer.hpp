@@ -3,6 +3,7 @@
 /// Blocks of integers that share a scale: the quantizer of ZeRO++.
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
@@ -56,6 +57,13 @@ struct block_integer {
         return Scheme::template shrunk<Bits, Scale>(p, factor);
     }
 
+    /// What codes are multiplied by, where they are nothing but multiplied.
+    constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept requires(Scheme::multiplies) {
+        return static_cast<float>(p.scale);
+    }
+    static constexpr std::int32_t highest_code = (1 << (Bits - 1)) - 1;
+    static constexpr bool reaches_above = Scheme::reaches_above;
+
     /// The distance between the values of neighbouring codes.
     constexpr ZEROPP_HOST_DEVICE float spacing(const params& p) const noexcept {
         return Scheme::template step<Scale>(p);
@@ -90,6 +98,10 @@ struct block_integer {
     }
 };
 
+template <int Bits, int BlockSize, class Scheme, scale_type Scale>
+inline constexpr bool has_integer_arithmetic<block_integer<Bits, BlockSize, Scheme, Scale>> = Scheme::multiplies;
+
+static_assert(integer_quantizer<block_integer<8, 256>> && !integer_quantizer<block_integer<8, 256, asymmetric>>);
 static_assert(quantizer<block_integer<8, 256>> && bounded_quantizer<block_integer<4, 128, asymmetric, half>>);
 
 }  // namespace zeropp

@@ -37,4 +37,7 @@ struct hadamard : Base {
     constexpr short_text name() const { return short_text(Base::name()).append(":h").append(Size); }
 };
 
+template <quantizer Base, int Size>
+inline constexpr bool has_integer_arithmetic<hadamard<Base, Size>> = has_integer_arithmetic<Base>;
+
 }  // namespace zeropp

@@ -35,6 +35,9 @@ struct scale_params {
 /// Codes -qmax..qmax with qmax = 2^(Bits-1) - 1, step absmax / qmax. Zero is exact. Error at most half a step.
 struct symmetric {
     static constexpr std::string_view name = "symmetric";
+    /// Whether a value is a code times a number, and whether it may lie above the highest code.
+    static constexpr bool multiplies = true;
+    static constexpr bool reaches_above = false;
 
     template <scale_type Scale>
     using params = detail::scale_params<Scale>;
@@ -92,6 +95,8 @@ struct symmetric {
 /// extreme but of the other sign is off by a whole step. Zero is exact. Best at few bits.
 struct signed_extreme {
     static constexpr std::string_view name = "signed";
+    static constexpr bool multiplies = true;
+    static constexpr bool reaches_above = true;
 
     template <scale_type Scale>
     using params = detail::scale_params<Scale>;
@@ -153,6 +158,8 @@ struct signed_extreme {
 /// values that do not surround zero.
 struct asymmetric {
     static constexpr std::string_view name = "asymmetric";
+    static constexpr bool multiplies = false;
+    static constexpr bool reaches_above = false;
 
     /// The minimum is rounded down and the step up, so that the maximum stays in range whatever Scale can hold.
     template <scale_type Scale>

@@ -72,4 +72,7 @@ private:
     }();
 };
 
+template <quantizer Base, int Candidates>
+inline constexpr bool has_integer_arithmetic<scale_search<Base, Candidates>> = has_integer_arithmetic<Base>;
+
 }  // namespace zeropp

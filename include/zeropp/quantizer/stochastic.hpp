@@ -53,4 +53,7 @@ struct stochastic : Base {
     constexpr short_text name() const { return short_text(Base::name()).append(":stochastic"); }
 };
 
+template <quantizer Base>
+inline constexpr bool has_integer_arithmetic<stochastic<Base>> = has_integer_arithmetic<Base>;
+
 }  // namespace zeropp

@@ -32,6 +32,15 @@ struct packed_codes {
         return p;
     }
 
+    /// Clears all but the first `valid`.
+    __device__ void keep(int valid) {
+#pragma unroll
+        for (int w = 0; w != words; ++w) {
+            const int bits = valid * Bits - 32 * w;
+            if (bits < 32) data[w] = bits > 0 ? data[w] & ((1u << bits) - 1u) : 0u;
+        }
+    }
+
     __device__ std::uint32_t at(int i) const {
         const int shift = i * Bits % 32;
         std::uint32_t code = data[i * Bits / 32] >> shift;
@@ -125,5 +134,77 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
         }
     }
 }
+
+/// How many granules' codes fill the widest access, up to four, if they can be taken apart by words or parts of one.
+template <int Bits>
+inline constexpr int granules_together = Bits == 1 || Bits == 2 || Bits == 4 ? 4 : Bits == 8 ? 2 : 1;
+
+/// Run granules in a row, all of whose codes exist, from a multiple of Run granules of a tensor's codes.
+template <int Bits, int Run>
+struct code_run {
+    static constexpr int bytes = Run * Bits;
+    static constexpr int words = (bytes + 3) / 4;
+    using access = std::conditional_t<
+        bytes % 16 == 0, uint4,
+        std::conditional_t<bytes % 8 == 0, uint2,
+                           std::conditional_t<bytes % 4 == 0, std::uint32_t, std::uint16_t>>>;
+
+    std::uint32_t data[std::size_t{words}];
+
+    __device__ static code_run load(const std::byte* from) {
+        code_run r;
+#pragma unroll
+        for (std::size_t i = 0; i != bytes / sizeof(access); ++i) {
+            const access part = __ldg(reinterpret_cast<const access*>(from) + i);
+            if constexpr (sizeof(access) == 16) {
+                r.data[4 * i] = part.x;
+                r.data[4 * i + 1] = part.y;
+                r.data[4 * i + 2] = part.z;
+                r.data[4 * i + 3] = part.w;
+            } else if constexpr (sizeof(access) == 8) {
+                r.data[2 * i] = part.x;
+                r.data[2 * i + 1] = part.y;
+            } else {
+                r.data[i] = part;
+            }
+        }
+        return r;
+    }
+
+    __device__ void store(std::byte* to) const {
+#pragma unroll
+        for (std::size_t i = 0; i != bytes / sizeof(access); ++i) {
+            access* const part = reinterpret_cast<access*>(to) + i;
+            if constexpr (sizeof(access) == 16) {
+                *part = uint4{data[4 * i], data[4 * i + 1], data[4 * i + 2], data[4 * i + 3]};
+            } else if constexpr (sizeof(access) == 8) {
+                *part = uint2{data[2 * i], data[2 * i + 1]};
+            } else {
+                *part = static_cast<access>(data[i]);
+            }
+        }
+    }
+
+    /// The k-th granule's.
+    __device__ packed_codes<Bits> at(int k) const {
+        packed_codes<Bits> p;
+        if constexpr (Bits % 4 == 0) {
+#pragma unroll
+            for (int w = 0; w != p.words; ++w) p.data[w] = data[k * p.words + w];
+        } else {
+            p.data[0] = data[k * Bits / 4] >> (k * Bits % 4 * 8) & ((1u << (8 * Bits)) - 1u);
+        }
+        return p;
+    }
+    __device__ void set(int k, const packed_codes<Bits>& p) {
+        if constexpr (Bits % 4 == 0) {
+#pragma unroll
+            for (int w = 0; w != p.words; ++w) data[k * p.words + w] = p.data[w];
+        } else {
+            std::uint32_t& word = data[k * Bits / 4];
+            word = (k * Bits % 4 == 0 ? 0u : word) | p.data[0] << (k * Bits % 4 * 8);
+        }
+    }
+};
 
 }  // namespace zeropp::detail

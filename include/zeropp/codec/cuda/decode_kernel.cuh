@@ -30,6 +30,10 @@ struct decode_kernel {
         return granules_in_flight(tuning, Source::loaded_bytes, Source::loaded_words);
     }
     static constexpr int granules_per_thread = granules_per_thread_for(device_tuning);
+    /// Of which so many lie in a row: their codes are one access, and two of 16-bit elements fill a sector of memory.
+    static constexpr int most_together = 2;
+    static constexpr int together = Source::together < most_together ? Source::together : most_together;
+    static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks =
         resident_blocks_for(granules_per_thread * Source::loaded_words + static_cast<int>(sizeof(raw_granule<T>) / 4));
@@ -58,7 +62,7 @@ struct decode_kernel {
                 const part all = open(0, s);
                 for (std::size_t first = blockIdx.x * tile_granules; first * granule_size < all.size;
                      first += gridDim.x * tile_granules) {
-                    write(all, first + threadIdx.x, (first + tile_granules) * granule_size <= all.size);
+                    write(all, first, (first + tile_granules) * granule_size <= all.size);
                 }
             }
         }
@@ -90,7 +94,7 @@ private:
             const part p = open(i, s);
             const std::size_t mine = first - before;
             if (p.aligned && (mine + tile_granules) * granule_size <= p.size) {
-                write(p, mine + threadIdx.x, true);
+                write(p, mine, true);
                 continue;
             }
 #pragma unroll 1
@@ -112,27 +116,34 @@ private:
         return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
     }
 
-    /// A tile, of which `mine` is this thread's first granule, all of whose elements may exist.
-    __device__ void write(const part& p, std::size_t mine, bool whole) const {
+    /// A tile from granule `first` on, all of whose elements exist if `whole`.
+    __device__ void write(const part& p, std::size_t first, bool whole) const {
         if (p.aligned && whole) {
+            const std::size_t mine = first + threadIdx.x * run;
+            const auto granule = [=](std::size_t r) { return mine + r / run * (kernel_threads * run) + r % run; };
             typename Source::raw raw[std::size_t{granules_per_thread}];
-            source.fetch_whole(
-                p.from, [=](std::size_t r) { return mine + r * kernel_threads; }, raw);
+            source.template fetch_whole<run>(p.from, granule, raw);
 #pragma unroll
-            for (int r = 0; r != granules_per_thread; ++r) {
-                T* const to = p.slice + (mine + static_cast<std::size_t>(r * kernel_threads)) * granule_size;
-                raw_granule<T> out;
-                if (last.accumulate) out = load_whole_granule(to, true);
-                float x[1][granule_size];
-                source.values(raw[r], mine + static_cast<std::size_t>(r * kernel_threads), x[0]);
+            for (std::size_t r = 0; r != granules_per_thread; r += run) {
+                typename Source::fragment fragments[std::size_t{run}];
+                source.template fragments<run>(raw + r, granule(r), fragments);
+                float x[std::size_t{run}][granule_size];
+#pragma unroll
+                for (std::size_t k = 0; k != run; ++k) Source::values(fragments[k], x[k]);
                 rotate_back(x, true);
-                finish_granule(x[0], out);
-                store_whole_granule(to, out, true);
+#pragma unroll
+                for (std::size_t k = 0; k != run; ++k) {
+                    T* const to = p.slice + granule(r + k) * granule_size;
+                    raw_granule<T> out;
+                    if (last.accumulate) out = load_whole_granule(to, true);
+                    finish_granule(x[k], out);
+                    store_whole_granule(to, out, true);
+                }
             }
         } else {
 #pragma unroll 1
             for (int r = 0; r != granules_per_thread; ++r)
-                write_part(p, mine + static_cast<std::size_t>(r * kernel_threads));
+                write_part(p, first + threadIdx.x + static_cast<std::size_t>(r * kernel_threads));
         }
     }
 
@@ -142,7 +153,10 @@ private:
         const int valid = valid_elements(size, granule);
         if (Source::rotation == 1 && valid == 0) return;
         float x[1][granule_size];
-        source.values(source.fetch_part(from, granule, valid), granule, x[0]);
+        const typename Source::raw raw = source.fetch_part(from, granule, valid);
+        typename Source::fragment fragment;
+        source.template fragments<1>(&raw, granule, &fragment);
+        Source::values(fragment, x[0]);
         rotate_back(x, is_in_whole_window<Source::rotation>(size, granule));
         if (valid == 0) return;
         T* const to = slice + granule * granule_size;
@@ -158,8 +172,11 @@ private:
         }
     }
 
-    __device__ static void rotate_back(float (&x)[1][granule_size], bool whole) {
-        rotate_granules<Source::rotation, kernel_threads, 1>(x, true, [=](std::size_t) { return whole; });
+    template <std::size_t N>
+    __device__ static void rotate_back(float (&x)[N][granule_size], bool whole) {
+        constexpr int in_a_row = N;
+        rotate_granules<Source::rotation, kernel_threads, in_a_row, in_a_row>(x, true,
+                                                                              [=](std::size_t) { return whole; });
     }
 
     /// out <- the elements, added to what is there if asked for.

@@ -7,6 +7,7 @@
 /// before the first value is needed. A tile that the slice's end cuts short goes granule by granule, so that the
 /// ordinary one has neither bounds to check nor registers to check them with.
 
+#include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/merge_stats.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/noise.cuh>
@@ -45,6 +46,8 @@ struct encode_kernel {
     struct tile_shape {
         /// How many granules a thread has registers for.
         int most_granules;
+        /// How many in a row a thread takes, so that their codes are one access.
+        int run;
         /// Granules of a block for each thread of its team.
         int granules_per_lane;
         int lanes;
@@ -54,13 +57,24 @@ struct encode_kernel {
 
         explicit constexpr tile_shape(const kernel_tuning& tuning)
             : most_granules(granules_in_registers(tuning, values::fragment_words)),
-              granules_per_lane(lane_granules(block_granules, values::in_flight(tuning), most_granules)),
+              run(run_for(most_granules)),
+              granules_per_lane(lane_granules(block_granules, values::in_flight(tuning), most_granules, run)),
               lanes(block_granules / granules_per_lane), teams(kernel_threads / lanes),
               team_blocks(granules_per_lane < values::in_flight(tuning) ? values::in_flight(tuning) / granules_per_lane
                                                                         : 1) {}
         constexpr int blocks() const { return teams * team_blocks; }
+
+    private:
+        /// None where a block does not stay in registers, and is fetched granule by granule.
+        static constexpr int run_for(int most) {
+            if (block_granules / most > kernel_threads) return 1;
+            const int run = Source::together < most ? Source::together : most;
+            return run < block_granules ? run : block_granules;
+        }
     };
     static constexpr int most_granules = tile_shape(device_tuning).most_granules;
+    static constexpr int run = tile_shape(device_tuning).run;
+    static constexpr bool stores_runs = run > 1 && granules_together<Q::code_bits> > 1;
     static constexpr int granules_per_lane = tile_shape(device_tuning).granules_per_lane;
     static constexpr int lanes = tile_shape(device_tuning).lanes;
     static constexpr int teams = tile_shape(device_tuning).teams;
@@ -173,9 +187,10 @@ private:
     /// that all of their elements exist.
     template <int Blocks, bool Whole>
     __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
-        const std::size_t mine = first * block_granules + static_cast<std::size_t>(team * block_granules + lane());
+        const std::size_t mine = first * block_granules + static_cast<std::size_t>(team * block_granules + lane() * run);
         const auto granule = [=](std::size_t n) {
-            return mine + n / granules_per_lane * teams * block_granules + n % granules_per_lane * lanes;
+            return mine + n / granules_per_lane * teams * block_granules +
+                   n % granules_per_lane / run * (lanes * run) + n % run;
         };
         const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
         typename Q::stats stats[std::size_t{Blocks}];
@@ -202,11 +217,16 @@ private:
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
             const params p = block_params(stats[r], best[r], part);
+            [[maybe_unused]] code_run<Q::code_bits, run> in_a_row;
             for_each_granule(r, [&](std::size_t n, fragment& f) {
                 const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                std::uint32_t codes[granule_size];
-                encode_granule(f, p, part, granule(n), valid, codes);
-                store<Whole>(codes, part, granule(n));
+                const granule_codes codes = encoded(f, p, part, granule(n), valid);
+                if constexpr (Whole && stores_runs) {
+                    in_a_row.set(static_cast<int>(n % run), codes);
+                    if (n % run == run - 1) in_a_row.store(part.codes + (granule(n) - (run - 1)) * Q::code_bits);
+                } else {
+                    store<Whole>(codes, part, granule(n));
+                }
                 if constexpr (Residuals::any) {
                     lose(f, codes, p, part, granule(n), valid);
 #pragma unroll
@@ -226,9 +246,7 @@ private:
                 for_each_granule(r, [&](std::size_t n, fragment& f) {
                     const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
                     if constexpr (!in_registers) {
-                        std::uint32_t codes[granule_size];
-                        encode_granule(f, best[r], part, granule(n), valid, codes);
-                        lose(f, codes, best[r], part, granule(n), valid);
+                        lose(f, encoded(f, best[r], part, granule(n), valid), best[r], part, granule(n), valid);
                     }
                     residuals.store(part.from.residuals, granule(n), valid, fitted, f.x);
                 });
@@ -246,7 +264,7 @@ private:
     /// fragments[n] <- granule(n).
     template <bool Whole, class Granule, std::size_t N>
     __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N]) const {
-        values::template fetch<Whole, lanes, granules_per_lane>(source, residuals, part.from, part.size, granule,
+        values::template fetch<Whole, lanes, granules_per_lane, run>(source, residuals, part.from, part.size, granule,
                                                                 fragments);
     }
 
@@ -310,39 +328,35 @@ private:
         }
     }
 
-    /// codes <- the codes of a granule, zero where it has no element.
-    __device__ void encode_granule(const fragment& f, const params& p, const section_cursor& part, std::size_t granule,
-                                   int valid, std::uint32_t (&codes)[granule_size]) const {
+    using granule_codes = packed_codes<Q::code_bits>;
+
+    /// The codes of a granule, zero where it has no element.
+    __device__ granule_codes encoded(const fragment& f, const params& p, const section_cursor& part,
+                                     std::size_t granule, int valid) const {
         float x[granule_size];
         values::of(f, x);
-        float noise[granule_size] = {};
+        const auto encode_with = [&](auto noise) {
+            return encode_granule(part.scale.apply(q), x, p, position(granule, 0), valid, noise);
+        };
         if constexpr (dithering_quantizer<Q>) {
             const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) noise[i] = words.at(i);
-        }
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            codes[i] = encode_element(part.scale.apply(q), x[i], p, position(granule, i), noise[i]);
-            if (i >= valid) codes[i] = 0;
+            return encode_with([&](int i) { return words.at(i); });
+        } else {
+            return encode_with([](int) { return 0.0f; });
         }
     }
 
     template <bool Whole>
-    __device__ static void store(const std::uint32_t (&codes)[granule_size], const section_cursor& part,
-                                 std::size_t granule) {
+    __device__ static void store(const granule_codes& codes, const section_cursor& part, std::size_t granule) {
         const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
         if (nominal == 0) return;
-        store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, packed_codes<Q::code_bits>::of(codes), nominal);
+        store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, codes, nominal);
     }
 
     /// f <- what is kept of the error that its codes make.
-    __device__ void lose(fragment& f, const std::uint32_t (&codes)[granule_size], const params& p,
-                         const section_cursor& part, std::size_t granule, int valid) const {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            f.x[i] -= decode_element(part.scale.apply(q), codes[i], p, position(granule, i));
-        }
+    __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
+                         std::size_t granule, int valid) const {
+        decode_granule(part.scale.apply(q), codes, p, position(granule, 0), [&](int i, float x) { f.x[i] -= x; });
         residuals.mix(part.from.residuals, granule, valid, f.x);
     }
 

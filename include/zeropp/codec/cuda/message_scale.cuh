@@ -95,7 +95,7 @@ private:
     __device__ void take(const Cursor& from, std::size_t size, std::size_t first, magnitude& largest) const {
         const auto granule = [=](std::size_t r) { return first + threadIdx.x + r * kernel_threads; };
         typename values::fragment fragments[std::size_t{N}];
-        values::template fetch<Whole, kernel_threads, 1>(source, residuals, from, size, granule, fragments);
+        values::template fetch<Whole, kernel_threads, 1, 1>(source, residuals, from, size, granule, fragments);
 #pragma unroll
         for (std::size_t r = 0; r != N; ++r) {
             const int valid = Whole ? granule_size : valid_elements(size, granule(r));

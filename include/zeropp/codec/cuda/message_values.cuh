@@ -52,23 +52,28 @@ struct message_values {
 
     /// k[n] <- granule(n), of a section of `size` elements, all of which exist if `Whole`. Granules are spread over
     /// threads as `rotate_granules` wants them; all threads of the block must come here.
-    template <bool Whole, int Lanes, int PerLane, class Granule, std::size_t N>
+    template <bool Whole, int Lanes, int PerLane, int Run, class Granule, std::size_t N>
     __device__ static void fetch(const Source& source, const Residuals& residuals, const cursor& s, std::size_t size,
                                  Granule granule, fragment (&k)[N]) {
         if constexpr (changed) {
             float x[N][granule_size];
-            load<Whole>(
+            load<Whole, Run>(
                 source, s.source, size, granule,
-                [&](std::size_t n, const typename Source::raw& raw) { source.values(raw, granule(n), x[n]); },
+                [&]<int Row>(std::size_t n, const typename Source::raw* raw) {
+                    typename Source::fragment f[std::size_t{Row}];
+                    source.template fragments<Row>(raw, granule(n), f);
+#pragma unroll
+                    for (std::size_t i = 0; i != Row; ++i) Source::values(f[i], x[n + i]);
+                },
                 std::integral_constant<std::size_t, N>());
-            rotate_granules<Source::rotation, Lanes, PerLane>(x, true, [=](std::size_t n) {
+            rotate_granules<Source::rotation, Lanes, PerLane, Run>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
             if constexpr (has_epilogue) {
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) source.epilogue(x[n]);
             }
-            rotate_granules<rotation_size<Q>(), Lanes, PerLane>(x, false, [=](std::size_t n) {
+            rotate_granules<rotation_size<Q>(), Lanes, PerLane, Run>(x, false, [=](std::size_t n) {
                 return Whole || is_in_whole_window<rotation_size<Q>()>(size, granule(n));
             });
 #pragma unroll
@@ -81,9 +86,11 @@ struct message_values {
                 for (int i = 0; i != granule_size; ++i) k[n].x[i] = x[n][i];
             }
         } else {
-            load<Whole>(
+            load<Whole, Run>(
                 source, s.source, size, granule,
-                [&](std::size_t n, const typename Source::raw& raw) { k[n] = source.fragment_of(raw, granule(n)); },
+                [&]<int Row>(std::size_t n, const typename Source::raw* raw) {
+                    source.template fragments<Row>(raw, granule(n), k + n);
+                },
                 std::integral_constant<std::size_t, N>());
         }
     }
@@ -99,19 +106,20 @@ struct message_values {
     }
 
 private:
-    /// use(n, raw) for granule(n), n below N.
-    template <bool Whole, class Granule, class Use, std::size_t N>
+    /// use<Row>(n, raw) for Row granules in a row from granule(n) on, for all N.
+    template <bool Whole, int Run, class Granule, class Use, std::size_t N>
     __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
                                 Granule granule, Use use, std::integral_constant<std::size_t, N>) {
         if constexpr (Whole) {
             typename Source::raw raw[N];
-            source.fetch_whole(s, granule, raw);
+            source.template fetch_whole<Run>(s, granule, raw);
 #pragma unroll
-            for (std::size_t n = 0; n != N; ++n) use(n, raw[n]);
+            for (std::size_t n = 0; n != N; n += Run) use.template operator()<Run>(n, raw + n);
         } else {
 #pragma unroll
             for (std::size_t n = 0; n != N; ++n) {
-                use(n, source.fetch_part(s, granule(n), valid_elements(size, granule(n))));
+                const auto raw = source.fetch_part(s, granule(n), valid_elements(size, granule(n)));
+                use.template operator()<1>(n, &raw);
             }
         }
     }

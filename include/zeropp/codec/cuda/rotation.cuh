@@ -20,13 +20,14 @@ __device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
 
 /// Rotates N granules of each thread, or back, in windows of `Size` elements. The n-th granule of a thread is, counted
 /// from a multiple of Size elements, the one at
-///     team * Lanes * PerLane + n % PerLane * Lanes + lane,   team = thread / Lanes, lane = thread % Lanes,
-/// and somewhere beyond it by whole thread blocks for n / PerLane. Bits of that index are thus bits of the thread's or
-/// of n, and a pair is at most 16 granules apart: it is exchanged within a warp, or lies in one thread.
+///     team * Lanes * PerLane + n % PerLane / Run * Lanes * Run + lane * Run + n % Run,
+/// with team = thread / Lanes, lane = thread % Lanes, and somewhere beyond it by whole thread blocks for n / PerLane.
+/// Bits of that index are thus bits of the thread's or of n, and a pair is at most 16 granules apart: it is exchanged
+/// within a warp, or lies in one thread.
 ///
 /// whole(n) says whether the n-th granule's window is whole; what is not stays as it is. All threads of the warp must
 /// come here.
-template <int Size, int Lanes, int PerLane, std::size_t N, class Whole>
+template <int Size, int Lanes, int PerLane, int Run, std::size_t N, class Whole>
 __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole whole) {
     if constexpr (Size > 1) {
         constexpr float there = rotation_scale<Size>(false);
@@ -48,8 +49,8 @@ __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole wh
         }
 #pragma unroll
         for (int stride = 1; stride < Size / granule_size; stride *= 2) {
-            if (stride >= Lanes && stride < Lanes * PerLane) {
-                const auto apart = static_cast<std::size_t>(stride / Lanes);
+            if (stride < Run || (stride >= Lanes * Run && stride < Lanes * PerLane)) {
+                const auto apart = static_cast<std::size_t>(stride < Run ? stride : stride / Lanes);
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) {
                     if ((n & apart) != 0 || !whole(n)) continue;
@@ -62,7 +63,7 @@ __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole wh
                     }
                 }
             } else {
-                const int distance = stride < Lanes ? stride : stride / PerLane;
+                const int distance = stride < Lanes * Run ? stride / Run : stride / PerLane;
                 // The upper of a pair becomes what the lower has less its own. Exact, so that contraction changes
                 // nothing.
                 const float sign = (static_cast<int>(threadIdx.x) & distance) != 0 ? -1.0f : 1.0f;

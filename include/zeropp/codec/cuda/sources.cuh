@@ -3,15 +3,16 @@
 /// Where the kernels get values from: a tensor, a tensor less another, or (sum_source.cuh) messages to sum.
 ///
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
-///   `raw`               a granule as it is loaded; `values(raw, granule, x)` are its floats
-///   `fragment`          a granule whose values are needed twice: `fragment_of(raw, granule)` makes it,
-///                       `values(fragment, x)` are its floats again
+///   `raw`               a granule as it is loaded
+///   `fragment`          a granule whose values are needed, maybe twice: `fragments<Run>(raw, granule, k)` makes Run in a
+///                       row, `values(fragment, x)` are the floats of one
 ///   `sums`              whether values are sums of quantized ones
 ///   `rotation`          the window in which they still have to be rotated back; 1 for none
 ///   `loaded_bytes`      what is loaded for a granule, and the registers it takes meanwhile
 ///   `loaded_words`
 ///   `scratch_words`     registers that `values` of a fragment takes beyond its result
-///   `fetch_whole`       granules all of whose elements exist, from a cursor that is `aligned`
+///   `together`          how many granules in a row are best fetched by one thread
+///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time, from a cursor that is `aligned`
 ///   `fetch_part`        one granule of which the first `valid` elements exist
 ///   `epilogue(x)`       if there is one: what happens to values once they are rotated back
 /// `open(where, of, i, s)` is a `cursor`: what stays the same for all granules of the i-th section, `of`, in slot s.
@@ -39,6 +40,7 @@ struct tensor_source {
 
     static constexpr bool sums = false;
     static constexpr int rotation = 1;
+    static constexpr int together = 1;
 
     using raw = raw_granule<T>;
     /// Accesses narrower than 16 bytes count as if they were not.
@@ -61,7 +63,7 @@ struct tensor_source {
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
     }
     /// r[n] <- granule(n).
-    template <std::size_t N, class Granule>
+    template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) r[n] = load_whole_granule(s.slice + granule(n) * granule_size, true);
@@ -71,8 +73,11 @@ struct tensor_source {
         return valid == granule_size ? load_whole_granule(from, s.aligned) : load_part_granule(from, valid);
     }
     using fragment = raw;
-    __device__ static const fragment& fragment_of(const raw& r, std::size_t) { return r; }
-    __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) { r.to_floats(x); }
+    template <int Run>
+    __device__ static void fragments(const raw* r, std::size_t, fragment* k) {
+#pragma unroll
+        for (int i = 0; i != Run; ++i) k[i] = r[i];
+    }
     __device__ static void values(const fragment& k, float (&x)[granule_size]) { k.to_floats(x); }
 };
 
@@ -84,6 +89,7 @@ struct difference_source {
 
     static constexpr bool sums = false;
     static constexpr int rotation = 1;
+    static constexpr int together = 1;
 
     struct raw {
         typename Of::raw of;
@@ -106,7 +112,7 @@ struct difference_source {
         return {of, less, of.aligned && less.aligned};
     }
     /// r[n] <- granule(n).
-    template <std::size_t N, class Granule>
+    template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
         for (std::size_t n = 0; n != N; ++n) {
@@ -121,17 +127,16 @@ struct difference_source {
     struct fragment {
         float x[granule_size];
     };
-    __device__ static fragment fragment_of(const raw& r, std::size_t granule) {
-        fragment k;
-        values(r, granule, k.x);
-        return k;
-    }
-    __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) {
-        float less[granule_size];
-        r.of.to_floats(x);
-        r.less.to_floats(less);
+    template <int Run>
+    __device__ static void fragments(const raw* r, std::size_t, fragment* k) {
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] -= less[i];
+        for (int n = 0; n != Run; ++n) {
+            float less[granule_size];
+            r[n].of.to_floats(k[n].x);
+            r[n].less.to_floats(less);
+#pragma unroll
+            for (int i = 0; i != granule_size; ++i) k[n].x[i] -= less[i];
+        }
     }
     __device__ static void values(const fragment& k, float (&x)[granule_size]) {
 #pragma unroll

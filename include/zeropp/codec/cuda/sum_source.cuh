@@ -3,6 +3,7 @@
 /// Where the kernels get values from that are sums of messages.
 
 #include <zeropp/codec/cuda/codes.cuh>
+#include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/quantizer/abilities.hpp>
@@ -39,10 +40,33 @@ struct coded_granule : loaded_scale<Q> {
     /// Of a message that holds `elements` of the granule's elements.
     template <class Cursor>
     __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
+        coded_granule g = load_block(message, s, granule);
+        g.codes = load_codes<Q::code_bits>(message + granule * Q::code_bits, elements);
+        return g;
+    }
+
+    /// use(k, the k-th) of Run in a row, all of one block.
+    template <int Run, class Cursor, class Use>
+    __device__ static void load_run(const std::byte* message, const Cursor& s, std::size_t granule, Use use) {
+        if constexpr (Run == 1) {
+            use(0, load(message, s, granule, granule_size));
+        } else {
+            coded_granule g = load_block(message, s, granule);
+            const auto run = code_run<Q::code_bits, Run>::load(message + granule * Q::code_bits);
+#pragma unroll
+            for (int k = 0; k != Run; ++k) {
+                g.codes = run.at(k);
+                use(k, g);
+            }
+        }
+    }
+
+    /// What is the same for all granules of its block.
+    template <class Cursor>
+    __device__ static coded_granule load_block(const std::byte* message, const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
         coded_granule g;
         static_cast<loaded_scale<Q>&>(g) = loaded_scale<Q>::load(message, s.scale_offset);
-        g.codes = load_codes<Q::code_bits>(message + granule * Q::code_bits, elements);
         if constexpr (params_bytes<Q> != 0) {
             g.params = *reinterpret_cast<const typename Q::params*>(message + s.params_offset +
                                                                     granule / block_granules * params_bytes<Q>);
@@ -51,19 +75,50 @@ struct coded_granule : loaded_scale<Q> {
     }
 
     __device__ void add_to(float (&sum)[granule_size], const Q& q, std::size_t granule) const {
-        const Q& own = this->apply(q);
         const auto position = static_cast<std::uint32_t>(granule * granule_size % Q::block_size);
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            sum[i] += decode_element(own, codes.at(i), params, position + static_cast<std::uint32_t>(i));
-        }
+        decode_granule(this->apply(q), codes, params, position, [&](int i, float x) { sum[i] += x; });
     }
 };
 
-/// A sum of floats to begin with: what leaves every first value as it is.
-__device__ inline void set_to_nothing(float (&sum)[granule_size]) {
+/// Eight sums of floats to begin with: what leaves every first value as it is.
+struct float_sums {
+    float sum[granule_size];
+
+    __device__ static float_sums of_nothing() {
+        float_sums s;
 #pragma unroll
-    for (int i = 0; i != granule_size; ++i) sum[i] = -0.0f;
+        for (int i = 0; i != granule_size; ++i) s.sum[i] = -0.0f;
+        return s;
+    }
+};
+
+/// sums[k] <- sums[k] + the granules coded(c, k) of `Messages` messages, in order; Run granules in a row, of one block.
+template <int Messages, int Run, quantizer Q, class Coded>
+__device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float_sums* sums) {
+    if constexpr (integer_quantizer<Q>) {
+        using decoder = integer_decoder<Q::code_bits>;
+        bool takes = true;
+#pragma unroll
+        for (int c = 0; c != Messages; ++c) takes &= decoder::takes(q.multiplier(coded(c, 0).params));
+        if (takes) {
+#pragma unroll
+            for (int c = 0; c != Messages; ++c) {
+                const decoder block(q.multiplier(coded(c, 0).params));
+#pragma unroll
+                for (int k = 0; k != Run; ++k) {
+                    block.decode(coded(c, k).codes, [&](int i, float x) { sums[k].sum[i] += x; });
+                }
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k != Run; ++k) {
+#pragma unroll
+        for (int c = 0; c != Messages; ++c) {
+            coded(c, k).add_to(sums[k].sum, q, granule + static_cast<std::size_t>(k));
+        }
+    }
 }
 
 /// What the sources over messages have in common: where a slot's messages lie. Offsets are from the codes of a section.
@@ -77,6 +132,13 @@ struct message_source {
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
     static constexpr auto block_size = static_cast<std::size_t>(From::block_size);
+    static constexpr int together = granules_together<From::code_bits> * granule_size < From::block_size
+                                        ? granules_together<From::code_bits>
+                                        : From::block_size / granule_size;
+    /// Registers of a coded granule, of which those in a row share what belongs to their block.
+    static constexpr int coded_words =
+        packed_codes<From::code_bits>::words +
+        static_cast<int>(ceil_div((sizeof(coded_granule<From>) - sizeof(packed_codes<From::code_bits>)) / 4, together));
 
     struct cursor {
         const std::byte* first;
@@ -106,52 +168,47 @@ struct sum_source : message_source<From> {
     struct raw {
         coded_granule<From> of[std::size_t{Contributors}];
     };
-    struct fragment {
-        float sum[granule_size];
-    };
+    using fragment = float_sums;
     static constexpr int loaded_bytes = Contributors * From::code_bits;
     static constexpr int scratch_words = 0;
-    static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
+    static constexpr int loaded_words = Contributors * message_source<From>::coded_words;
 
     /// r[n] <- granule(n).
-    template <std::size_t N, class Granule>
+    template <int Run, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
-        fetch(s, granule, granule_size, r);
-    }
-    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
-        raw r[1]{};
-        if (valid != 0)
-            fetch(
-                s, [=](std::size_t) { return granule; }, valid_elements(s.elements, granule), r);
-        return r[0];
-    }
-    __device__ fragment fragment_of(const raw& r, std::size_t granule) const {
-        fragment k;
-        values(r, granule, k.sum);
-        return k;
-    }
-    __device__ void values(const raw& r, std::size_t granule, float (&x)[granule_size]) const {
-        set_to_nothing(x);
-#pragma unroll
-        for (int c = 0; c != Contributors; ++c) r.of[c].add_to(x, this->from, granule);
-    }
-    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
-#pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = k.sum[i];
-    }
-
-private:
-    template <std::size_t N, class Granule>
-    __device__ static void fetch(const cursor& s, Granule granule, int elements, raw (&r)[N]) {
         const std::byte* message = s.first;
 #pragma unroll
         for (int c = 0; c != Contributors; ++c) {
 #pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-                r[n].of[c] = coded_granule<From>::load(message, s, granule(n), elements);
+            for (std::size_t n = 0; n != N; n += Run) {
+                coded_granule<From>::template load_run<Run>(
+                    message, s, granule(n),
+                    [&](int k, const coded_granule<From>& g) { r[n + static_cast<std::size_t>(k)].of[c] = g; });
             }
             message += s.stride;
         }
+    }
+    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
+        raw r{};
+        if (valid == 0) return r;
+        const std::byte* message = s.first;
+#pragma unroll
+        for (int c = 0; c != Contributors; ++c) {
+            r.of[c] = coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule));
+            message += s.stride;
+        }
+        return r;
+    }
+    template <int Run>
+    __device__ void fragments(const raw* r, std::size_t granule, fragment* f) const {
+#pragma unroll
+        for (int k = 0; k != Run; ++k) f[k] = float_sums::of_nothing();
+        add_messages<Contributors, Run>(
+            this->from, granule, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
+    }
+    __device__ static void values(const fragment& f, float (&x)[granule_size]) {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) x[i] = f.sum[i];
     }
 };
 
@@ -160,62 +217,65 @@ template <quantizer From>
 struct sum_source<From, 0> : message_source<From> {
     using typename message_source<From>::cursor;
 
-    struct raw {
-        float sum[granule_size];
-    };
+    using raw = float_sums;
     using fragment = raw;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
     static constexpr int scratch_words = 0;
-    static constexpr int loaded_words = granule_size + in_flight * static_cast<int>(sizeof(coded_granule<From>) / 4);
+    static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
 
-    template <std::size_t N, class Granule>
+    template <int Run, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
-        sum<in_flight>(s, granule, granule_size, r);
+#pragma unroll
+        for (std::size_t n = 0; n != N; ++n) r[n] = float_sums::of_nothing();
+        const std::byte* message = s.first;
+        int c = 0;
+        for (; c + in_flight <= this->contributors; c += in_flight) add<in_flight, Run>(s, message, granule, r);
+        for (; c < this->contributors; ++c) add<1, Run>(s, message, granule, r);
     }
     __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
-        raw r[1]{};
-        if (valid != 0)
-            sum<1>(
-                s, [=](std::size_t) { return granule; }, valid_elements(s.elements, granule), r);
-        return r[0];
+        raw r{};
+        if (valid == 0) return r;
+        r = float_sums::of_nothing();
+        const std::byte* message = s.first;
+        for (int c = 0; c != this->contributors; ++c) {
+            coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
+                .add_to(r.sum, this->from, granule);
+            message += s.stride;
+        }
+        return r;
     }
-    __device__ static const fragment& fragment_of(const raw& r, std::size_t) { return r; }
-    __device__ static void values(const raw& r, std::size_t, float (&x)[granule_size]) { values(r, x); }
-    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
+    template <int Run>
+    __device__ static void fragments(const raw* r, std::size_t, fragment* f) {
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) x[i] = k.sum[i];
+        for (int k = 0; k != Run; ++k) f[k] = r[k];
+    }
+    __device__ static void values(const fragment& f, float (&x)[granule_size]) {
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) x[i] = f.sum[i];
     }
 
 private:
-    template <int InFlight, std::size_t N, class Granule>
-    __device__ void sum(const cursor& s, Granule granule, int elements, raw (&r)[N]) const {
-#pragma unroll
-        for (std::size_t n = 0; n != N; ++n) set_to_nothing(r[n].sum);
-        const std::byte* message = s.first;
-        int c = 0;
-        for (; c + InFlight <= this->contributors; c += InFlight) add<InFlight>(s, message, granule, elements, r);
-        if constexpr (InFlight > 1) {
-            for (; c < this->contributors; ++c) add<1>(s, message, granule, elements, r);
-        }
-    }
-
     /// Adds `Messages` of them, and moves on to the next.
-    template <int Messages, std::size_t N, class Granule>
-    __device__ void add(const cursor& s, const std::byte*& message, Granule granule, int elements, raw (&r)[N]) const {
-        coded_granule<From> coded[std::size_t{Messages}][std::size_t{N}];
+    template <int Messages, int Run, std::size_t N, class Granule>
+    __device__ void add(const cursor& s, const std::byte*& message, Granule granule, raw (&r)[N]) const {
+        coded_granule<From> coded[std::size_t{Messages}][N];
 #pragma unroll
         for (int c = 0; c != Messages; ++c) {
 #pragma unroll
-            for (std::size_t n = 0; n != N; ++n) {
-                coded[c][n] = coded_granule<From>::load(message, s, granule(n), elements);
+            for (std::size_t n = 0; n != N; n += Run) {
+                coded_granule<From>::template load_run<Run>(
+                    message, s, granule(n),
+                    [&](int k, const coded_granule<From>& g) { coded[c][n + static_cast<std::size_t>(k)] = g; });
             }
             message += s.stride;
         }
 #pragma unroll
-        for (std::size_t n = 0; n != N; ++n) {
-#pragma unroll
-            for (int c = 0; c != Messages; ++c) coded[c][n].add_to(r[n].sum, this->from, granule(n));
+        for (std::size_t n = 0; n != N; n += Run) {
+            add_messages<Messages, Run>(
+                this->from, granule(n),
+                [&](int c, int k) -> const coded_granule<From>& { return coded[c][n + static_cast<std::size_t>(k)]; },
+                r + n);
         }
     }
 };

@@ -56,10 +56,12 @@ constexpr int resident_blocks_for(int words) { return words < device_tuning.frag
 
 /// How many granules of a block each lane of its team takes. Many, since what is done once for a block is done by each
 /// lane; but eight lanes side by side read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes.
-/// As many as a thread has registers for where the block then fits a warp, which needs no barrier.
-constexpr int lane_granules(int block_granules, int in_flight, int in_registers) {
+/// As many as a thread has registers for where the block then fits a warp, which needs no barrier; no fewer than `run`,
+/// which lie in a row.
+constexpr int lane_granules(int block_granules, int in_flight, int in_registers, int run) {
     int n = block_granules < 8 ? 1 : block_granules / 8;
     if (n > in_flight) n = in_flight;
+    if (n < run) n = run;
     while (block_granules / n > 32 && n < in_registers) n *= 2;
     return block_granules / n > kernel_threads ? block_granules / kernel_threads : n;
 }

@@ -1,0 +1,346 @@
+#!/usr/bin/env python3
+"""What the shipped kernels can be expected to reach of a copy's speed, predicted from their machine code alone.
+
+    roofline.py [--write | --check] [--cubins DIR] [--nvcc PATH] [--nvdisasm PATH]
+
+Compiles tests/simt/nvcc/*.cu, or takes what those tests have made of them in DIR, and reads the machine code with
+nvdisasm, which it gets from PyPI where there is none. For each kernel it takes the ordinary way round the main loop:
+the shortest on which all loads are as wide as they get. Slow ways (a NaN, a tile cut short) are not on it.
+
+Counts are of instructions that a thread executes for each byte that is loaded or stored there, parameters of blocks
+left out. What they make of a copy's speed is the model of `predicted`, calibrated on ../shared/GPU_REVIEW.md's table
+(18 kernels, .03 off in the mean); no GPU has confirmed it yet.
+
+    (nothing)  prints the tables
+    --write    writes them to bench/results/roofline.{json,md}
+    --check    fails where a count has grown by more than 3 % since, or fewer warps fit; 77 for another nvcc
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench/results"
+NVDISASM = "nvidia-cuda-nvdisasm==13.2.51"
+ARCHITECTURES = (80, 90, 100)
+ALLOWED = 1.03
+
+# The same from sm_80 to sm_100: registers (given to warps in units) and warps of a multiprocessor.
+REGISTERS, REGISTER_UNIT, MOST_WARPS, BLOCK_WARPS = 65536, 256, 64, 8
+
+# Where instructions go, and how many threads of one a multiprocessor starts in a clock (CUDA's programming guide,
+# "Arithmetic Instructions", and for I2F and F2I the review). What is in no list only has to be issued.
+PIPES = {
+    "ALU": (64, r"LOP3|SHF|PRMT|I?MNMX|VIMNMX3?|FMNMX3?|FSETP|ISETP|PLOP3|F?SEL|IADD3|VIADD|VIADDMNMX|LEA|I2FP|F2FP|IABS|"
+                r"BMSK|SGXT|HMNMX2|HSETP2"),
+    "FMA": (128, r"FFMA2?|FMUL2?|FADD2?|IMAD|HADD2|HFMA2|HMUL2"),
+    "XU": (16, r"I2F|F2I|F2F|MUFU|FRND|POPC|FLO"),
+    "shuffles": (32, r"SHFL"),
+    "LSU": (32, r"LDG|STG|LDS|STS|LDC"),
+}
+ISSUED = 128
+CLASSES = {name: re.compile(rf"({opcodes})$") for name, (_, opcodes) in PIPES.items()}
+
+# Multiprocessors, GHz, TB/s of a copy (read and written). H200's copy was measured; the others are 90 % of the
+# datasheet's rate.
+GPUS = {"H100": (90, 132, 1.75, 3.0), "H200": (90, 132, 1.75, 4.3), "B200": (100, 148, 1.85, 7.2)}
+# What a pipe sustains, how long a load takes where memory is busy, the best that a kernel with two streams reaches,
+# and how sharply what does not bind gives way to what does.
+SUSTAINED, LATENCY_NS, BEST, SHARPNESS = 0.87, 700, 0.93, 6
+
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)([^;]*);")
+LABEL = re.compile(r"^(\.L_x_\d+):")
+REGISTER = re.compile(r"\bR(\d+)\b")
+
+
+class Instruction:
+    def __init__(self, predicated, opcode, rest):
+        self.predicated = predicated
+        self.opcode = opcode
+        self.modifiers, _, operands = rest.partition(" ")
+        self.operands = operands.split(",")
+        wide = re.search(r"\.(64|128|U8|U16|S8|S16)\b", self.modifiers)
+        self.bits = int(wide.group(1).lstrip("US")) if wide else 32
+        self.target = None
+        if opcode == "BRA":
+            self.target = re.search(r"\.L_x_\d+", rest)[0]
+            # A branch on a predicate as an operand, or on the predicate of the instruction.
+            self.predicated |= len(self.operands) > 1
+
+    def registers_of(self, operands):
+        return {int(r) for o in operands for r in REGISTER.findall(o)}
+
+
+def kernels_of(listing):
+    """The instructions of each kernel, and where its labels are among them."""
+    kernels = {}
+    code = labels = None
+    for line in listing.splitlines():
+        if line.startswith(".text."):
+            code, labels = kernels.setdefault(line[len(".text."):].rstrip(":"), ([], {}))
+        elif code is None:
+            continue
+        elif match := LABEL.match(line):
+            labels[match[1]] = len(code)
+        elif match := INSTRUCTION.match(line):
+            code.append(Instruction(bool(match[2]), match[3], match[4]))
+    return kernels
+
+
+def is_parameter(instruction, summing):
+    """Messages' codes are read through the read-only cache, their parameters are not."""
+    return summing and instruction.opcode == "LDG" and "CONSTANT" not in instruction.modifiers
+
+
+def ways_round(code, labels):
+    """For each load, the shortest way from it back to it."""
+    def successors(n):
+        i = code[n]
+        if i.target:
+            yield labels[i.target]
+        if n + 1 != len(code) and (i.predicated or i.opcode not in ("BRA", "EXIT", "RET")):
+            yield n + 1
+
+    for start, i in enumerate(code):
+        if i.opcode != "LDG":
+            continue
+        came_from = {}
+        frontier = [start]
+        while frontier and start not in came_from:
+            reached = []
+            for n in frontier:
+                for s in successors(n):
+                    if s not in came_from:
+                        came_from[s] = n
+                        reached.append(s)
+            frontier = reached
+        if start in came_from:
+            way = [came_from[start]]
+            while way[-1] != start:
+                way.append(came_from[way[-1]])
+            yield [code[n] for n in reversed(way)]
+
+
+def in_flight(way, summing):
+    """Most bytes that a thread has asked for before it needs the first."""
+    most = total = 0
+    pending = set()
+    for i in way:
+        used = i.operands if i.opcode in ("STG", "BRA", "EXIT") else i.operands[1:]
+        if pending & i.registers_of(used):
+            total = 0
+            pending = set()
+        if i.opcode == "LDG":
+            first = min(i.registers_of(i.operands[:1]))
+            pending |= set(range(first, first + max(1, i.bits // 32)))
+            if not is_parameter(i, summing):
+                total += i.bits // 8
+        most = max(most, total)
+    return most
+
+
+def widths(instructions):
+    found = {}
+    for i in instructions:
+        found[i.bits] = found.get(i.bits, 0) + 1
+    return ", ".join(f"{n} x {bits}" for bits, n in sorted(found.items(), reverse=True)) or "-"
+
+
+def counted(name, code, labels, registers):
+    """What is kept of a kernel: all that the model needs."""
+    summing = "sum_source" in name
+
+    def rank(way):
+        bits = (i.bits for i in way if i.opcode == "LDG" and not is_parameter(i, summing))
+        return min(bits, default=0), in_flight(way, summing), -len(way)
+
+    way = max(ways_round(code, labels), key=rank, default=[])
+    loads = [i for i in way if i.opcode == "LDG" and not is_parameter(i, summing)]
+    stores = [i for i in way if i.opcode == "STG" and not i.predicated]
+    moved = sum(i.bits for i in loads + stores) / 8
+    of_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
+    warps = min(MOST_WARPS // BLOCK_WARPS, REGISTERS // of_warp // BLOCK_WARPS) * BLOCK_WARPS
+    row = {"registers": registers, "warps": warps, "loads": widths(loads), "stores": widths(stores),
+           "read": sum(i.bits for i in loads) / 8 / moved if moved else 0,
+           "in_flight_kib": in_flight(way, summing) * warps * 32 / 1024}
+    if moved:
+        row["issue"] = len(way) / moved
+        for pipe, opcodes in CLASSES.items():
+            # An access of 16 bytes takes the turns of four.
+            row[pipe] = sum(max(1, i.bits // 32) if pipe == "LSU" else 1 for i in way if opcodes.match(i.opcode)) / moved
+    return {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def predicted(row, gpu):
+    """The fraction of a copy's speed, and what binds.
+
+    Everything a byte needs runs at once, and what takes longest binds: instructions of each pipe, memory itself, and the
+    loads in flight (Little's law). Where two take about as long they get in each other's way: the sum of sixth powers.
+    """
+    _, multiprocessors, ghz, terabytes = GPUS[gpu]
+    clocks_for_byte = multiprocessors * ghz / (terabytes * 1e3)
+    times = {"memory": 1.0,
+             "in flight": row["read"] * terabytes * 1e3 / multiprocessors * LATENCY_NS / (row["in_flight_kib"] * 1024)}
+    for pipe, rate in {"issue": ISSUED, **{name: rate for name, (rate, _) in PIPES.items()}}.items():
+        times[pipe] = row[pipe] / (rate * SUSTAINED * clocks_for_byte)
+    if times["in flight"] > 1:
+        times["memory"] = times["in flight"]
+    binds = max((name for name in times if name != "in flight" or times[name] > 1), key=times.get)
+    busy = sum(time ** SHARPNESS for name, time in times.items() if name != "in flight")
+    return BEST / busy ** (1 / SHARPNESS), binds
+
+
+def short_name(mangled):
+    name = subprocess.run(["c++filt", mangled], check=True, capture_output=True, text=True).stdout
+    name = re.sub(r"zeropp::(detail::)?", "", name).split(">(")[0].removeprefix("void run<").strip()
+    name = re.sub(r"block_integer<(\d+), (\d+), symmetric, float>", r"int\1:\2", name)
+    name = re.sub(r", kernel_residuals<no_feedback> ?", "", name)
+    name = re.sub(r", (\w+ const\*>)?,? ?slices(, \w+\*)? ?", "", name)
+    name = re.sub(r"hadamard<(\S+), (\d+)>", r"\1:h\2", name)
+    if match := re.search(r", kernel_residuals<feedback<(.*?)[ >]*$", name):
+        storage = match[1] + ">" * match[1].count("<")
+        return f"{kernel_name(name[:match.start()])}, residuals in {storage}"
+    return kernel_name(name)
+
+
+def kernel_name(name):
+    if match := re.match(r"encode_kernel<(.*), tensor_source<(.*)> ?", name):
+        return f"encode {match[2].rstrip('> ')} to {match[1]}"
+    if match := re.match(r"encode_kernel<(.*), sum_source<(.*), (\d+)> ?", name):
+        return f"sum of {match[3].replace('0', 'any')} {match[2]} to {match[1]}"
+    if match := re.match(r"decode_kernel<sum_source<(.*), (\d+)>, (\w+)> ?", name):
+        return f"decode of {match[2].replace('0', 'any')} {match[1]} to {match[3]}"
+    if match := re.match(r"encode_kernel<(.*), difference_source<(.*), (.*)> ?", name):
+        return f"encode {match[2]} less {match[3].rstrip('> ')} to {match[1]}"
+    return name
+
+
+def find_nvdisasm(given, folder):
+    """Of CUDA's toolkit, or, where it has none, from Python's packages."""
+    if given:
+        return given
+    found = subprocess.run(["sh", "-c", "command -v nvdisasm"], capture_output=True, text=True).stdout.strip()
+    if found:
+        return found
+    program = folder / "nvidia/cu13/bin/nvdisasm"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
+                        "--dest", folder, NVDISASM], check=True)
+        for wheel in folder.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(folder)
+        program.chmod(0o755)
+    return program
+
+
+def compile_all(nvcc, folder):
+    for source in sorted((ROOT / "tests/simt/nvcc").glob("*.cu")):
+        for architecture in ARCHITECTURES:
+            output = folder / f"{source.stem}.sm_{architecture}"
+            made = subprocess.run([nvcc, "-std=c++20", "-O3", f"-arch=sm_{architecture}", "-cubin", "-Xptxas", "-v", "-I",
+                                   ROOT / "include", source, "-o", f"{output}.cubin"], capture_output=True, text=True)
+            if made.returncode != 0:
+                sys.exit(made.stderr)
+            pathlib.Path(f"{output}.txt").write_text(made.stderr)
+
+
+def registers_of(report):
+    return {kernel: int(n) for kernel, n in
+            re.findall(r"Compiling entry function '([^']*)'.*?Used (\d+) registers", report, re.DOTALL)}
+
+
+def measured(folder, nvdisasm):
+    """Rows by architecture and kernel."""
+    found = {}
+    for architecture in ARCHITECTURES:
+        rows = found[str(architecture)] = {}
+        for cubin in sorted(folder.glob(f"*.sm_{architecture}.cubin")):
+            registers = registers_of(cubin.with_suffix(".txt").read_text())
+            listing = subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True).stdout
+            for name, (code, labels) in kernels_of(listing).items():
+                rows[short_name(name)] = counted(name, code, labels, registers[name])
+    return {architecture: dict(sorted(rows.items())) for architecture, rows in found.items()}
+
+
+def tables(found, version):
+    lines = ["# The shipped kernels by their machine code", "",
+             f"Predicted by `bench/codec_gpu/roofline.py --write` from the output of nvcc {version} alone: nothing here was",
+             "measured on a GPU. What a multiprocessor starts in a clock, what the GPUs do, and the model that makes fractions",
+             "of a copy's speed from counts are in the script, each with its source. Counts are instructions of a thread for",
+             "each byte loaded or stored on the ordinary way round the main loop; parameters of blocks are left out.", "",
+             "`ctest -R roofline` fails where a count has grown by more than 3 %, or fewer warps fit."]
+    for architecture, rows in found.items():
+        gpus = [name for name, gpu in GPUS.items() if gpu[0] == int(architecture)]
+        heading = [*(f"of a copy, {gpu} (predicted)" for gpu in gpus), *(f"binds, {gpu}" for gpu in gpus[-1:])]
+        columns = ["kernel", *heading, "issue", *PIPES, "registers", "warps", "KiB in flight", "loads", "stores"]
+        lines += ["", f"## sm_{architecture}", "", f"| {' | '.join(columns)} |",
+                  "|---|" + "---:|" * len(gpus) + ("---|" if gpus else "") + "---:|" * (len(PIPES) + 4) + "---|---|"]
+        for name, row in rows.items():
+            cells = [name]
+            if "issue" not in row:
+                cells += ["-"] * (len(columns) - 1)
+            else:
+                cells += [f"{predicted(row, gpu)[0]:.2f}" for gpu in gpus]
+                cells += [predicted(row, gpu)[1] for gpu in gpus[-1:]]
+                cells += [f"{row[pipe]:.2f}" for pipe in ("issue", *PIPES)]
+                cells += [str(row["registers"]), str(row["warps"]), f"{row['in_flight_kib']:.0f}", row["loads"], row["stores"]]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def grown(found, committed):
+    """What takes more than it did, is new, or is gone."""
+    problems = []
+    for architecture, rows in committed.items():
+        now = found.get(architecture, {})
+        problems += [f"sm_{architecture}, {name}: in the table and not in the code" for name in rows if name not in now]
+        problems += [f"sm_{architecture}, {name}: in the code and not in the table" for name in now if name not in rows]
+        for name in rows.keys() & now.keys():
+            was, row = rows[name], now[name]
+            problems += [f"sm_{architecture}, {name}: {key} is {row.get(key, 0)} for a byte, and was {was[key]}"
+                         for key in ("issue", *PIPES) if key in was and row.get(key, 1e9) > ALLOWED * was[key] + 0.002]
+            if row["warps"] < was["warps"]:
+                problems.append(f"sm_{architecture}, {name}: {row['warps']} warps fit, and {was['warps']} did")
+    return sorted(problems)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true")
+    action.add_argument("--check", action="store_true")
+    parser.add_argument("--cubins", type=pathlib.Path, help="what the tests nvcc.* have made (default: compiles)")
+    parser.add_argument("--nvcc", default="nvcc")
+    parser.add_argument("--nvdisasm")
+    arguments = parser.parse_args()
+
+    version = re.search(r"V([0-9.]+)", subprocess.run([arguments.nvcc, "--version"], check=True, capture_output=True,
+                                                      text=True).stdout)[1]
+    file = RESULTS / "roofline.json"
+    committed = json.loads(file.read_text()) if file.exists() else {}
+    if arguments.check and committed.get("nvcc") != version:
+        print(f"skipped: {file} is of nvcc {committed.get('nvcc')}, not {version}")
+        return 77
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.cubins or pathlib.Path(scratch)
+        if not arguments.cubins:
+            compile_all(arguments.nvcc, folder)
+        found = measured(folder, find_nvdisasm(arguments.nvdisasm, folder))
+    if arguments.check:
+        problems = grown(found, committed["kernels"])
+        print("\n".join(problems) or f"{sum(map(len, found.values()))} kernels: none has grown")
+        return 1 if problems else 0
+    if arguments.write:
+        file.write_text(json.dumps({"nvcc": version, "kernels": found}, indent=1) + "\n")
+        file.with_suffix(".md").write_text(tables(found, version))
+    else:
+        print(tables(found, version))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
