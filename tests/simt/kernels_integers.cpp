@@ -1,0 +1,157 @@
+#include "simt/cuda_emulation.hpp"
+
+#include "support/catch.hpp"
+
+#include <zeropp/codec/cuda.cuh>
+#include <zeropp/quantizer/block_integer.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using zeropp::bfloat16;
+using zeropp::bits_float;
+using zeropp::block_integer;
+using zeropp::float_bits;
+using zeropp::half;
+namespace detail = zeropp::detail;
+
+namespace {
+
+/// Both signs of every half and every bfloat16; floats of every exponent, with the ends of their range of mantissas and
+/// two between.
+template <class Scale>
+std::vector<float> all_scales() {
+    std::vector<float> scales;
+    if constexpr (std::is_same_v<Scale, float>) {
+        for (std::uint32_t exponent = 0; exponent != 512; ++exponent) {
+            for (const std::uint32_t mantissa : {0u, 1u, 0x555555u, 0x2bcdefu, 0x7fffffu}) {
+                scales.push_back(bits_float(exponent << 23 | mantissa));
+            }
+        }
+    } else {
+        for (std::uint32_t bits = 0; bits != 65536; ++bits) {
+            Scale s;
+            s.bits = static_cast<std::uint16_t>(bits);
+            scales.push_back(static_cast<float>(s));
+        }
+    }
+    return scales;
+}
+
+/// round(code * scale), by a double that holds the product; +0 for zero.
+float product_of(int code, float scale) {
+    return static_cast<float>(static_cast<double>(code) * static_cast<double>(scale) + 0.0);
+}
+
+template <int Bits, class Scale>
+std::size_t wrong_decodings() {
+    std::size_t wrong = 0;
+    std::size_t taken = 0;
+    for (const float scale : all_scales<Scale>()) {
+        const bool takes = detail::integer_decoder<Bits>::takes(scale);
+        wrong += takes != (std::fabs(scale) < 0x1p104f);
+        if (!takes) continue;
+        ++taken;
+        const detail::integer_decoder<Bits> decoder(scale);
+        for (std::uint32_t first = 0; first < (1u << Bits); first += 8) {
+            std::uint32_t codes[8];
+            for (std::uint32_t i = 0; i != 8; ++i) codes[i] = (first + i) % (1u << Bits);
+            decoder.decode(detail::packed_codes<Bits>::of(codes), [&](int i, float x) {
+                const auto code = static_cast<int>(codes[i]);
+                const int integer = code < 1 << (Bits - 1) ? code : code - (1 << Bits);
+                wrong += float_bits(x) != float_bits(product_of(integer, scale));
+            });
+        }
+    }
+    return taken == 0 ? 1 : wrong;
+}
+
+/// Eight elements of blocks of every magnitude, with the specials that a block may hold.
+std::vector<std::array<float, 8>> blocks() {
+    std::vector<std::array<float, 8>> found;
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    constexpr float largest = std::numeric_limits<float>::max();
+    for (int exponent = -149; exponent != 128; ++exponent) {
+        for (int n = 0; n != 8; ++n) {
+            std::array<float, 8> x;
+            for (float& e : x) e = std::ldexp(normal(random), exponent);
+            // Ties between codes, the extreme of either sign, and both.
+            if (n == 1) x = {7.0f, 6.5f, -6.5f, 5.5f, 0.5f, -0.5f, 3.5f, 1.5f};
+            if (n == 2) x = {-127.0f, 126.5f, 127.0f, 0.5f, -1.5f, 2.5f, -63.5f, 0.0f};
+            if (n == 1 || n == 2) {
+                for (float& e : x) e = std::ldexp(e, exponent - 7);
+            }
+            if (n == 3) x[5] = x[2] = 0.0f, x[3] = -0.0f;
+            if (n == 4) x[7] = exponent % 2 == 0 ? infinity : -infinity;
+            if (n == 5) x[0] = std::numeric_limits<float>::quiet_NaN();
+            found.push_back(x);
+        }
+    }
+    found.push_back({});
+    found.push_back({largest, -largest, largest / 2, 1.0f, 0x1p-149f, -0x1p-149f, 0.0f, -0.0f});
+    found.push_back({-largest, 0x1p-126f, 0.0f, 1.0f, largest / 3, -largest / 7, 0.0f, -0.0f});
+    found.push_back({0x1p-149f, -0x1p-149f, 0.0f, 0x1p-148f, 0.0f, 0.0f, 0.0f, -0.0f});
+    return found;
+}
+
+template <class Q>
+std::size_t wrong_encodings() {
+    std::size_t wrong = 0;
+    const Q q;
+    for (const auto& x : blocks()) {
+        typename Q::stats stats;
+        for (const float e : x) stats.add(e);
+        const typename Q::params params = q.fit(stats);
+        float values[8];
+        std::uint32_t expected[8];
+        for (int i = 0; i != 8; ++i) {
+            values[i] = x[static_cast<std::size_t>(i)];
+            expected[i] = q.encode(values[i], params);
+        }
+        for (const int valid : {8, 5, 0}) {
+            auto codes = detail::encode_granule(q, values, params, 0, valid, [](int) { return 0.0f; });
+            for (int i = 0; i != 8; ++i) wrong += codes.at(i) != (i < valid ? expected[i] : 0u);
+        }
+    }
+    return wrong;
+}
+
+template <int Bits>
+void check_width() {
+    CAPTURE(Bits);
+    CHECK(wrong_decodings<Bits, float>() == 0);
+    CHECK(wrong_decodings<Bits, half>() == 0);
+    CHECK(wrong_decodings<Bits, bfloat16>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::symmetric, half>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::symmetric, bfloat16>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_extreme>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_extreme, half>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_extreme, bfloat16>>() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("kernels: the short ways of integers give the bits of their arithmetic", "[simt][kernels]") {
+    [&]<int... More>(std::integer_sequence<int, More...>) { (check_width<2 + More>(), ...); }
+    (std::make_integer_sequence<int, 7>());
+}
+
+TEST_CASE("kernels: only what says so itself has the short ways of integers", "[simt][kernels]") {
+    struct derived : block_integer<4, 128> {
+        float decode(std::uint32_t, const params&) const noexcept { return 1.0f; }
+    };
+    STATIC_REQUIRE(zeropp::integer_quantizer<block_integer<4, 128>>);
+    STATIC_REQUIRE(zeropp::integer_quantizer<block_integer<2, 128, zeropp::signed_extreme, half>>);
+    STATIC_REQUIRE(!zeropp::integer_quantizer<block_integer<4, 128, zeropp::asymmetric>>);
+    STATIC_REQUIRE(!zeropp::integer_quantizer<derived>);
+    STATIC_REQUIRE(zeropp::quantizer<derived>);
+}
