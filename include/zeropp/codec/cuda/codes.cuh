@@ -137,7 +137,9 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
 
 /// How many granules' codes fill the widest access, up to four, if they can be taken apart by words or parts of one.
 template <int Bits>
-inline constexpr int granules_together = Bits == 1 || Bits == 2 || Bits == 4 ? 4 : Bits == 8 ? 2 : 1;
+inline constexpr int granules_together = Bits == 1 || Bits == 2 || Bits == 4 ? 4
+                                         : Bits == 8                         ? 2
+                                                                             : 1;
 
 /// Run granules in a row, all of whose codes exist, from a multiple of Run granules of a tensor's codes.
 template <int Bits, int Run>
@@ -146,8 +148,7 @@ struct code_run {
     static constexpr int words = (bytes + 3) / 4;
     using access = std::conditional_t<
         bytes % 16 == 0, uint4,
-        std::conditional_t<bytes % 8 == 0, uint2,
-                           std::conditional_t<bytes % 4 == 0, std::uint32_t, std::uint16_t>>>;
+        std::conditional_t<bytes % 8 == 0, uint2, std::conditional_t<bytes % 4 == 0, std::uint32_t, std::uint16_t>>>;
 
     std::uint32_t data[std::size_t{words}];
 

@@ -15,6 +15,7 @@
 #include <zeropp/codec/cuda/sum_source.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/integer_scheme.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -56,8 +57,7 @@ struct encode_kernel {
         int team_blocks;
 
         explicit constexpr tile_shape(const kernel_tuning& tuning)
-            : most_granules(granules_in_registers(tuning, values::fragment_words)),
-              run(run_for(most_granules)),
+            : most_granules(granules_in_registers(tuning, values::fragment_words)), run(run_for(most_granules)),
               granules_per_lane(lane_granules(block_granules, values::in_flight(tuning), most_granules, run)),
               lanes(block_granules / granules_per_lane), teams(kernel_threads / lanes),
               team_blocks(granules_per_lane < values::in_flight(tuning) ? values::in_flight(tuning) / granules_per_lane
@@ -88,9 +88,9 @@ struct encode_kernel {
     static constexpr int value_words =
         (in_registers ? team_blocks * granules_per_lane * values::fragment_words : values::fragment_words) +
         team_blocks * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
-        Residuals::scratch_words;
+        Residuals::scratch_words + (rotating_quantizer<Q> ? granule_size : 0);
     /// Where a block lies in a list takes registers too.
-    static constexpr int resident_blocks = resident_blocks_for(value_words) - (Slices::is_list ? 1 : 0);
+    static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
 
     /// Tiles in a slot, on a GPU of that tuning; one, for its scale and its padding, where a message without elements
     /// has bytes.
@@ -187,10 +187,11 @@ private:
     /// that all of their elements exist.
     template <int Blocks, bool Whole>
     __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
-        const std::size_t mine = first * block_granules + static_cast<std::size_t>(team * block_granules + lane() * run);
+        const std::size_t mine =
+            first * block_granules + static_cast<std::size_t>(team * block_granules + lane() * run);
         const auto granule = [=](std::size_t n) {
-            return mine + n / granules_per_lane * teams * block_granules +
-                   n % granules_per_lane / run * (lanes * run) + n % run;
+            return mine + n / granules_per_lane * teams * block_granules + n % granules_per_lane / run * (lanes * run) +
+                   n % run;
         };
         const auto block = [=](std::size_t r) { return first + r * teams + static_cast<std::size_t>(team); };
         typename Q::stats stats[std::size_t{Blocks}];
@@ -265,7 +266,7 @@ private:
     template <bool Whole, class Granule, std::size_t N>
     __device__ void fetch(const section_cursor& part, Granule granule, fragment (&fragments)[N]) const {
         values::template fetch<Whole, lanes, granules_per_lane, run>(source, residuals, part.from, part.size, granule,
-                                                                fragments);
+                                                                     fragments);
     }
 
     template <bool Whole>
@@ -274,9 +275,13 @@ private:
         const int valid = Whole ? granule_size : valid_elements(part.size, granule);
         float x[granule_size];
         values::of(f, x);
+        if constexpr (Whole && std::is_same_v<typename Q::stats, symmetric::stats>) {
+            stats.add(largest_magnitude(x));
+        } else {
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            if (Whole || i < valid) add_element<Q>(stats, x[i], position(granule, i));
+            for (int i = 0; i != granule_size; ++i) {
+                if (Whole || i < valid) add_element<Q>(stats, x[i], position(granule, i));
+            }
         }
     }
 

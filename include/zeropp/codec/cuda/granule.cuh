@@ -98,6 +98,22 @@ struct raw_granule {
     }
 };
 
+/// The largest magnitude of eight elements; NaN if one is.
+__device__ inline float largest_magnitude(const float (&x)[granule_size]) {
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) {
+#if defined(__CUDA_ARCH__)
+        // An instruction that takes magnitudes, in place of two on integers.
+        asm("{.reg .f32 m; abs.f32 m, %1; max.NaN.f32 %0, %0, m;}" : "+f"(most) : "f"(x[i]));
+#else
+        const float magnitude = bits_float(float_bits(x[i]) & 0x7fffffffu);
+        if (float_bits(magnitude) > float_bits(most)) most = magnitude;
+#endif
+    }
+    return most;
+}
+
 /// x <- x / divisor, where `exact_reciprocal` is 1 / divisor if that is exact, and 0 if not. To the bit the quotient:
 /// rounded before anything is added, and with a zero's sign.
 __device__ inline void divide(float (&x)[granule_size], float divisor, float exact_reciprocal) {

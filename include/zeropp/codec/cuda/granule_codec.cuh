@@ -70,9 +70,7 @@ struct integer_decoder {
     float origin;
 
     /// Whether that multiplier can be taken: all but those next to the largest float, and NaN.
-    __device__ static bool takes(float multiplier) {
-        return __builtin_fabsf(multiplier) < most_multiplier;
-    }
+    __device__ static bool takes(float multiplier) { return __builtin_fabsf(multiplier) < most_multiplier; }
 
     __device__ explicit integer_decoder(float multiplier)
         : low(multiplier / smallest_half), shifted(multiplier / (16 * smallest_half)), origin(multiplier * -offset) {}

@@ -19,6 +19,12 @@ struct float_granule {
     float x[granule_size];
 };
 
+/// How many granules of some `message_values` a thread of this device loads at a time, Run in a row.
+template <class Values, int Run>
+inline constexpr std::size_t granules_at_once = Values::in_flight(device_tuning) > Run
+                                                    ? Values::in_flight(device_tuning)
+                                                    : Run;
+
 /// Granules on their way from a source to a quantizer; as the source keeps them where nothing happens to them.
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
@@ -111,10 +117,16 @@ private:
     __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
                                 Granule granule, Use use, std::integral_constant<std::size_t, N>) {
         if constexpr (Whole) {
-            typename Source::raw raw[N];
-            source.template fetch_whole<Run>(s, granule, raw);
+            constexpr std::size_t step =
+                granules_at_once<message_values, Run> < N ? granules_at_once<message_values, Run> : N;
 #pragma unroll
-            for (std::size_t n = 0; n != N; n += Run) use.template operator()<Run>(n, raw + n);
+            for (std::size_t first = 0; first != N; first += step) {
+                typename Source::raw raw[step];
+                source.template fetch_whole<Run>(
+                    s, [=](std::size_t n) { return granule(first + n); }, raw);
+#pragma unroll
+                for (std::size_t n = 0; n != step; n += Run) use.template operator()<Run>(first + n, raw + n);
+            }
         } else {
 #pragma unroll
             for (std::size_t n = 0; n != N; ++n) {

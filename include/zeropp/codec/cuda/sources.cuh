@@ -4,13 +4,13 @@
 ///
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
 ///   `raw`               a granule as it is loaded
-///   `fragment`          a granule whose values are needed, maybe twice: `fragments<Run>(raw, granule, k)` makes Run in a
-///                       row, `values(fragment, x)` are the floats of one
+///   `fragment`          a granule whose values are needed, maybe twice: `fragments<Run>(raw, granule, k)` makes Run
+///                       in a row, `values(fragment, x)` are the floats of one
 ///   `sums`              whether values are sums of quantized ones
 ///   `rotation`          the window in which they still have to be rotated back; 1 for none
 ///   `loaded_bytes`      what is loaded for a granule, and the registers it takes meanwhile
 ///   `loaded_words`
-///   `scratch_words`     registers that `values` of a fragment takes beyond its result
+///   `scratch_words`     registers that fragments take beyond themselves, to be made or to give their values
 ///   `together`          how many granules in a row are best fetched by one thread
 ///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time, from a cursor that is `aligned`
 ///   `fetch_part`        one granule of which the first `valid` elements exist

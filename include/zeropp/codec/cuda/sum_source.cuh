@@ -3,8 +3,8 @@
 /// Where the kernels get values from that are sums of messages.
 
 #include <zeropp/codec/cuda/codes.cuh>
-#include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
@@ -170,7 +170,7 @@ struct sum_source : message_source<From> {
     };
     using fragment = float_sums;
     static constexpr int loaded_bytes = Contributors * From::code_bits;
-    static constexpr int scratch_words = 0;
+    static constexpr int scratch_words = message_source<From>::rotation > 1 ? granule_size : 0;
     static constexpr int loaded_words = Contributors * message_source<From>::coded_words;
 
     /// r[n] <- granule(n).
@@ -219,9 +219,11 @@ struct sum_source<From, 0> : message_source<From> {
 
     using raw = float_sums;
     using fragment = raw;
+    /// The sums of all are in registers while codes are loaded.
+    static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
-    static constexpr int scratch_words = 0;
+    static constexpr int scratch_words = together * in_flight * message_source<From>::coded_words;
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
 
     template <int Run, std::size_t N, class Granule>

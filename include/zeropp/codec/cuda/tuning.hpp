@@ -62,7 +62,7 @@ constexpr int lane_granules(int block_granules, int in_flight, int in_registers,
     int n = block_granules < 8 ? 1 : block_granules / 8;
     if (n > in_flight) n = in_flight;
     if (n < run) n = run;
-    while (block_granules / n > 32 && n < in_registers) n *= 2;
+    while (block_granules / n > 32 && block_granules / in_registers <= 32) n *= 2;
     return block_granules / n > kernel_threads ? block_granules / kernel_threads : n;
 }
 

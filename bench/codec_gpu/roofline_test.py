@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""roofline.py reads a kernel's loop as it is, predicts by what binds, and refuses what has grown."""
+
+import sys
+
+sys.dont_write_bytecode = True
+from roofline import ALLOWED, PIPES, counted, grown, kernels_of, parsed, predicted, shown
+
+LISTING = """
+.section .text.kernel,"ax",@progbits
+.text.kernel:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
+        /*0020*/                   LDG.E.128.CONSTANT R8, desc[UR4][R2.64+0x10] ;
+        /*0030*/                   IADD3 R2, P0, R2, 0x20, RZ ;
+        /*0040*/                   FADD R4, R4, R8 ;
+        /*0050*/              @P1 BRA `(.L_x_2) ;
+        /*0060*/                   I2F R5, R5 ;
+.L_x_3:
+        /*0070*/                   STG.E.64 desc[UR4][R12.64], R4 ;
+        /*0080*/              @!P0 BRA `(.L_x_1) ;
+        /*0090*/                   EXIT ;
+.L_x_2:
+        /*00a0*/                   SHFL.BFLY PT, R5, R5, 0x1, 0x1f ;
+        /*00b0*/                   FADD R5, R5, R5 ;
+        /*00c0*/                   FADD R5, R5, R5 ;
+        /*00d0*/                   BRA `(.L_x_3) ;
+"""
+
+(name, (code, labels)), = kernels_of(LISTING).items()
+assert name == "kernel" and len(code) == 14 and labels == {".L_x_1": 1, ".L_x_3": 7, ".L_x_2": 10}
+row = counted(name, code, labels, registers=64)
+# The way round has eight instructions, 32 bytes of loads and 8 of stores; the longer way by .L_x_2 is not it.
+assert row["issue"] == round(8 / 40, 3), row
+assert row["loads"] == "2 x 128" and row["stores"] == "1 x 64" and row["read"] == 0.8
+assert row["ALU"] == row["FMA"] == row["XU"] == round(1 / 40, 3) and row["shuffles"] == 0
+assert row["LSU"] == round((4 + 4 + 2) / 40, 3)
+assert row["warps"] == 32 and row["in_flight_kib"] == 32.0
+
+# A kernel that does nothing but move bytes is bound by memory; ten times the instructions, by them, and to that measure.
+light = {"read": 0.5, "in_flight_kib": 64, "issue": 1.0, **{pipe: 0.1 for pipe in PIPES}}
+fraction, binds = predicted(light, "H200")
+assert binds == "memory" and 0.92 < fraction <= 0.93
+heavy = {**light, "issue": 24.0}
+assert predicted(heavy, "H200")[1] == "issue" and 0.22 < predicted(heavy, "H200")[0] < 0.24
+assert predicted({**light, "XU": 3.0}, "H200")[1] == "XU"
+# Loads that are not in flight cannot arrive: 11.4 KiB have to be, for half of 4.3 TB/s.
+assert predicted({**light, "in_flight_kib": 4}, "H200")[1] == "in flight"
+
+
+assert parsed("a<b<c, 1> , d*>, e")[:2] == ["a", ["b", ["c"], ["1"]]]
+assert shown(parsed("hadamard<block_integer<4, 128, signed_extreme, half>, 32>")) == "int4:128:signed:half:h32"
+assert shown(parsed("sum_source<lloyd_max<2, 128, unbiased>, 0>")) == "any lloyd_max<2, 128, unbiased>"
+
+
+def table(**changes):
+    return {"90": {"kernel": {"issue": 4.0, "ALU": 1.0, "FMA": 1.0, "XU": 0.0, "shuffles": 0.0, "LSU": 1.0, "warps": 24,
+                              **changes}}}
+
+
+assert grown(table(), table()) == []
+assert grown(table(issue=4.0 * ALLOWED), table()) == []
+assert grown(table(issue=4.15), table()) == ["sm_90, kernel: issue is 4.15 for a byte, and was 4.0"]
+assert grown(table(XU=0.1), table()) == ["sm_90, kernel: XU is 0.1 for a byte, and was 0.0"]
+assert grown(table(warps=16), table()) == ["sm_90, kernel: 16 warps fit, and 24 did"]
+assert grown({"90": {}}, table()) == ["sm_90, kernel: in the table and not in the code"]
+assert grown(table(), {"90": {}}) == ["sm_90, kernel: in the code and not in the table"]
