@@ -43,7 +43,7 @@ import sys
 import tempfile
 
 try:
-    import torch
+    import torch.cuda  # where there is none, the folder beside this file is called torch too
 except (ImportError, OSError):  # OSError: without the libraries that it was built with
     torch = None
 

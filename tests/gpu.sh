@@ -6,7 +6,7 @@
 #   --include DIR     a folder with catch2/catch.hpp (2.13), CLI/CLI.hpp and nlohmann/json.hpp, for machines that have
 #                     no packages of them (on Debian 12 all three are in /usr/include)
 #   --build-dir DIR   where to build (default: build/gpu)
-#   --results DIR     where codec_gpu.json, summary.txt and the logs go (default: build/gpu-results)
+#   --results DIR     where report.md, the measurements and the logs go (default: build/gpu-results)
 #   --arch LIST       for which GPUs, as CMake writes them: 90, or 80;90 (default: those of this machine)
 #   --build-only      build, on a machine without a GPU, and stop
 #   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
@@ -103,54 +103,85 @@ if [ $build_only = yes ]; then
     exit 0
 fi
 
-heading "tests"
-# The programs themselves and not ctest, so that a machine without CMake runs the same.
-for test in "$build_dir"/gpu/test_* "$build_dir"/gpu/example_*; do
-    step "$(basename "$test")" 120 "$test" || true
-done
-if [ ! -x "$build_dir/gpu/test_gpu_nccl" ]; then
-    summary+=("$(printf '%-34s %s' test_gpu_nccl "FAILED: not built, for want of NCCL")")
-    failed=$((failed + 1))
-fi
-if [ ! -x "$build_dir/gpu/test_gpu_zero3_gpt" ]; then
-    summary+=("$(printf '%-34s %s' test_gpu_zero3_gpt "FAILED: not built, for want of what zero3_gpt needs")")
-    failed=$((failed + 1))
-fi
+# What decides most comes first, so that a run cut short still says whether kernels are right, and how fast.
+run_test() { [ ! -x "$build_dir/gpu/$1" ] || step "$1" "${2:-120}" "$build_dir/gpu/$1" || true; }
 
-heading "compute-sanitizer"
-for tool in memcheck racecheck; do
-    if command -v compute-sanitizer >/dev/null; then
-        status=0
-        step "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$build_dir/gpu/test_gpu_kernels" "[slice]" || status=$?
-        if [ "$status" -ne 0 ] && grep -qi "device not supported" "$results/$tool.log"; then
-            failed=$((failed - 1))
-            summary[-1]=$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer refuses this device")
-        fi
-    else
+sanitize() {
+    local tool=$1 status=0
+    if ! command -v compute-sanitizer >/dev/null; then
         summary+=("$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer is not here")")
+        return 0
+    fi
+    step "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build_dir/gpu/test_gpu_kernels" "[slice]" ||
+        status=$?
+    if [ "$status" -ne 0 ] && grep -qi "device not supported" "$results/$tool.log"; then
+        failed=$((failed - 1))
+        summary[-1]=$(printf '%-34s %s' "$tool" "SKIPPED: compute-sanitizer refuses this device")
+    fi
+}
+
+# measure NAME SECONDS ARGUMENT...: codec_gpu, with what is known so far noted beside it.
+measure() {
+    local name=$1 limit=$2 notes=() line test text
+    shift 2
+    for line in "${summary[@]}"; do
+        read -r test text <<<"$line"
+        notes+=(--note "$test=$text")
+    done
+    if command -v nvidia-smi >/dev/null; then
+        line=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
+        notes+=(--note "driver=$line")
+    fi
+    step "$name" "$limit" "$build_dir/gpu/codec_gpu" "$results/$name.json" "$@" "${notes[@]}" || true
+}
+
+# One page: how every step ended, and for each kernel what was predicted and what was measured.
+report() {
+    printf '%s\n' "${summary[@]}" >"$results/summary.txt"
+    command -v python3 >/dev/null || { echo "no report: python3 is not here"; return 0; }
+    python3 "$root/bench/codec_gpu/report.py" "$results" || failed=$((failed + 1))
+}
+
+heading "the kernels: the host's bits, memory, speed"
+run_test test_gpu_kernels
+measure codec_gpu_quick 90 --quick
+report
+sanitize memcheck
+sanitize racecheck
+
+heading "what is built on them"
+for test in test_gpu_collectives test_gpu_graph test_gpu_nccl; do run_test $test; done
+run_test test_gpu_nccl_ranks 200
+for test in "$build_dir"/gpu/example_*; do run_test "$(basename "$test")"; done
+run_test test_gpu_zero3_gpt
+for needed in "test_gpu_nccl NCCL" "test_gpu_zero3_gpt what zero3_gpt needs"; do
+    if [ ! -x "$build_dir/gpu/${needed%% *}" ]; then
+        summary+=("$(printf '%-34s %s' "${needed%% *}" "FAILED: not built, for want of ${needed#* }")")
+        failed=$((failed + 1))
     fi
 done
 
-heading "codec_gpu"
-notes=()
-for line in "${summary[@]}"; do
-    read -r name text <<<"$line"
-    notes+=(--note "$name=$text")
-done
-if command -v nvidia-smi >/dev/null; then
-    driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
-    notes+=(--note "driver=$driver")
+heading "beside DeepSpeed's quantizer ops"
+status=0
+if command -v python3 >/dev/null; then
+    within 120 python3 "$root/bench/compare_deepspeed.py" "$results/deepspeed.json" --size-mb 256 </dev/null 2>&1 |
+        tee "$results/deepspeed.log" || status=${PIPESTATUS[0]}
+else
+    status=77
 fi
-step codec_gpu 150 "$build_dir/gpu/codec_gpu" "$results/codec_gpu.json" "${notes[@]}" || true
+# Only where somebody has installed them.
+if [ "$status" -eq 77 ]; then
+    summary+=("$(printf '%-34s %s' deepspeed "SKIPPED: not here")")
+else
+    verdict deepspeed "$status"
+fi
+
+heading "all sizes and elements"
+measure codec_gpu 150
+report
 
 heading "summary"
-{
-    printf '%s\n' "${summary[@]}"
-    echo
-    # The rows that the library's promise is about.
-    grep -E '^(quantizer|(int8:256|int4:128) .* bf16 +(256|1024|4096) )' "$results/codec_gpu.log" || true
-} | tee "$results/summary.txt"
-echo "results: $results"
+cat "$results/summary.txt"
+echo "results: $results, all of them in report.md"
 [ $failed -eq 0 ] || { echo "FAILED: $failed step(s)"; exit 1; }
 echo "passed in $SECONDS s"

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""roofline.py reads a kernel's loop as it is, predicts by what binds, and refuses what has grown."""
+"""roofline.py reads a kernel's loop as it is, predicts by what binds, and refuses what has grown; report.py puts what was
+measured beside it."""
 
 import sys
 
 sys.dont_write_bytecode = True
+from report import kernel_of, lines_of
 from roofline import ALLOWED, PIPES, counted, grown, kernels_of, parsed, predicted, shown
 
 LISTING = """
@@ -66,3 +68,13 @@ assert grown(table(XU=0.1), table()) == ["sm_90, kernel: XU is 0.1 for a byte, a
 assert grown(table(warps=16), table()) == ["sm_90, kernel: 16 warps fit, and 24 did"]
 assert grown({"90": {}}, table()) == ["sm_90, kernel: in the table and not in the code"]
 assert grown(table(), {"90": {}}) == ["sm_90, kernel: in the code and not in the table"]
+
+assert kernel_of({"quantizer": "int8:256", "kernel": "encode", "element": "bf16"}) == "encode bfloat16 to int8:256"
+assert kernel_of({"quantizer": "int8:256", "kernel": "reorder_encode", "element": "bf16"}) is None
+assert kernel_of({"quantizer": "q", "kernel": "reduce_decode_8", "element": "fp16"}) == "decode of 8 q to half"
+measured = {"device": {"name": "NVIDIA H200", "multiprocessors": 132, "cuda_runtime_version": 13000}, "complete": True,
+            "rows": [{"quantizer": "q", "kernel": kernel, "element": "fp32", "tensor_bytes": 1 << 20,
+                      "gigabytes_per_second": 1000.0, "fraction_of_copy": 0.465} for kernel in ("decode", "encode")]}
+page = list(lines_of(measured, {"kernels": {"90": {"decode of 1 q to float": {**light, "stores": "1 x 64"}}}}))
+assert page[-2] == "| decode | q | fp32 | 1 | 1000 | 0.47 | 0.93 | 0.50 |", page
+assert page[-1] == "| encode | q | fp32 | 1 | 1000 | 0.47 | - | - |", page
