@@ -28,9 +28,11 @@ constexpr kernel_tuning tuning_for(int compute_capability) {
     return {.bytes_in_flight = 64, .fragment_registers = 32, .blocks_per_multiprocessor = 8};
 }
 
-/// The tuning of the device that is being compiled for.
+/// The tuning of the device that is being compiled for, which a host that runs kernels itself may name.
 #if defined(__CUDA_ARCH__)
 inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
+#elif defined(ZEROPP_EMULATED_COMPUTE_CAPABILITY)
+inline constexpr kernel_tuning device_tuning = tuning_for(ZEROPP_EMULATED_COMPUTE_CAPABILITY);
 #else
 inline constexpr kernel_tuning device_tuning = tuning_for(0);
 #endif
