@@ -165,6 +165,12 @@ def widths(instructions):
     return ", ".join(f"{n} x {bits}" for bits, n in sorted(found.items(), reverse=True)) or "-"
 
 
+def resident_warps(registers):
+    """Of a kernel whose threads have so many registers."""
+    of_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
+    return min(MOST_WARPS // BLOCK_WARPS, REGISTERS // of_warp // BLOCK_WARPS) * BLOCK_WARPS
+
+
 def counted(name, code, labels, registers):
     """What is kept of a kernel: all that the model needs."""
     summing = "sum_source" in name
@@ -177,8 +183,7 @@ def counted(name, code, labels, registers):
     loads = [i for i in way if i.opcode == "LDG" and not is_parameter(i, summing)]
     stores = [i for i in way if i.opcode == "STG" and not i.predicated]
     moved = sum(i.bits for i in loads + stores) / 8
-    of_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
-    warps = min(MOST_WARPS // BLOCK_WARPS, REGISTERS // of_warp // BLOCK_WARPS) * BLOCK_WARPS
+    warps = resident_warps(registers)
     row = {"registers": registers, "warps": warps, "loads": widths(loads), "stores": widths(stores),
            "read": sum(i.bits for i in loads) / 8 / moved if moved else 0,
            "in_flight_kib": in_flight(way, summing) * warps * 32 / 1024}
