@@ -70,7 +70,7 @@ def main():
     kernels = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        nvdisasm = find_nvdisasm(arguments.nvdisasm, folder)
+        nvdisasm = find_nvdisasm(arguments.nvdisasm, arguments.nvcc, folder)
         for name in ("swizzled_quantize", "quantize", "quant_reduce", "dequantize"):
             cubin = folder / f"{name}.cubin"
             report = subprocess.run([arguments.nvcc, *FLAGS, "-I", arguments.csrc / "includes",
@@ -86,7 +86,7 @@ def main():
     lines = ["# DeepSpeed's kernels by their machine code, beside ours", "",
              "Predicted by `bench/codec_gpu/roofline_deepspeed.py` for sm_90 on an H200: nothing here was measured on a GPU.",
              "Of each of DeepSpeed's kernels (0.19.8, fp16, symmetric) the instance that takes least for a byte; of ours, fp16",
-             "too. DeepSpeed adds sums up in fp16, ours are exact sums of floats. Counts are instructions of a thread for a byte.",
+             "too. DeepSpeed adds up in fp16, we do in floats. Counts are instructions of a thread for a byte.",
              "", "| kernel | bits | theirs: issue | ALU | XU | of a copy | ours: issue | ALU | XU | of a copy | ratio |",
              "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for what, pattern, bits_of, our_name in PAIRS:

@@ -47,7 +47,7 @@ assert binds == "memory" and 0.92 < fraction <= 0.93
 heavy = {**light, "issue": 24.0}
 assert predicted(heavy, "H200")[1] == "issue" and 0.22 < predicted(heavy, "H200")[0] < 0.24
 assert predicted({**light, "XU": 3.0}, "H200")[1] == "XU"
-# Loads that are not in flight cannot arrive: 11.4 KiB have to be, for half of 4.3 TB/s.
+# Loads that are not in flight cannot arrive: 11.1 KiB have to be, for half of 4.3 TB/s.
 assert predicted({**light, "in_flight_kib": 4}, "H200")[1] == "in flight"
 
 
@@ -57,7 +57,7 @@ assert shown(parsed("sum_source<lloyd_max<2, 128, unbiased>, 0>")) == "any lloyd
 
 
 def table(**changes):
-    return {"90": {"kernel": {"issue": 4.0, "ALU": 1.0, "FMA": 1.0, "XU": 0.0, "shuffles": 0.0, "LSU": 1.0, "warps": 24,
+    return {"90": {"kernel": {"issue": 4.0, "ALU": 1.0, "FMA": 1.0, "XU": 0.0, "shuffles": 0.0, "LSU": 1.0, "warps": 24, "in_flight_kib": 32.0,
                               **changes}}}
 
 
@@ -66,6 +66,7 @@ assert grown(table(issue=4.0 * ALLOWED), table()) == []
 assert grown(table(issue=4.15), table()) == ["sm_90, kernel: issue is 4.15 for a byte, and was 4.0"]
 assert grown(table(XU=0.1), table()) == ["sm_90, kernel: XU is 0.1 for a byte, and was 0.0"]
 assert grown(table(warps=16), table()) == ["sm_90, kernel: 16 warps fit, and 24 did"]
+assert grown(table(in_flight_kib=16.0), table()) == ["sm_90, kernel: 16.0 KiB are in flight, and 32.0 were"]
 assert grown({"90": {}}, table()) == ["sm_90, kernel: in the table and not in the code"]
 assert grown(table(), {"90": {}}) == ["sm_90, kernel: in the code and not in the table"]
 

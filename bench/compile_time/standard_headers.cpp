@@ -1,7 +1,6 @@
 // The standard headers that the umbrella includes.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cfloat>
 #include <charconv>

@@ -44,6 +44,7 @@ TEST_CASE("kernels: the parameters of least error", "[simt][kernels]") {
 TEST_CASE("kernels: codes of one bit and of few levels", "[simt][kernels]") {
     simt::check_tensors<zeropp::bfloat16>(hadamard<lloyd_max<2, 128, zeropp::unbiased>, 128>());
     simt::check_sums(hadamard<lloyd_max<4, 128>, 128>(), lloyd_max<3, 32>());
+    simt::check_sums(lloyd_max<2, 128>(), lloyd_max<2, 64>());
 }
 
 TEST_CASE("kernels: noise belongs to elements, wherever they are encoded", "[simt][kernels]") {

@@ -153,5 +153,6 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
     STATIC_REQUIRE(zeropp::integer_quantizer<block_integer<2, 128, zeropp::signed_extreme, half>>);
     STATIC_REQUIRE(!zeropp::integer_quantizer<block_integer<4, 128, zeropp::asymmetric>>);
     STATIC_REQUIRE(!zeropp::integer_quantizer<derived>);
+    STATIC_REQUIRE(zeropp::integer_quantizer<zeropp::stochastic<zeropp::hadamard<block_integer<4, 128>>>>);
     STATIC_REQUIRE(zeropp::quantizer<derived>);
 }

@@ -166,6 +166,14 @@ TEST_CASE("kernels on lists: scales of messages, noise, blocks of more than a te
     }
 }
 
+TEST_CASE("kernels on lists: windows that span blocks of the sums", "[simt][kernels][lists]") {
+    // Most tensors begin in the middle of a window, were windows counted from the first.
+    for (int seed = 30; seed != 36; ++seed) {
+        check<float, hadamard<block_integer<8, 256>, 256>, block_integer<4, 128>, zeropp::lossless<float>>({}, {}, seed,
+                                                                                                          7, 9000);
+    }
+}
+
 TEST_CASE("kernels on lists: one launch for each pass of 4096 tensors", "[simt][kernels][lists]") {
     zeropp_test::random_source random(1);
     const zeropp::two_level ranks(1, 2);

@@ -86,8 +86,9 @@ inline constexpr bool has_integer_arithmetic = false;
 ///                         is below `lowest` with the parameters that were fitted to it
 ///   `reaches_above`       whether one may be above `highest_code`
 template <class Q>
-concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> &&
-    requires(const Q& q, const typename Q::params& params) {
+concept integer_quantizer =
+    quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 && !positional_quantizer<Q> &&
+    !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
     { Q::highest_code } -> std::convertible_to<std::int32_t>;

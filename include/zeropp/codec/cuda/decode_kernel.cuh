@@ -80,7 +80,7 @@ private:
     __device__ part open(std::size_t i, int s) const {
         const section of = where.at(i);
         const std::size_t size = of.size(where.rank(s));
-        T* slice = tensor_at(tensor, where.tensor(i));
+        T* slice = into_global_memory(tensor_at(tensor, where.tensor(i)));
         // The offset of a slot without elements may lie beyond the tensor's end.
         if (size != 0) slice += of.offset(where.in_memory(s));
         return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};

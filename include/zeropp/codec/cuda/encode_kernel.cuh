@@ -13,6 +13,7 @@
 #include <zeropp/codec/cuda/noise.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
+#include <zeropp/codec/cuda/tile_shape.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
@@ -43,35 +44,7 @@ struct encode_kernel {
 
     static constexpr int block_granules = Q::block_size / granule_size;
 
-    /// How the threads of a thread block share the blocks of a tile, on a GPU of some generation.
-    struct tile_shape {
-        /// How many granules a thread has registers for.
-        int most_granules;
-        /// How many in a row a thread takes, so that their codes are one access.
-        int run;
-        /// Granules of a block for each thread of its team.
-        int granules_per_lane;
-        int lanes;
-        int teams;
-        /// Blocks of a tile for each team.
-        int team_blocks;
-
-        explicit constexpr tile_shape(const kernel_tuning& tuning)
-            : most_granules(granules_in_registers(tuning, values::fragment_words)), run(run_for(most_granules)),
-              granules_per_lane(lane_granules(block_granules, values::in_flight(tuning), most_granules, run)),
-              lanes(block_granules / granules_per_lane), teams(kernel_threads / lanes),
-              team_blocks(granules_per_lane < values::in_flight(tuning) ? values::in_flight(tuning) / granules_per_lane
-                                                                        : 1) {}
-        constexpr int blocks() const { return teams * team_blocks; }
-
-    private:
-        /// None where a block does not stay in registers, and is fetched granule by granule.
-        static constexpr int run_for(int most) {
-            if (block_granules / most > kernel_threads) return 1;
-            const int run = Source::together < most ? Source::together : most;
-            return run < block_granules ? run : block_granules;
-        }
-    };
+    using tile_shape = detail::tile_shape<values, block_granules, Source::together>;
     static constexpr int most_granules = tile_shape(device_tuning).most_granules;
     static constexpr int run = tile_shape(device_tuning).run;
     static constexpr bool stores_runs = run > 1 && granules_together<Q::code_bits> > 1;
@@ -104,18 +77,16 @@ struct encode_kernel {
         const wire_layout<Q> layout(where.last_count(), where.last());
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
             std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
-            if constexpr (Slices::is_list) {
+            if constexpr (Slices::is_list && !windows_join_blocks) {
                 encode_list(layout, message, s);
             } else {
-                const section_cursor part = open(layout, message, where.at(0), 0, s);
-                for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
-                     first += std::size_t{gridDim.x} * tile_blocks) {
-                    if (part.from.source.aligned && (first + tile_blocks) * Q::block_size <= part.size) {
-                        encode<team_blocks, true>(part, first, team());
+                // Each section starts with another thread block, so that small ones keep all busy.
+                for (std::size_t i = 0; i != where.sections(); ++i) {
+                    const section_cursor part = open(layout, message, where.at(i), i, s);
+                    if constexpr (Slices::is_list) {
+                        encode_section(part, part.blocks, (blockIdx.x + i) % gridDim.x);
                     } else {
-#pragma unroll 1
-                        for (int r = 0; r != team_blocks; ++r)
-                            encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
+                        encode_section(part, layout.blocks, blockIdx.x);
                     }
                 }
             }
@@ -150,6 +121,24 @@ private:
                 message + layout.codes_at(of.place),
                 message + layout.params_at(of.place),
                 loaded_scale<Q>::load(message, layout.scale_offset)};
+    }
+
+    /// Whether a window that has to be rotated back spans blocks that a list may put into different tiles: its tensors
+    /// begin at any of the blocks that fill a message's unit.
+    static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
+                                                static_cast<int>(message_place::alignment);
+
+    /// The blocks of a section, of which this thread block takes tile `mine` first.
+    __device__ void encode_section(const section_cursor& part, std::size_t blocks, std::size_t mine) const {
+        for (std::size_t first = mine * tile_blocks; first < blocks; first += std::size_t{gridDim.x} * tile_blocks) {
+            if (part.from.source.aligned && (first + tile_blocks) * Q::block_size <= part.size) {
+                encode<team_blocks, true>(part, first, team());
+                continue;
+            }
+#pragma unroll 1
+            for (int r = 0; r != team_blocks; ++r)
+                encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
+        }
     }
 
     /// The blocks of all sections of a message.
@@ -218,7 +207,7 @@ private:
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
             const params p = block_params(stats[r], best[r], part);
-            [[maybe_unused]] code_run<Q::code_bits, run> in_a_row;
+            [[maybe_unused]] code_run<Q::code_bits, run> in_a_row{};
             for_each_granule(r, [&](std::size_t n, fragment& f) {
                 const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
                 const granule_codes codes = encoded(f, p, part, granule(n), valid);

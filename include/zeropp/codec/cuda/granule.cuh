@@ -15,6 +15,16 @@ namespace zeropp::detail {
 
 inline constexpr int granule_size = 8;
 
+/// The same pointer, known to be into the device's memory: one that comes from a table could be into any.
+template <class T>
+__device__ T* into_global_memory(T* p) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(p)));
+#else
+    return p;
+#endif
+}
+
 /// Eight elements as they lie in memory, in the 32-bit words that registers are where their size allows: bytes would
 /// be taken apart and put together again one by one.
 template <class T>
@@ -52,18 +62,31 @@ struct raw_granule {
         }
     }
 
-    /// x <- the eight as floats.
+#if defined(__CUDA_ARCH__)
+    /// Whether one of eight halves is NaN, as the largest of them all would be.
+    __device__ bool has_nan() const {
+        std::uint32_t most = data[0];
+#pragma unroll
+        for (int w = 1; w != granule_size / 2; ++w) asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(most) : "r"(data[w]));
+        int nan;
+        asm("{.reg .pred p, q; setp.nan.f16x2 p|q, %1, %1; or.pred p, p, q; selp.s32 %0, 1, 0, p;}"
+            : "=r"(nan)
+            : "r"(most));
+        return nan != 0;
+    }
+#endif
+
+    /// x <- the eight as floats. A NaN keeps its bits, or, if not KeepNan, stays some NaN.
+    template <bool KeepNan = true>
     __device__ void to_floats(float (&x)[granule_size]) const {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half>) {
             // An instruction in place of eleven. It changes the bits of a NaN, so those go the long way.
-            bool nan = false;
 #pragma unroll
-            for (int i = 0; i != granule_size; ++i) {
-                asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(at(i).bits));
-                nan |= x[i] != x[i];
-            }
-            if (!nan) return;
+            for (int i = 0; i != granule_size; ++i) asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(at(i).bits));
+            bool done = true;
+            if constexpr (KeepNan) done = !has_nan();
+            if (done) return;
         }
 #endif
 #pragma unroll

@@ -60,11 +60,11 @@ __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t 
 template <int Bits>
 struct integer_decoder {
     static constexpr float offset = static_cast<float>(1 << (Bits - 1));
-    /// A subnormal half with an integer in its low bits is so many times less; codes of four bits that are not in the
-    /// low bits sixteen times less.
-    static constexpr float smallest_half = 0x1p-24f;
     static constexpr float most_multiplier = 0x1p104f;
 
+    static_assert(Bits <= 8);
+
+    /// A subnormal half is 2^-24 times the integer in its low bits, and 2^-20 times one that is four bits higher.
     float low;
     float shifted;
     float origin;
@@ -73,7 +73,7 @@ struct integer_decoder {
     __device__ static bool takes(float multiplier) { return __builtin_fabsf(multiplier) < most_multiplier; }
 
     __device__ explicit integer_decoder(float multiplier)
-        : low(multiplier / smallest_half), shifted(multiplier / (16 * smallest_half)), origin(multiplier * -offset) {}
+        : low(multiplier * 0x1p24f), shifted(multiplier * 0x1p20f), origin(multiplier * -offset) {}
 
     /// use(i, the i-th of the eight elements).
     template <class Use>

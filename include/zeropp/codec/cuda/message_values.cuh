@@ -2,6 +2,7 @@
 /// \file
 /// What a message encodes: the values of a source, in the domain of its quantizer, with what was lost of them before.
 
+#include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/residuals.cuh>
 #include <zeropp/codec/cuda/rotation.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
@@ -107,7 +108,8 @@ struct message_values {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
         } else {
-            Source::values(k, x);
+            // A block with a NaN has the same codes and parameters whatever its bits.
+            Source::template values<!encodes_integers<Q>>(k, x);
         }
     }
 

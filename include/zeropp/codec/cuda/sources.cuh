@@ -5,7 +5,7 @@
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
 ///   `raw`               a granule as it is loaded
 ///   `fragment`          a granule whose values are needed, maybe twice: `fragments<Run>(raw, granule, k)` makes Run
-///                       in a row, `values(fragment, x)` are the floats of one
+///                       in a row, `values(fragment, x)` are the floats of one; `values<false>` may change a NaN's bits
 ///   `sums`              whether values are sums of quantized ones
 ///   `rotation`          the window in which they still have to be rotated back; 1 for none
 ///   `loaded_bytes`      what is loaded for a granule, and the registers it takes meanwhile
@@ -57,7 +57,7 @@ struct tensor_source {
 
     template <class Slices>
     __device__ cursor open(const Slices& where, const section& of, std::size_t i, int s) const {
-        const T* slice = tensor_at(tensor, where.tensor(i));
+        const T* slice = into_global_memory(tensor_at(tensor, where.tensor(i)));
         // The offset of a slot without elements may lie beyond the tensor's end.
         if (of.size(where.rank(s)) != 0) slice += of.offset(where.in_memory(s));
         return {slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0};
@@ -78,7 +78,10 @@ struct tensor_source {
 #pragma unroll
         for (int i = 0; i != Run; ++i) k[i] = r[i];
     }
-    __device__ static void values(const fragment& k, float (&x)[granule_size]) { k.to_floats(x); }
+    template <bool KeepNan = true>
+    __device__ static void values(const fragment& k, float (&x)[granule_size]) {
+        k.template to_floats<KeepNan>(x);
+    }
 };
 
 /// The values of one tensor_source less those of another.
@@ -138,6 +141,7 @@ struct difference_source {
             for (int i = 0; i != granule_size; ++i) k[n].x[i] -= less[i];
         }
     }
+    template <bool KeepNan = true>
     __device__ static void values(const fragment& k, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];

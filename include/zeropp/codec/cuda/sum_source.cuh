@@ -206,6 +206,7 @@ struct sum_source : message_source<From> {
         add_messages<Contributors, Run>(
             this->from, granule, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
     }
+    template <bool KeepNan = true>
     __device__ static void values(const fragment& f, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = f.sum[i];
@@ -223,7 +224,8 @@ struct sum_source<From, 0> : message_source<From> {
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
-    static constexpr int scratch_words = together * in_flight * message_source<From>::coded_words;
+    /// The codes of one step, while those of the next are loaded.
+    static constexpr int scratch_words = 2 * in_flight * message_source<From>::coded_words;
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
 
     template <int Run, std::size_t N, class Granule>
@@ -252,6 +254,7 @@ struct sum_source<From, 0> : message_source<From> {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = r[k];
     }
+    template <bool KeepNan = true>
     __device__ static void values(const fragment& f, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = f.sum[i];
