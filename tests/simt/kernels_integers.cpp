@@ -4,6 +4,8 @@
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
 
 #include <array>
 #include <cmath>
