@@ -40,13 +40,15 @@ REGISTERS, REGISTER_UNIT, MOST_WARPS, BLOCK_WARPS = 65536, 256, 64, 8
 
 # Where instructions go, and how many threads of one a multiprocessor starts in a clock (after CUDA's programming guide,
 # "Arithmetic Instructions"; multiplications of integers and conversions are slower than the rest of their pipe, which is
-# left out). What is in no list only has to be issued.
+# left out; of tensor cores a quarter of what the datasheet says for sm_90, as a guess of what instructions that are not
+# asynchronous reach). What is in no list only has to be issued.
 PIPES = {
     "ALU": (64, r"LOP3|SHF|PRMT|I?MNMX|VIMNMX3?|FMNMX3?|FSETP|ISETP|PLOP3|F?SEL|IADD3|VIADD|VIADDMNMX|LEA|I2FP|F2FP|IABS|"
                 r"BMSK|SGXT|HMNMX2|HSETP2"),
     "FMA": (128, r"FFMA2?|FMUL2?|FADD2?|IMAD|HADD2|HFMA2|HMUL2"),
     "XU": (16, r"I2F|F2I|F2F|MUFU|FRND|POPC|FLO"),
     "shuffles": (32, r"SHFL"),
+    "tensor": (16, r"HMMA"),
     "LSU": (32, r"LDG?|STG?|LDS|STS|LDC"),
 }
 ISSUED = 128
@@ -71,6 +73,9 @@ TARGETS = {
     "sum of 8 int4:128 to int4:128": (0.80, 0.32),
     "decode of 8 int4:128 to bfloat16": (0.87, 0.55),
 }
+# Of the speed of slices that begin at 16 bytes, what those that do not are wanted to reach.
+UNALIGNED = ", unaligned"
+WANTED_UNALIGNED = 0.85
 
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)([^;]*);")
 LOADS, STORES = ("LDG", "LD"), ("STG", "ST")
@@ -180,27 +185,42 @@ def resident_warps(registers):
 
 
 def counted(name, code, labels, registers):
-    """What is kept of a kernel: all that the model needs."""
+    """What is kept of a kernel, all that the model needs: of the ordinary way, and, where a kernel reads tensors and has
+    one, of the way of those that are not aligned."""
     summing = "sum_source" in name
+    warps = resident_warps(registers)
+
+    def loads_of(way):
+        return [i for i in way if i.opcode in LOADS and not is_parameter(i, summing)]
+
+    def stores_of(way):
+        return [i for i in way if i.opcode in STORES and not i.predicated]
 
     def rank(way):
-        bits = (i.bits for i in way if i.opcode in LOADS and not is_parameter(i, summing))
-        return min(bits, default=0), in_flight(way, summing), -len(way)
+        return min((i.bits for i in loads_of(way)), default=0), in_flight(way, summing), -len(way)
 
-    way = max(ways_round(code, labels), key=rank, default=[])
-    loads = [i for i in way if i.opcode in LOADS and not is_parameter(i, summing)]
-    stores = [i for i in way if i.opcode in STORES and not i.predicated]
-    moved = sum(i.bits for i in loads + stores) / 8
-    warps = resident_warps(registers)
-    row = {"registers": registers, "warps": warps, "loads": widths(loads), "stores": widths(stores),
-           "read": sum(i.bits for i in loads) / 8 / moved if moved else 0,
-           "in_flight_kib": in_flight(way, summing) * warps * 32 / 1024}
-    if moved:
-        row["issue"] = len(way) / moved
-        for pipe, opcodes in CLASSES.items():
-            # An access of 16 bytes takes the turns of four.
-            row[pipe] = sum(max(1, i.bits // 32) if pipe == "LSU" else 1 for i in way if opcodes.match(i.opcode)) / moved
-    return {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+    def row_of(way, read, moved):
+        row = {"registers": registers, "warps": warps, "loads": widths(loads_of(way)), "stores": widths(stores_of(way)),
+               "read": read / moved if moved else 0, "in_flight_kib": min(in_flight(way, summing), read) * warps * 32 / 1024}
+        if moved:
+            row["issue"] = len(way) / moved
+            for pipe, opcodes in CLASSES.items():
+                # An access of 16 bytes takes the turns of four.
+                row[pipe] = sum(max(1, i.bits // 32) if pipe == "LSU" else 1 for i in way
+                                if opcodes.match(i.opcode)) / moved
+        return {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+
+    ways = list(ways_round(code, labels))
+    way = max(ways, key=rank, default=[])
+    read = sum(i.bits for i in loads_of(way)) / 8
+    moved = read + sum(i.bits for i in stores_of(way)) / 8
+    rows = {"": row_of(way, read, moved)}
+    # It stores the same, and reads the same bytes in narrower words, of which some are another way's.
+    narrow = [w for w in ways if stores_of(w) and widths(stores_of(w)) == rows[""]["stores"] and
+              all(i.bits <= 32 for i in loads_of(w)) and sum(i.bits for i in loads_of(w)) / 8 >= read]
+    if not summing and narrow and max(i.bits for i in loads_of(way)) == 128:
+        rows[UNALIGNED] = row_of(max(narrow, key=lambda w: (in_flight(w, summing), -len(w))), read, moved)
+    return rows
 
 
 def predicted(row, gpu):
@@ -262,8 +282,12 @@ def shown(tree):
     return f"{name}<{', '.join(shown(a) for a in arguments)}>" if arguments else name
 
 
-def short_name(mangled):
-    text = subprocess.run(["c++filt", mangled], check=True, capture_output=True, text=True).stdout
+def demangled(names):
+    text = subprocess.run(["c++filt", *names], check=True, capture_output=True, text=True).stdout
+    return dict(zip(names, text.splitlines()))
+
+
+def short_name(text):
     text = re.sub(r"zeropp::(detail::)?", "", text)
     kernel, *arguments = parsed(text[text.index("run<") + len("run<"):])
     if kernel == "encode_kernel":
@@ -325,11 +349,20 @@ def measured(folder, nvdisasm):
             cubin = folder / f"{source.stem}.sm_{architecture}.cubin"
             registers = registers_of(cubin.with_suffix(".txt").read_text())
             listing = subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True).stdout
-            for name, (code, labels) in kernels_of(listing).items():
-                row = counted(name, code, labels, registers[name])
-                # Several files may have the same instance.
-                assert rows.setdefault(short_name(name), row) == row, f"two kernels have the name {short_name(name)}"
+            kernels = kernels_of(listing)
+            names = demangled(kernels)
+            for name, (code, labels) in kernels.items():
+                shortened = short_name(names[name])
+                for what, row in counted(name, code, labels, registers[name]).items():
+                    # Several files may have the same instance.
+                    assert rows.setdefault(shortened + what, row) == row, f"two kernels have the name {shortened + what}"
     return {architecture: dict(sorted(rows.items())) for architecture, rows in found.items()}
+
+
+def least_unaligned(found):
+    rows = found["90"]
+    return min(predicted(row, "H200")[0] / predicted(rows[name.removesuffix(UNALIGNED)], "H200")[0]
+               for name, row in rows.items() if name.endswith(UNALIGNED))
 
 
 def tables(found, version):
@@ -349,6 +382,13 @@ def tables(found, version):
         fraction, binds = predicted(row, "H200")
         met = "yes" if round(fraction, 2) >= wanted else "**no**"
         lines.append(f"| {name} | {before:.2f} | {fraction:.2f} | {wanted:.2f} | {met} | {binds} | {row['issue']:.2f} |")
+    lines += ["", "Encoding of slices that do not begin at 16 bytes, as parts of the speed of those that do, predicted (wanted: "
+              f"{WANTED_UNALIGNED}; the least of all kernels that read tensors: {least_unaligned(found):.2f}):", "",
+              "| kernel | of aligned | binds | instructions for a byte |", "|---|---:|---|---:|"]
+    for name in TARGETS:
+        if row := found["90"].get(name + UNALIGNED):
+            fraction, binds = predicted(row, "H200")
+            lines.append(f"| {name} | {fraction / predicted(found['90'][name], 'H200')[0]:.2f} | {binds} | {row['issue']:.2f} |")
     for architecture, rows in found.items():
         gpus = [name for name, gpu in GPUS.items() if gpu[0] == int(architecture)]
         heading = [*(f"of a copy, {gpu} (predicted)" for gpu in gpus), *(f"binds, {gpu}" for gpu in gpus[-1:])]

@@ -6,7 +6,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from report import kernel_of, lines_of
-from roofline import ALLOWED, PIPES, counted, grown, kernels_of, parsed, predicted, shown
+from roofline import ALLOWED, PIPES, UNALIGNED, counted, grown, kernels_of, parsed, predicted, shown
 
 LISTING = """
 .section .text.kernel,"ax",@progbits
@@ -32,13 +32,24 @@ LISTING = """
 
 (name, (code, labels)), = kernels_of(LISTING).items()
 assert name == "kernel" and len(code) == 14 and labels == {".L_x_1": 1, ".L_x_3": 7, ".L_x_2": 10}
-row = counted(name, code, labels, registers=64)
+row = counted(name, code, labels, registers=64)[""]
 # The way round has eight instructions, 32 bytes of loads and 8 of stores; the longer way by .L_x_2 is not it.
 assert row["issue"] == round(8 / 40, 3), row
 assert row["loads"] == "2 x 128" and row["stores"] == "1 x 64" and row["read"] == 0.8
 assert row["ALU"] == row["FMA"] == row["XU"] == round(1 / 40, 3) and row["shuffles"] == 0
 assert row["LSU"] == round((4 + 4 + 2) / 40, 3)
 assert row["warps"] == 32 and row["in_flight_kib"] == 32.0
+
+# The way of what is not aligned reads the same bytes by words, of which one is not needed, and stores the same.
+UNALIGNED_LISTING = LISTING.replace("        /*0010*/", "        /*0008*/              @!P3 BRA `(.L_x_4) ;\n        /*0010*/").replace(
+    "        /*0030*/", ".L_x_5:\n        /*0030*/") + ".L_x_4:\n" + "        /*00e0*/    LDG.E R4, desc[UR4][R2.64] ;\n" * 9 + \
+    "        /*00f0*/                   BRA `(.L_x_5) ;\n"
+(name, (code, labels)), = kernels_of(UNALIGNED_LISTING).items()
+rows = counted(name, code, labels, registers=64)
+assert rows[""] == {**row, "issue": round(9 / 40, 3)}, rows
+assert rows[UNALIGNED]["issue"] == round((7 + 9 + 1) / 40, 3) and rows[UNALIGNED]["loads"] == "9 x 32", rows
+assert rows[UNALIGNED]["in_flight_kib"] == row["in_flight_kib"] and rows[UNALIGNED]["read"] == 0.8
+assert list(counted("sum_source", code, labels, registers=64)) == [""]
 
 # A kernel that does nothing but move bytes is bound by memory; ten times the instructions, by them, and to that measure.
 light = {"read": 0.5, "in_flight_kib": 64, "issue": 1.0, **{pipe: 0.1 for pipe in PIPES}}

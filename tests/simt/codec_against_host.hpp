@@ -195,7 +195,11 @@ struct variation {
         constexpr int some[] = {1, 132, 3};
         return some[n % 3];
     }
-    std::size_t shift() const { return n / 2 % 2; }
+    /// Elements of 16 bits then begin at every kind of address.
+    std::size_t shift() const {
+        constexpr std::size_t some[] = {0, 1, 0, 2, 0, 7};
+        return some[n / 2 % 6];
+    }
     int contributors() const {
         constexpr int some[] = {1, 2, 3, 4, 5, 8};
         return some[n % 6];

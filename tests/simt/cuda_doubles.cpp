@@ -250,7 +250,8 @@ device& the_device() {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
 
-/// The body of an entry point: one at a time, unless it was told to fail.
+/// The body of an entry point: one at a time, unless it was told to fail. Once a kernel has failed, every call returns what
+/// it failed with.
 template <class Body>
 cudaError_t entry_point(const char* name, Body body) {
     device& d = the_device();
@@ -262,6 +263,7 @@ cudaError_t entry_point(const char* name, Body body) {
         d.injected.erase(injected);
     } else {
         code = body(d);
+        if (code == cudaSuccess) code = d.status;
     }
     if (code != cudaSuccess) last_error = code;
     return code;
@@ -402,6 +404,7 @@ void recover() {
     const std::lock_guard lock(d.mutex);
     d.fail(cudaSuccess, "");
     d.injected.clear();
+    last_error = cudaSuccess;
 }
 
 void replay(cudaGraph_t graph, cudaStream_t stream) {
@@ -540,8 +543,17 @@ cudaError_t cudaDeviceSynchronize() {
     });
 }
 
-cudaError_t cudaGetLastError() { return std::exchange(simt::last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return simt::last_error; }
+cudaError_t cudaGetLastError() {
+    const cudaError_t last = cudaPeekAtLastError();
+    simt::last_error = cudaSuccess;
+    return last;
+}
+
+cudaError_t cudaPeekAtLastError() {
+    device& d = simt::the_device();
+    const std::lock_guard lock(d.mutex);
+    return d.status != cudaSuccess ? d.status : simt::last_error;
+}
 
 const char* cudaGetErrorName(cudaError_t code) {
     const auto* const e = simt::find_text(code);

@@ -32,13 +32,6 @@ live_objects live();
 /// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor.
 void set_device(int multiprocessors, int compute_capability);
 
-/// That of the kernels in this program, where nothing else is said.
-#if defined(ZEROPP_EMULATED_COMPUTE_CAPABILITY)
-inline constexpr int emulated_compute_capability = ZEROPP_EMULATED_COMPUTE_CAPABILITY;
-#else
-inline constexpr int emulated_compute_capability = 90;
-#endif
-
 /// How many devices there are from now on: one, until told otherwise. They are one device under several numbers, which
 /// threads choose with cudaSetDevice.
 void set_devices(int count);

@@ -31,7 +31,7 @@ public:
 
 private:
     static cudaStream_t create(int multiprocessors) {
-        set_device(multiprocessors, emulated_compute_capability);
+        set_device(multiprocessors, 90);
         cudaStream_t s = nullptr;
         zeropp::detail::require_cuda(cudaStreamCreate(&s), "cudaStreamCreate");
         return s;

@@ -133,6 +133,24 @@ TEST_CASE("doubles: entry points fail when told to, once", "[simt][doubles]") {
     CHECK(simt::calls("cudaMalloc") == calls + 2);
 }
 
+TEST_CASE("doubles: what a kernel failed with is every later call's error, and is not taken back", "[simt][doubles]") {
+    const simt::owned_stream stream;
+    void* p = nullptr;
+    zeropp::detail::emulate_launch(dim3(1), dim3(32), stream.native(), [] {
+        if (threadIdx.x != 3) __syncwarp();
+    });
+    CHECK(cudaStreamSynchronize(stream.native()) == cudaErrorLaunchFailure);
+    for (int i = 0; i != 2; ++i) CHECK(cudaGetLastError() == cudaErrorLaunchFailure);
+    CHECK(cudaMalloc(&p, 8) == cudaErrorLaunchFailure);
+    CHECK(cudaFree(p) == cudaErrorLaunchFailure);
+    int device = -1;
+    CHECK(cudaGetDevice(&device) == cudaErrorLaunchFailure);
+    CHECK(cudaMemsetAsync(nullptr, 0, 0, stream.native()) == cudaErrorLaunchFailure);
+    simt::recover();
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(cudaStreamSynchronize(stream.native()) == cudaSuccess);
+}
+
 TEST_CASE("doubles: as many devices as a test wants, of which each thread has chosen one", "[simt][doubles]") {
     int device = -1;
     CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);

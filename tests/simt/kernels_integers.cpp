@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -51,27 +52,49 @@ float product_of(int code, float scale) {
     return static_cast<float>(static_cast<double>(code) * static_cast<double>(scale) + 0.0);
 }
 
+/// What kernel() counts in a warp, each thread for itself, told its number.
+template <class Kernel>
+std::size_t counted_by_warp(Kernel kernel) {
+    std::size_t all = 0;
+    const std::string fault = zeropp_test::simt::run_grid(dim3(1), dim3(32), [&] { all += kernel(threadIdx.x); });
+    CHECK(fault == "");
+    return all;
+}
+
+/// Every thread of a warp takes other scales, but all come together.
 template <int Bits, class Scale>
 std::size_t wrong_decodings() {
-    std::size_t wrong = 0;
-    std::size_t taken = 0;
-    for (const float scale : all_scales<Scale>()) {
-        const bool takes = detail::integer_decoder<Bits>::takes(scale);
-        wrong += takes != (std::fabs(scale) < 0x1p104f);
-        if (!takes) continue;
-        ++taken;
-        const detail::integer_decoder<Bits> decoder(scale);
-        for (std::uint32_t first = 0; first < (1u << Bits); first += 8) {
-            std::uint32_t codes[8];
-            for (std::uint32_t i = 0; i != 8; ++i) codes[i] = (first + i) % (1u << Bits);
-            decoder.decode(detail::packed_codes<Bits>::of(codes), [&](int i, float x) {
-                const auto code = static_cast<int>(codes[i]);
-                const int integer = code < 1 << (Bits - 1) ? code : code - (1 << Bits);
-                wrong += float_bits(x) != float_bits(product_of(integer, scale));
-            });
+    const std::vector<float> scales = all_scales<Scale>();
+    REQUIRE(scales.size() % 32 == 0);
+    return counted_by_warp([&](unsigned thread) {
+        const detail::integer_converter<Bits> integers(thread);
+        std::size_t wrong = 0;
+        for (std::size_t s = thread; s < scales.size(); s += 32) {
+            for (std::uint32_t first = 0; first < (1u << Bits); first += 8) {
+                std::uint32_t codes[8];
+                for (std::uint32_t i = 0; i != 8; ++i) codes[i] = (first + i) % (1u << Bits);
+                const auto is_wrong = [&](int i, float sum, float begin) {
+                    const auto code = static_cast<int>(codes[i]);
+                    const int integer = code < 1 << (Bits - 1) ? code : code - (1 << Bits);
+                    const float expected = product_of(integer, scales[s]);
+                    return float_bits(sum) != float_bits(begin == 0 ? expected : begin + expected) &&
+                           !(std::isnan(sum) && std::isnan(expected));
+                };
+                unsigned seen = 0;
+                integers.convert(detail::packed_codes<Bits>::of(codes), [&](int i, int j, float x, float y) {
+                    seen |= 1u << i | 1u << j;
+                    wrong += is_wrong(i, detail::fused(x, scales[s], 0.0f), 0) ||
+                             is_wrong(j, detail::fused(y, scales[s], 0.0f), 0);
+                    float a = 0;
+                    float b = 1;
+                    detail::add_products(a, b, x, y, scales[s]);
+                    wrong += is_wrong(i, a, 0) || is_wrong(j, b, 1);
+                });
+                wrong += seen != 0xff;
+            }
         }
-    }
-    return taken == 0 ? 1 : wrong;
+        return wrong;
+    });
 }
 
 /// Eight elements of blocks of every magnitude, with the specials that a block may hold.
@@ -145,6 +168,34 @@ void check_width() {
 TEST_CASE("kernels: the short ways of integers give the bits of their arithmetic", "[simt][kernels]") {
     [&]<int... More>(std::integer_sequence<int, More...>) { (check_width<2 + More>(), ...); }
     (std::make_integer_sequence<int, 7>());
+}
+
+// mma.m16n8k8 by PTX's manual: where each thread's elements are in a warp's matrices, of which a has 16 rows and 8 columns.
+// Its elements are numbered here.
+TEST_CASE("kernels: the identity matrix of a warp gives each thread its own", "[simt][kernels]") {
+    double a[16][8];
+    double b[8][8];
+    const auto row_of_a = [](int lane, int word) { return lane / 4 + 8 * word; };
+    const auto column_of_a = [](int lane, int i) { return lane % 4 * 2 + i; };
+    for (int lane = 0; lane != 32; ++lane) {
+        const detail::integer_converter<4> integers(static_cast<unsigned>(lane));
+        for (int i = 0; i != 2; ++i) {
+            half h;
+            h.bits = static_cast<std::uint16_t>(integers.identity >> (16 * i));
+            b[lane % 4 * 2 + i][lane / 4] = static_cast<double>(static_cast<float>(h));
+            for (int word = 0; word != 2; ++word)
+                a[row_of_a(lane, word)][column_of_a(lane, i)] = 100 * lane + 10 * word + i;
+        }
+    }
+    for (int lane = 0; lane != 32; ++lane) {
+        for (int n = 0; n != 4; ++n) {
+            const int row = n < 2 ? lane / 4 : lane / 4 + 8;
+            const int column = lane % 4 * 2 + n % 2;
+            double sum = 0;
+            for (int k = 0; k != 8; ++k) sum += a[row][k] * b[k][column];
+            CHECK(sum == 100 * lane + 10 * (n / 2) + n % 2);
+        }
+    }
 }
 
 TEST_CASE("kernels: only what says so itself has the short ways of integers", "[simt][kernels]") {

@@ -143,18 +143,20 @@ private:
     template <quantizer From, class Slices, class F>
     static void with_sums(const From& from, const std::byte* messages, int contributors, const Slices& where, int first,
                           F f) {
-        const std::byte* start = message_of(from, messages, where, first);
+        const wire_layout<From> layout(where.last_count(), where.last());
+        const detail::message_source<From> source{from, message_of(from, messages, where, first), contributors, layout,
+                                                  static_cast<std::size_t>(where.slots) * layout.bytes};
         switch (contributors) {
         case 1:
-            return f(detail::sum_source<From, 1>{{from, start, 1, where.slots}});
+            return f(detail::sum_source<From, 1>{source});
         case 2:
-            return f(detail::sum_source<From, 2>{{from, start, 2, where.slots}});
+            return f(detail::sum_source<From, 2>{source});
         case 4:
-            return f(detail::sum_source<From, 4>{{from, start, 4, where.slots}});
+            return f(detail::sum_source<From, 4>{source});
         case 8:
-            return f(detail::sum_source<From, 8>{{from, start, 8, where.slots}});
+            return f(detail::sum_source<From, 8>{source});
         default:
-            return f(detail::sum_source<From, 0>{{from, start, contributors, where.slots}});
+            return f(detail::sum_source<From, 0>{source});
         }
     }
 

@@ -36,7 +36,8 @@ struct decode_kernel {
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks =
-        resident_blocks_for(granules_per_thread * Source::loaded_words + static_cast<int>(sizeof(raw_granule<T>) / 4));
+        resident_blocks_for(granules_per_thread * Source::loaded_words + Source::scratch_words +
+                            static_cast<int>(sizeof(raw_granule<T>) / 4));
 
     /// In a list, every block counts as whole.
     static constexpr std::size_t block_granules = Source::block_size / granule_size;
@@ -60,9 +61,15 @@ struct decode_kernel {
                 write_list(s);
             } else {
                 const part all = open(0, s);
-                for (std::size_t first = blockIdx.x * tile_granules; first * granule_size < all.size;
-                     first += gridDim.x * tile_granules) {
-                    write(all, first, (first + tile_granules) * granule_size <= all.size);
+                const std::size_t stride = gridDim.x * tile_granules;
+                std::size_t first = blockIdx.x * tile_granules;
+                // A loop of their own for whole tiles, which then keeps no addresses for what is left.
+                for (; (first + tile_granules) * granule_size <= all.size; first += stride) write(all, first);
+                for (; first * granule_size < all.size; first += stride) {
+#pragma unroll 1
+                    for (int r = 0; r != granules_per_thread; ++r) {
+                        write_part(all, first + threadIdx.x + static_cast<std::size_t>(r * kernel_threads));
+                    }
                 }
             }
         }
@@ -93,8 +100,8 @@ private:
             const auto [i, before] = section_of(first);
             const part p = open(i, s);
             const std::size_t mine = first - before;
-            if (p.aligned && (mine + tile_granules) * granule_size <= p.size) {
-                write(p, mine, true);
+            if ((mine + tile_granules) * granule_size <= p.size) {
+                write(p, mine);
                 continue;
             }
 #pragma unroll 1
@@ -116,34 +123,28 @@ private:
         return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
     }
 
-    /// A tile from granule `first` on, all of whose elements exist if `whole`.
-    __device__ void write(const part& p, std::size_t first, bool whole) const {
-        if (p.aligned && whole) {
-            const std::size_t mine = first + threadIdx.x * run;
-            const auto granule = [=](std::size_t r) { return mine + r / run * (kernel_threads * run) + r % run; };
-            typename Source::raw raw[std::size_t{granules_per_thread}];
-            source.template fetch_whole<run>(p.from, granule, raw);
+    /// A tile from granule `first` on, all of whose elements exist.
+    __device__ void write(const part& p, std::size_t first) const {
+        const std::size_t mine = first + threadIdx.x * run;
+        const auto granule = [=](std::size_t r) { return mine + r / run * (kernel_threads * run) + r % run; };
+        typename Source::raw raw[std::size_t{granules_per_thread}];
+        source.template fetch_whole<run>(p.from, granule, raw);
 #pragma unroll
-            for (std::size_t r = 0; r != granules_per_thread; r += run) {
-                typename Source::fragment fragments[std::size_t{run}];
-                source.template fragments<run>(raw + r, granule(r), fragments);
-                float x[std::size_t{run}][granule_size];
+        for (std::size_t r = 0; r != granules_per_thread; r += run) {
+            typename Source::fragment fragments[std::size_t{run}];
+            source.template fragments<run>(raw + r, granule(r), fragments);
+            float x[std::size_t{run}][granule_size];
 #pragma unroll
-                for (std::size_t k = 0; k != run; ++k) Source::values(fragments[k], x[k]);
-                rotate_back(x, true);
+            for (std::size_t k = 0; k != run; ++k) Source::values(fragments[k], x[k]);
+            rotate_back(x, true);
 #pragma unroll
-                for (std::size_t k = 0; k != run; ++k) {
-                    T* const to = p.slice + granule(r + k) * granule_size;
-                    raw_granule<T> out;
-                    if (last.accumulate) out = load_whole_granule(to, true);
-                    finish_granule(x[k], out);
-                    store_whole_granule(to, out, true);
-                }
+            for (std::size_t k = 0; k != run; ++k) {
+                T* const to = p.slice + granule(r + k) * granule_size;
+                raw_granule<T> out;
+                if (last.accumulate) out = load_whole_granule(to, p.aligned);
+                finish_granule(x[k], out);
+                store_whole_granule(to, out, p.aligned);
             }
-        } else {
-#pragma unroll 1
-            for (int r = 0; r != granules_per_thread; ++r)
-                write_part(p, first + threadIdx.x + static_cast<std::size_t>(r * kernel_threads));
         }
     }
 
@@ -153,10 +154,7 @@ private:
         const int valid = valid_elements(size, granule);
         if (Source::rotation == 1 && valid == 0) return;
         float x[1][granule_size];
-        const typename Source::raw raw = source.fetch_part(from, granule, valid);
-        typename Source::fragment fragment;
-        source.template fragments<1>(&raw, granule, &fragment);
-        Source::values(fragment, x[0]);
+        Source::values(source.fragment_part(from, granule, valid), x[0]);
         rotate_back(x, is_in_whole_window<Source::rotation>(size, granule));
         if (valid == 0) return;
         T* const to = slice + granule * granule_size;

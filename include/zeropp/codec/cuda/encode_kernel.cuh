@@ -39,6 +39,7 @@ struct encode_kernel {
     Slices where;
     std::byte* messages;
     Residuals residuals{};
+    wire_layout<Q> layout{where.last_count(), where.last()};
 
     using values = message_values<Q, Source, Residuals>;
 
@@ -55,12 +56,13 @@ struct encode_kernel {
     static constexpr int tile_blocks = tile_shape(device_tuning).blocks();
     /// Whether a block stays in its team's registers, and is not read again.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
-    /// What is known of the blocks meanwhile; a word or two of it are among what every kernel takes.
+    /// What is known of the blocks meanwhile, and of one more as they merge; a word or two of it are among what every
+    /// kernel takes.
     static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
                                                                      : 0;
     static constexpr int value_words =
         (in_registers ? team_blocks * granules_per_lane * values::fragment_words : values::fragment_words) +
-        team_blocks * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
+        (team_blocks + 1) * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
         Residuals::scratch_words + (rotating_quantizer<Q> ? granule_size : 0);
     /// Where a block lies in a list takes registers too.
     static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
@@ -74,15 +76,15 @@ struct encode_kernel {
     }
 
     __device__ void operator()() const {
-        const wire_layout<Q> layout(where.last_count(), where.last());
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
             std::byte* const message = messages + static_cast<std::size_t>(s) * layout.bytes;
+            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(message);
             if constexpr (Slices::is_list && !windows_join_blocks) {
-                encode_list(layout, message, s);
+                encode_list(message, s);
             } else {
                 // Each section starts with another thread block, so that small ones keep all busy.
                 for (std::size_t i = 0; i != where.sections(); ++i) {
-                    const section_cursor part = open(layout, message, where.at(i), i, s);
+                    const section_cursor part = open(message, where.at(i), i, s);
                     if constexpr (Slices::is_list) {
                         encode_section(part, part.blocks, (blockIdx.x + i) % gridDim.x);
                     } else {
@@ -90,7 +92,6 @@ struct encode_kernel {
                     }
                 }
             }
-            if (blockIdx.x == 0 && threadIdx.x == 0) clear_padding(layout, message);
         }
     }
 
@@ -111,8 +112,7 @@ private:
         loaded_scale<Q> scale;
     };
 
-    __device__ section_cursor open(const wire_layout<Q>& layout, std::byte* message, const section& of, std::size_t i,
-                                   int s) const {
+    __device__ section_cursor open(std::byte* message, const section& of, std::size_t i, int s) const {
         return {values::open(source, residuals, where, of, i, s),
                 of.size(where.rank(s)),
                 where.elements_end(i) - of.place.elements,
@@ -130,11 +130,13 @@ private:
 
     /// The blocks of a section, of which this thread block takes tile `mine` first.
     __device__ void encode_section(const section_cursor& part, std::size_t blocks, std::size_t mine) const {
-        for (std::size_t first = mine * tile_blocks; first < blocks; first += std::size_t{gridDim.x} * tile_blocks) {
-            if (part.from.source.aligned && (first + tile_blocks) * Q::block_size <= part.size) {
-                encode<team_blocks, true>(part, first, team());
-                continue;
-            }
+        std::size_t first = mine * tile_blocks;
+        // A loop of their own for whole tiles, which then keeps no addresses for what is left.
+        const std::size_t whole = part.size / (tile_blocks * Q::block_size) * tile_blocks;
+        for (; first < whole; first += std::size_t{gridDim.x} * tile_blocks) {
+            encode<team_blocks, true>(part, first, team());
+        }
+        for (; first < blocks; first += std::size_t{gridDim.x} * tile_blocks) {
 #pragma unroll 1
             for (int r = 0; r != team_blocks; ++r)
                 encode<1, false>(part, first + static_cast<std::size_t>(r * teams), team());
@@ -142,14 +144,14 @@ private:
     }
 
     /// The blocks of all sections of a message.
-    __device__ void encode_list(const wire_layout<Q>& layout, std::byte* message, int s) const {
+    __device__ void encode_list(std::byte* message, int s) const {
         for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
              first += std::size_t{gridDim.x} * tile_blocks) {
             const std::size_t i = where.section_of(first, Q::block_size);
             const section of = where.at(i);
-            const section_cursor part = open(layout, message, of, i, s);
+            const section_cursor part = open(message, of, i, s);
             const std::size_t in_section = first - of.place.blocks(Q::block_size);
-            if (part.from.source.aligned && (in_section + tile_blocks) * Q::block_size <= part.size) {
+            if ((in_section + tile_blocks) * Q::block_size <= part.size) {
                 encode<team_blocks, true>(part, in_section, team());
                 continue;
             }
@@ -158,7 +160,7 @@ private:
                 const std::size_t block = first + static_cast<std::size_t>(r * teams + team());
                 const std::size_t own = where.section_of(block, Q::block_size);
                 const section of_own = where.at(own);
-                encode<1, false>(open(layout, message, of_own, own, s), block - of_own.place.blocks(Q::block_size), 0);
+                encode<1, false>(open(message, of_own, own, s), block - of_own.place.blocks(Q::block_size), 0);
             }
         }
     }
@@ -373,7 +375,7 @@ private:
     }
 
     /// Between the codes and the parameters, behind the parameters, and behind the scale.
-    __device__ static void clear_padding(const wire_layout<Q>& layout, std::byte* message) {
+    __device__ void clear_padding(std::byte* message) const {
         const auto clear = [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
         };

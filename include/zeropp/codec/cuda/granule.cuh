@@ -137,17 +137,22 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     return most;
 }
 
+/// a * b, rounded before anything is added, and with a zero's sign (which `product` does not keep).
+__device__ inline float rounded_product(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
 /// x <- x / divisor, where `exact_reciprocal` is 1 / divisor if that is exact, and 0 if not. To the bit the quotient:
 /// rounded before anything is added, and with a zero's sign.
 __device__ inline void divide(float (&x)[granule_size], float divisor, float exact_reciprocal) {
     if (exact_reciprocal != 0) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) {
-#if defined(__CUDA_ARCH__)
-            x[i] = __fmul_rn(x[i], exact_reciprocal);
-#else
-            x[i] = x[i] * exact_reciprocal;
-#endif
+            x[i] = rounded_product(x[i], exact_reciprocal);
         }
     } else {
 #pragma unroll
@@ -175,6 +180,50 @@ __device__ void store_part_granule(T* to, const raw_granule<T>& r, int valid) {
     }
 }
 
+/// The upper word of two that are shifted to the left together.
+__device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t high, unsigned left) {
+#if defined(__CUDA_ARCH__)
+    return __funnelshift_l(low, high, left);
+#else
+    return static_cast<std::uint32_t>(((static_cast<std::uint64_t>(high) << 32 | low) << left) >> 32);
+#endif
+}
+
+/// Eight elements of 16 bits that start anywhere, by the words that lie inside them and the half at either end.
+template <class T>
+__device__ raw_granule<T> load_unaligned_granule(const T* from) {
+    const auto* const halves = reinterpret_cast<const std::uint16_t*>(from);
+    const bool odd = reinterpret_cast<std::uintptr_t>(from) % 4 != 0;
+    const auto* const words = reinterpret_cast<const std::uint32_t*>(halves + (odd ? 1 : 0));
+    const std::uint32_t first = words[0];
+    const std::uint32_t second = words[1];
+    const std::uint32_t third = words[2];
+    const std::uint32_t before = odd ? halves[0] : 0u;
+    const std::uint32_t last = odd ? halves[granule_size - 1] : words[3];
+    const unsigned left = odd ? 16 : 0;
+    raw_granule<T> r;
+    r.data[0] = funnel_shift(before << 16, first, left);
+    r.data[1] = funnel_shift(first, second, left);
+    r.data[2] = funnel_shift(second, third, left);
+    r.data[3] = funnel_shift(third, last, left);
+    return r;
+}
+
+template <class T>
+__device__ void store_unaligned_granule(T* to, const raw_granule<T>& r) {
+    auto* const halves = reinterpret_cast<std::uint16_t*>(to);
+    const bool odd = reinterpret_cast<std::uintptr_t>(to) % 4 != 0;
+    auto* const words = reinterpret_cast<std::uint32_t*>(halves + (odd ? 1 : 0));
+#pragma unroll
+    for (int w = 0; w != 3; ++w) words[w] = odd ? funnel_shift(r.data[w], r.data[w + 1], 16) : r.data[w];
+    if (odd) {
+        halves[0] = static_cast<std::uint16_t>(r.data[0]);
+        halves[granule_size - 1] = static_cast<std::uint16_t>(r.data[3] >> 16);
+    } else {
+        words[3] = r.data[3];
+    }
+}
+
 /// Eight elements that exist. `aligned` says that they start on a 16-byte boundary.
 template <class T>
 __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
@@ -192,7 +241,11 @@ __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
             return r;
         }
     }
-    return load_part_granule(from, granule_size);
+    if constexpr (raw_granule<T>::element_bytes == 2) {
+        return load_unaligned_granule(from);
+    } else {
+        return load_part_granule(from, granule_size);
+    }
 }
 
 template <class T>
@@ -207,7 +260,11 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
             return;
         }
     }
-    store_part_granule(to, r, granule_size);
+    if constexpr (raw_granule<T>::element_bytes == 2) {
+        store_unaligned_granule(to, r);
+    } else {
+        store_part_granule(to, r, granule_size);
+    }
 }
 
 }  // namespace zeropp::detail

@@ -28,18 +28,6 @@ __device__ inline float fused(float a, float b, float c) {
 #endif
 }
 
-/// The floats of the two halves in a word.
-__device__ inline void halves_of(std::uint32_t word, float& low, float& high) {
-#if defined(__CUDA_ARCH__)
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
-        : "=f"(low), "=f"(high)
-        : "r"(word));
-#else
-    low = element_traits<half>::to_float(__builtin_bit_cast(half, static_cast<std::uint16_t>(word)));
-    high = element_traits<half>::to_float(__builtin_bit_cast(half, static_cast<std::uint16_t>(word >> 16)));
-#endif
-}
-
 /// Bytes of two words, the lower four bits of the selector first.
 __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
@@ -54,61 +42,115 @@ __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t 
 #endif
 }
 
-/// What decodes the integers of a block: with an offset that makes them positive they are subnormal halves, and one
-/// instruction turns those into floats. A fused multiply-add then takes off the offset, exactly `product(code, m)`:
-/// both its factors and the addend are exact.
+/// a <- a + x * factor, b <- b + y * factor, products rounded before they are added; a zero's sign as `rounded_product`.
+__device__ inline void add_products(float& a, float& b, float x, float y, float factor) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+    // Two elements an instruction.
+    asm("{.reg .b64 sum, x, factor; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
+        "mul.rn.f32x2 x, x, factor; add.rn.f32x2 sum, sum, x; mov.b64 {%0, %1}, sum;}"
+        : "+f"(a), "+f"(b)
+        : "f"(x), "f"(y), "f"(factor));
+#else
+    a += rounded_product(x, factor);
+    b += rounded_product(y, factor);
+#endif
+}
+
+/// (word & mask) ^ other, as one instruction.
+__device__ inline std::uint32_t masked_exclusive_or(std::uint32_t word, std::uint32_t mask, std::uint32_t other) {
+#if defined(__CUDA_ARCH__)
+    asm("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"(word) : "r"(mask), "r"(other));
+    return word;
+#else
+    return (word & mask) ^ other;
+#endif
+}
+
+/// Makes floats of the integers of a warp's codes, on tensor cores: put under an exponent, an integer is the end of a
+/// half's mantissa; the product of eight of them a row with the identity matrix, less the exponent's power of two, is the
+/// integers as floats, each in the thread that had it. An instruction for four elements of each thread, in place of four;
+/// exact, since nothing in it has more than 11 bits.
 template <int Bits>
-struct integer_decoder {
-    static constexpr float offset = static_cast<float>(1 << (Bits - 1));
-    static constexpr float most_multiplier = 0x1p104f;
+struct integer_converter {
+    static_assert(Bits >= 2 && Bits <= 8);
 
-    static_assert(Bits <= 8);
+    /// The two elements of the identity matrix that this thread supplies, as halves: in column lane / 4, rows 2 * (lane %
+    /// 4) and the next (PTX ISA, mma.m16n8k8).
+    std::uint32_t identity;
 
-    /// A subnormal half is 2^-24 times the integer in its low bits, and 2^-20 times one that is four bits higher.
-    float low;
-    float shifted;
-    float origin;
+    __device__ explicit integer_converter(unsigned thread)
+        : identity(thread / 8 % 4 == thread % 4 ? one << (thread / 4 % 2 * 16) : 0u) {}
 
-    /// Whether that multiplier can be taken: all but those next to the largest float, and NaN.
-    __device__ static bool takes(float multiplier) { return __builtin_fabsf(multiplier) < most_multiplier; }
-
-    __device__ explicit integer_decoder(float multiplier)
-        : low(multiplier * 0x1p24f), shifted(multiplier * 0x1p20f), origin(multiplier * -offset) {}
-
-    /// use(i, the i-th of the eight elements).
+    /// use(i, j, x, y) for pairs of the eight integers, of which the i-th and the j-th are the floats x and y. All threads of
+    /// a warp come here together.
     template <class Use>
-    __device__ void decode(const packed_codes<Bits>& codes, Use use) const {
+    __device__ void convert(const packed_codes<Bits>& codes, Use use) const {
+#if !defined(__CUDA_ARCH__)
+        __syncwarp();
+#endif
         if constexpr (Bits == 4) {
-            const std::uint32_t word = codes.data[0] ^ 0x88888888u;
-            const std::uint32_t later = word >> 8;
-            pair(word & 0x000f000fu, low, 0, 4, use);
-            pair(word & 0x00f000f0u, shifted, 1, 5, use);
-            pair(later & 0x000f000fu, low, 2, 6, use);
-            pair(later & 0x00f000f0u, shifted, 3, 7, use);
+            const std::uint32_t later = codes.data[0] >> 8;
+            four<0, 4>(part<0>(codes.data[0]), part<4>(codes.data[0]), 0, 4, 1, 5, use);
+            four<0, 4>(part<0>(later), part<4>(later), 2, 6, 3, 7, use);
+        } else if constexpr (Bits == 2) {
+            // Four in each half of the word.
+            const std::uint32_t word = selected_bytes(codes.data[0], 0, 0x4140);
+            four<0, 2>(part<0>(word), part<2>(word), 0, 4, 1, 5, use);
+            four<4, 6>(part<4>(word), part<6>(word), 2, 6, 3, 7, use);
         } else if constexpr (Bits == 8) {
+            constexpr std::uint32_t upper = exponent<0> / 0x100 * 0x01010101u;
 #pragma unroll
             for (int w = 0; w != 2; ++w) {
                 const std::uint32_t word = codes.data[w] ^ 0x80808080u;
-                pair(selected_bytes(word, 0, 0x4140), low, 4 * w, 4 * w + 1, use);
-                pair(selected_bytes(word, 0, 0x4342), low, 4 * w + 2, 4 * w + 3, use);
+                const int i = 4 * w;
+                four<0, 0>(selected_bytes(word, upper, 0x4140), selected_bytes(word, upper, 0x4342), i, i + 1, i + 2,
+                           i + 3, use);
             }
         } else {
-            constexpr std::uint32_t sign = 1u << (Bits - 1);
 #pragma unroll
-            for (int i = 0; i != granule_size; i += 2) {
-                pair((codes.at(i) ^ sign) | (codes.at(i + 1) ^ sign) << 16, low, i, i + 1, use);
+            for (int i = 0; i != granule_size; i += 4) {
+                const auto two = [&](int n) { return both<0> ^ (codes.at(n) | codes.at(n + 1) << 16); };
+                four<0, 0>(two(i), two(i + 2), i, i + 1, i + 2, i + 3, use);
             }
         }
     }
 
 private:
-    template <class Use>
-    __device__ void pair(std::uint32_t halves, float multiplier, int i, int j, Use use) const {
-        float a;
-        float b;
-        halves_of(halves, a, b);
-        use(i, fused(a, multiplier, origin));
-        use(j, fused(b, multiplier, origin));
+    /// Halves of 1, and of 2^(10 - Place), whose mantissas end in integers at that bit.
+    static constexpr std::uint32_t one = 0x3c00;
+    template <int Place>
+    static constexpr std::uint32_t exponent = (25u - Place) << 10;
+    /// Two of them with an integer's offset, which makes it positive.
+    template <int Place>
+    static constexpr std::uint32_t both = (exponent<Place> | 1u << (Place + Bits - 1)) * 0x10001u;
+    /// What they are more than the integers.
+    template <int Place>
+    static constexpr float more = static_cast<float>((1 << (10 - Place)) + (1 << (Bits - 1)));
+
+    /// The two integers that lie at that bit of either half of the word.
+    template <int Place>
+    __device__ static std::uint32_t part(std::uint32_t word) {
+        return masked_exclusive_or(word, ((1u << Bits) - 1u) * 0x10001u << Place, both<Place>);
+    }
+
+    /// use(i, j, ...) for the two integers at First of the one word, use(k, l, ...) for those at Second of the other.
+    template <int First, int Second, class Use>
+    __device__ void four(std::uint32_t first, std::uint32_t second, int i, int j, int k, int l, Use use) const {
+        float x[4];
+#if defined(__CUDA_ARCH__)
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %8, %8};"
+            : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+            : "r"(first), "r"(second), "r"(identity), "f"(-more<First>), "f"(-more<Second>));
+#else
+        for (int n = 0; n != 4; ++n) {
+            const auto bits = static_cast<std::uint16_t>((n < 2 ? first : second) >> (n % 2 * 16));
+            x[n] =
+                element_traits<half>::to_float(__builtin_bit_cast(half, bits)) - (n < 2 ? more<First> : more<Second>);
+        }
+#endif
+        use(i, j, x[0], x[1]);
+        use(k, l, x[2], x[3]);
     }
 };
 
@@ -124,11 +166,7 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     std::uint32_t rounded[granule_size];
 #pragma unroll
     for (int i = 0; i != granule_size; ++i) {
-#if defined(__CUDA_ARCH__)
-        rounded[i] = float_bits(__fadd_rn(__fmul_rn(x[i], steps), middle));
-#else
-        rounded[i] = float_bits(product(x[i], steps) + middle);
-#endif
+        rounded[i] = float_bits(rounded_product(x[i], steps) + middle);
         if constexpr (Q::reaches_above) {
             constexpr auto most = static_cast<std::int32_t>(float_bits(middle)) + Q::highest_code;
             const auto code = static_cast<std::int32_t>(rounded[i]);
@@ -142,7 +180,7 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
         std::uint32_t sum = 0;
 #pragma unroll
         for (int i = granule_size - 1; i >= 0; --i) sum = sum * 16 + rounded[i];
-        p.data[0] = ((sum - float_bits(12582912.0f) * ones) ^ 0x88888888u) & finite;
+        p.data[0] = masked_exclusive_or(sum - float_bits(12582912.0f) * ones, finite, 0x88888888u & finite);
     } else if constexpr (bits == 8) {
 #pragma unroll
         for (int w = 0; w != 2; ++w) {

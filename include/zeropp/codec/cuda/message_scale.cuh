@@ -66,7 +66,7 @@ struct find_scale_kernel {
                 const std::size_t size = of.size(where.rank(s));
                 for (std::size_t first = (blockIdx.x + i) % gridDim.x * tile_granules; first * granule_size < size;
                      first += gridDim.x * tile_granules) {
-                    if (from.source.aligned && (first + tile_granules) * granule_size <= size) {
+                    if ((first + tile_granules) * granule_size <= size) {
                         take<granules_per_thread, true>(from, size, first, largest[0]);
                     } else {
 #pragma unroll 1
@@ -76,8 +76,8 @@ struct find_scale_kernel {
                     }
                 }
             }
-            merge_in_warp<32>(largest);
-            if (threadIdx.x % 32 == 0) {
+            merge_stats<kernel_threads>(largest);
+            if (threadIdx.x == 0) {
                 atomicMax(reinterpret_cast<std::uint32_t*>(messages + static_cast<std::size_t>(s) * layout.bytes +
                                                            layout.scale_offset),
                           largest[0].bits);

@@ -64,15 +64,8 @@ struct message_values {
                                  Granule granule, fragment (&k)[N]) {
         if constexpr (changed) {
             float x[N][granule_size];
-            load<Whole, Run>(
-                source, s.source, size, granule,
-                [&]<int Row>(std::size_t n, const typename Source::raw* raw) {
-                    typename Source::fragment f[std::size_t{Row}];
-                    source.template fragments<Row>(raw, granule(n), f);
-#pragma unroll
-                    for (std::size_t i = 0; i != Row; ++i) Source::values(f[i], x[n + i]);
-                },
-                std::integral_constant<std::size_t, N>());
+            load<Whole, Run, N>(source, s.source, size, granule,
+                                [&](std::size_t n, const typename Source::fragment& f) { Source::values(f, x[n]); });
             rotate_granules<Source::rotation, Lanes, PerLane, Run>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
@@ -93,12 +86,8 @@ struct message_values {
                 for (int i = 0; i != granule_size; ++i) k[n].x[i] = x[n][i];
             }
         } else {
-            load<Whole, Run>(
-                source, s.source, size, granule,
-                [&]<int Row>(std::size_t n, const typename Source::raw* raw) {
-                    source.template fragments<Row>(raw, granule(n), k + n);
-                },
-                std::integral_constant<std::size_t, N>());
+            load<Whole, Run, N>(source, s.source, size, granule,
+                                [&](std::size_t n, const typename Source::fragment& f) { k[n] = f; });
         }
     }
 
@@ -114,10 +103,10 @@ struct message_values {
     }
 
 private:
-    /// use<Row>(n, raw) for Row granules in a row from granule(n) on, for all N.
-    template <bool Whole, int Run, class Granule, class Use, std::size_t N>
+    /// use(n, the fragment of granule(n)) for N of them.
+    template <bool Whole, int Run, std::size_t N, class Granule, class Use>
     __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
-                                Granule granule, Use use, std::integral_constant<std::size_t, N>) {
+                                Granule granule, Use use) {
         if constexpr (Whole) {
             constexpr std::size_t step =
                 granules_at_once<message_values, Run> < N ? granules_at_once<message_values, Run> : N;
@@ -127,13 +116,17 @@ private:
                 source.template fetch_whole<Run>(
                     s, [=](std::size_t n) { return granule(first + n); }, raw);
 #pragma unroll
-                for (std::size_t n = 0; n != step; n += Run) use.template operator()<Run>(first + n, raw + n);
+                for (std::size_t n = 0; n != step; n += Run) {
+                    typename Source::fragment f[std::size_t{Run}];
+                    source.template fragments<Run>(raw + n, granule(first + n), f);
+#pragma unroll
+                    for (std::size_t i = 0; i != Run; ++i) use(first + n + i, f[i]);
+                }
             }
         } else {
 #pragma unroll
             for (std::size_t n = 0; n != N; ++n) {
-                const auto raw = source.fetch_part(s, granule(n), valid_elements(size, granule(n)));
-                use.template operator()<1>(n, &raw);
+                use(n, source.fragment_part(s, granule(n), valid_elements(size, granule(n))));
             }
         }
     }

@@ -12,8 +12,9 @@
 ///   `loaded_words`
 ///   `scratch_words`     registers that fragments take beyond themselves, to be made or to give their values
 ///   `together`          how many granules in a row are best fetched by one thread
-///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time, from a cursor that is `aligned`
-///   `fetch_part`        one granule of which the first `valid` elements exist
+///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time; all
+///                       threads of a warp come here, and to their fragments, together
+///   `fragment_part`     one granule of which the first `valid` elements exist, at once
 ///   `epilogue(x)`       if there is one: what happens to values once they are rotated back
 /// `open(where, of, i, s)` is a `cursor`: what stays the same for all granules of the i-th section, `of`, in slot s.
 
@@ -31,6 +32,16 @@ namespace zeropp::detail {
 __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
     const std::size_t begin = granule * granule_size;
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
+}
+
+/// use(std::true_type or false_type): once for many accesses, so that none waits for another's words to be put together.
+template <class Use>
+__device__ void once_aligned(bool aligned, Use use) {
+    if (aligned) {
+        use(std::true_type());
+    } else {
+        use(std::false_type());
+    }
 }
 
 /// Values from a tensor, or, where `Tensor` is a tensor_table, from those of a list.
@@ -65,10 +76,14 @@ struct tensor_source {
     /// r[n] <- granule(n).
     template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
+        once_aligned(s.aligned, [&](auto aligned) {
 #pragma unroll
-        for (std::size_t n = 0; n != N; ++n) r[n] = load_whole_granule(s.slice + granule(n) * granule_size, true);
+            for (std::size_t n = 0; n != N; ++n) {
+                r[n] = load_whole_granule(s.slice + granule(n) * granule_size, aligned.value);
+            }
+        });
     }
-    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
+    __device__ raw fragment_part(const cursor& s, std::size_t granule, int valid) const {
         const T* from = s.slice + granule * granule_size;
         return valid == granule_size ? load_whole_granule(from, s.aligned) : load_part_granule(from, valid);
     }
@@ -105,27 +120,23 @@ struct difference_source {
     struct cursor {
         typename Of::cursor of;
         typename Less::cursor less;
-        bool aligned;
     };
 
     template <class Slices>
     __device__ cursor open(const Slices& where, const section& from, std::size_t i, int s) const {
-        const auto of = tensor.open(where, from, i, s);
-        const auto less = base.open(where, from, i, s);
-        return {of, less, of.aligned && less.aligned};
+        return {tensor.open(where, from, i, s), base.open(where, from, i, s)};
     }
     /// r[n] <- granule(n).
     template <int, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
+        once_aligned(s.of.aligned && s.less.aligned, [&](auto aligned) {
 #pragma unroll
-        for (std::size_t n = 0; n != N; ++n) {
-            const std::size_t begin = granule(n) * granule_size;
-            r[n].of = load_whole_granule(s.of.slice + begin, true);
-            r[n].less = load_whole_granule(s.less.slice + begin, true);
-        }
-    }
-    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
-        return {tensor.fetch_part(s.of, granule, valid), base.fetch_part(s.less, granule, valid)};
+            for (std::size_t n = 0; n != N; ++n) {
+                const std::size_t begin = granule(n) * granule_size;
+                r[n].of = load_whole_granule(s.of.slice + begin, aligned.value);
+                r[n].less = load_whole_granule(s.less.slice + begin, aligned.value);
+            }
+        });
     }
     struct fragment {
         float x[granule_size];
@@ -133,18 +144,26 @@ struct difference_source {
     template <int Run>
     __device__ static void fragments(const raw* r, std::size_t, fragment* k) {
 #pragma unroll
-        for (int n = 0; n != Run; ++n) {
-            float less[granule_size];
-            r[n].of.to_floats(k[n].x);
-            r[n].less.to_floats(less);
-#pragma unroll
-            for (int i = 0; i != granule_size; ++i) k[n].x[i] -= less[i];
-        }
+        for (int n = 0; n != Run; ++n) k[n] = difference(r[n]);
+    }
+    __device__ fragment fragment_part(const cursor& s, std::size_t granule, int valid) const {
+        return difference({tensor.fragment_part(s.of, granule, valid), base.fragment_part(s.less, granule, valid)});
     }
     template <bool KeepNan = true>
     __device__ static void values(const fragment& k, float (&x)[granule_size]) {
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
+    }
+
+private:
+    __device__ static fragment difference(const raw& r) {
+        fragment f;
+        float less[granule_size];
+        r.of.to_floats(f.x);
+        r.less.to_floats(less);
+#pragma unroll
+        for (int i = 0; i != granule_size; ++i) f.x[i] -= less[i];
+        return f;
     }
 };
 

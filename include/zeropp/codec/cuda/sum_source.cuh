@@ -80,43 +80,56 @@ struct coded_granule : loaded_scale<Q> {
     }
 };
 
-/// Eight sums of floats to begin with: what leaves every first value as it is.
+/// Eight sums of floats.
 struct float_sums {
     float sum[granule_size];
 
+    /// To begin with: what leaves every first value as it is. The products of integers are never -0.
+    template <quantizer Q>
+    static constexpr float nothing = integer_quantizer<Q> ? 0.0f : -0.0f;
+
+    template <quantizer Q>
     __device__ static float_sums of_nothing() {
         float_sums s;
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) s.sum[i] = -0.0f;
+        for (int i = 0; i != granule_size; ++i) s.sum[i] = nothing<Q>;
         return s;
     }
 };
 
 /// sums[k] <- sums[k] + the granules coded(c, k) of `Messages` messages, in order; Run granules in a row, of one block.
-template <int Messages, int Run, quantizer Q, class Coded>
+/// `Begin` says that there is nothing in the sums. All threads of a warp come here together.
+template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
 __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float_sums* sums) {
     if constexpr (integer_quantizer<Q>) {
-        using decoder = integer_decoder<Q::code_bits>;
-        bool takes = true;
-#pragma unroll
-        for (int c = 0; c != Messages; ++c) takes &= decoder::takes(q.multiplier(coded(c, 0).params));
-        if (takes) {
-#pragma unroll
-            for (int c = 0; c != Messages; ++c) {
-                const decoder block(q.multiplier(coded(c, 0).params));
-#pragma unroll
-                for (int k = 0; k != Run; ++k) {
-                    block.decode(coded(c, k).codes, [&](int i, float x) { sums[k].sum[i] += x; });
-                }
-            }
-            return;
-        }
-    }
-#pragma unroll
-    for (int k = 0; k != Run; ++k) {
+        const integer_converter<Q::code_bits> integers(threadIdx.x);
 #pragma unroll
         for (int c = 0; c != Messages; ++c) {
-            coded(c, k).add_to(sums[k].sum, q, granule + static_cast<std::size_t>(k));
+            const float multiplier = q.multiplier(coded(c, 0).params);
+#pragma unroll
+            for (int k = 0; k != Run; ++k) {
+                integers.convert(coded(c, k).codes, [&](int i, int j, float x, float y) {
+                    float& a = sums[k].sum[i];
+                    float& b = sums[k].sum[j];
+                    if constexpr (Begin) {
+                        // No product of an integer is too small for a float, so that with +0 none is -0, fused or not.
+                        if (c == 0) {
+                            a = fused(x, multiplier, 0.0f);
+                            b = fused(y, multiplier, 0.0f);
+                            return;
+                        }
+                    }
+                    add_products(a, b, x, y, multiplier);
+                });
+            }
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k != Run; ++k) {
+#pragma unroll
+            for (int c = 0; c != Messages; ++c) {
+                coded(c, k).add_to(sums[k].sum, q, granule + static_cast<std::size_t>(k));
+            }
         }
     }
 }
@@ -127,7 +140,9 @@ struct message_source {
     From from;
     const std::byte* messages;
     int contributors;
-    int slots;
+    wire_layout<From> layout;
+    /// Bytes from a message to the next contributor's.
+    std::size_t stride;
 
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
@@ -135,6 +150,8 @@ struct message_source {
     static constexpr int together = granules_together<From::code_bits> * granule_size < From::block_size
                                         ? granules_together<From::code_bits>
                                         : From::block_size / granule_size;
+    /// Registers of integers that become floats, four at a time.
+    static constexpr int integer_words = integer_quantizer<From> ? 8 : 0;
     /// Registers of a coded granule, of which those in a row share what belongs to their block.
     static constexpr int coded_words =
         packed_codes<From::code_bits>::words +
@@ -142,20 +159,29 @@ struct message_source {
 
     struct cursor {
         const std::byte* first;
-        std::size_t stride;
         std::size_t params_offset;
         std::size_t scale_offset;
         std::size_t elements;
-        static constexpr bool aligned = true;
     };
 
     template <class Slices>
-    __device__ cursor open(const Slices& where, const section& of, std::size_t, int s) const {
-        const wire_layout<From> layout(where.last_count(), where.last());
+    __device__ cursor open(const Slices&, const section& of, std::size_t, int s) const {
         const std::size_t codes = layout.codes_at(of.place);
-        return {messages + static_cast<std::size_t>(s) * layout.bytes + codes,
-                static_cast<std::size_t>(slots) * layout.bytes, layout.params_at(of.place) - codes,
+        return {messages + static_cast<std::size_t>(s) * layout.bytes + codes, layout.params_at(of.place) - codes,
                 layout.scale_offset - codes, of.count};
+    }
+
+    __device__ float_sums fragment_part(const cursor& s, std::size_t granule, int valid) const {
+        if (valid == 0) return {};
+        float_sums sums = float_sums::of_nothing<From>();
+        const std::byte* message = s.first;
+#pragma unroll 1
+        for (int c = 0; c != contributors; ++c) {
+            coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
+                .add_to(sums.sum, from, granule);
+            message += stride;
+        }
+        return sums;
     }
 };
 
@@ -170,7 +196,8 @@ struct sum_source : message_source<From> {
     };
     using fragment = float_sums;
     static constexpr int loaded_bytes = Contributors * From::code_bits;
-    static constexpr int scratch_words = message_source<From>::rotation > 1 ? granule_size : 0;
+    static constexpr int scratch_words =
+        message_source<From>::integer_words + (message_source<From>::rotation > 1 ? granule_size : 0);
     static constexpr int loaded_words = Contributors * message_source<From>::coded_words;
 
     /// r[n] <- granule(n).
@@ -185,25 +212,14 @@ struct sum_source : message_source<From> {
                     message, s, granule(n),
                     [&](int k, const coded_granule<From>& g) { r[n + static_cast<std::size_t>(k)].of[c] = g; });
             }
-            message += s.stride;
+            message += this->stride;
         }
-    }
-    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
-        raw r{};
-        if (valid == 0) return r;
-        const std::byte* message = s.first;
-#pragma unroll
-        for (int c = 0; c != Contributors; ++c) {
-            r.of[c] = coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule));
-            message += s.stride;
-        }
-        return r;
     }
     template <int Run>
     __device__ void fragments(const raw* r, std::size_t granule, fragment* f) const {
 #pragma unroll
-        for (int k = 0; k != Run; ++k) f[k] = float_sums::of_nothing();
-        add_messages<Contributors, Run>(
+        for (int k = 0; k != Run; ++k) f[k] = float_sums::of_nothing<From>();
+        add_messages<Contributors, Run, true>(
             this->from, granule, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
     }
     template <bool KeepNan = true>
@@ -225,29 +241,18 @@ struct sum_source<From, 0> : message_source<From> {
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
     /// The codes of one step, while those of the next are loaded.
-    static constexpr int scratch_words = 2 * in_flight * message_source<From>::coded_words;
+    static constexpr int scratch_words =
+        2 * in_flight * message_source<From>::coded_words + message_source<From>::integer_words;
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
 
     template <int Run, std::size_t N, class Granule>
     __device__ void fetch_whole(const cursor& s, Granule granule, raw (&r)[N]) const {
 #pragma unroll
-        for (std::size_t n = 0; n != N; ++n) r[n] = float_sums::of_nothing();
+        for (std::size_t n = 0; n != N; ++n) r[n] = float_sums::of_nothing<From>();
         const std::byte* message = s.first;
         int c = 0;
         for (; c + in_flight <= this->contributors; c += in_flight) add<in_flight, Run>(s, message, granule, r);
         for (; c < this->contributors; ++c) add<1, Run>(s, message, granule, r);
-    }
-    __device__ raw fetch_part(const cursor& s, std::size_t granule, int valid) const {
-        raw r{};
-        if (valid == 0) return r;
-        r = float_sums::of_nothing();
-        const std::byte* message = s.first;
-        for (int c = 0; c != this->contributors; ++c) {
-            coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
-                .add_to(r.sum, this->from, granule);
-            message += s.stride;
-        }
-        return r;
     }
     template <int Run>
     __device__ static void fragments(const raw* r, std::size_t, fragment* f) {
@@ -273,11 +278,11 @@ private:
                     message, s, granule(n),
                     [&](int k, const coded_granule<From>& g) { coded[c][n + static_cast<std::size_t>(k)] = g; });
             }
-            message += s.stride;
+            message += this->stride;
         }
 #pragma unroll
         for (std::size_t n = 0; n != N; n += Run) {
-            add_messages<Messages, Run>(
+            add_messages<Messages, Run, false>(
                 this->from, granule(n),
                 [&](int c, int k) -> const coded_granule<From>& { return coded[c][n + static_cast<std::size_t>(k)]; },
                 r + n);

@@ -20,19 +20,14 @@ struct kernel_tuning {
 
 /// `compute_capability` is major * 10 + minor.
 constexpr kernel_tuning tuning_for(int compute_capability) {
-    // For the generation of 100, ptxas needs a few registers more than for others.
-    if (compute_capability >= 100)
-        return {.bytes_in_flight = 64, .fragment_registers = 24, .blocks_per_multiprocessor = 16};
-    if (compute_capability >= 90)
-        return {.bytes_in_flight = 64, .fragment_registers = 32, .blocks_per_multiprocessor = 16};
-    return {.bytes_in_flight = 64, .fragment_registers = 32, .blocks_per_multiprocessor = 8};
+    return {.bytes_in_flight = 64,
+            .fragment_registers = 32,
+            .blocks_per_multiprocessor = compute_capability >= 90 ? 16 : 8};
 }
 
-/// The tuning of the device that is being compiled for, which a host that runs kernels itself may name.
+/// The tuning of the device that is being compiled for.
 #if defined(__CUDA_ARCH__)
 inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
-#elif defined(ZEROPP_EMULATED_COMPUTE_CAPABILITY)
-inline constexpr kernel_tuning device_tuning = tuning_for(ZEROPP_EMULATED_COMPUTE_CAPABILITY);
 #else
 inline constexpr kernel_tuning device_tuning = tuning_for(0);
 #endif
