@@ -250,8 +250,8 @@ device& the_device() {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
 
-/// The body of an entry point: one at a time, unless it was told to fail. Once a kernel has failed, every call returns what
-/// it failed with.
+/// The body of an entry point: one at a time, unless it was told to fail. Once a kernel has failed, every call returns
+/// what it failed with.
 template <class Body>
 cudaError_t entry_point(const char* name, Body body) {
     device& d = the_device();

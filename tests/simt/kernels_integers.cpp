@@ -170,8 +170,8 @@ TEST_CASE("kernels: the short ways of integers give the bits of their arithmetic
     (std::make_integer_sequence<int, 7>());
 }
 
-// mma.m16n8k8 by PTX's manual: where each thread's elements are in a warp's matrices, of which a has 16 rows and 8 columns.
-// Its elements are numbered here.
+// mma.m16n8k8 by PTX's manual: where each thread's elements are in a warp's matrices, of which a has 16 rows and 8
+// columns. Its elements are numbered here.
 TEST_CASE("kernels: the identity matrix of a warp gives each thread its own", "[simt][kernels]") {
     double a[16][8];
     double b[8][8];

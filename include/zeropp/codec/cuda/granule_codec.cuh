@@ -42,7 +42,7 @@ __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t 
 #endif
 }
 
-/// a <- a + x * factor, b <- b + y * factor, products rounded before they are added; a zero's sign as `rounded_product`.
+/// a <- a + x * factor, b <- b + y * factor, products rounded before they are added, and with a zero's sign.
 __device__ inline void add_products(float& a, float& b, float x, float y, float factor) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
     // Two elements an instruction.
@@ -66,23 +66,23 @@ __device__ inline std::uint32_t masked_exclusive_or(std::uint32_t word, std::uin
 #endif
 }
 
-/// Makes floats of the integers of a warp's codes, on tensor cores: put under an exponent, an integer is the end of a
-/// half's mantissa; the product of eight of them a row with the identity matrix, less the exponent's power of two, is the
-/// integers as floats, each in the thread that had it. An instruction for four elements of each thread, in place of four;
-/// exact, since nothing in it has more than 11 bits.
+/// Makes floats of the integers of a warp's codes, on tensor cores. Under an exponent, an integer is the end of a half's
+/// mantissa; the product of a row of eight halves with the identity matrix, less that exponent's power of two, is the
+/// integers as floats, each in the thread that had it: one instruction for four elements of each thread, in place of
+/// four. Exact, since nothing in it has more than 11 bits.
 template <int Bits>
 struct integer_converter {
     static_assert(Bits >= 2 && Bits <= 8);
 
-    /// The two elements of the identity matrix that this thread supplies, as halves: in column lane / 4, rows 2 * (lane %
-    /// 4) and the next (PTX ISA, mma.m16n8k8).
+    /// The two elements of the identity matrix that this thread supplies, as halves: in column lane / 4, rows
+    /// 2 * (lane % 4) and the next (PTX ISA, mma.m16n8k8).
     std::uint32_t identity;
 
     __device__ explicit integer_converter(unsigned thread)
         : identity(thread / 8 % 4 == thread % 4 ? one << (thread / 4 % 2 * 16) : 0u) {}
 
-    /// use(i, j, x, y) for pairs of the eight integers, of which the i-th and the j-th are the floats x and y. All threads of
-    /// a warp come here together.
+    /// use(i, j, x, y) for pairs of the eight integers, of which the i-th and the j-th are the floats x and y. All
+    /// threads of a warp come here together.
     template <class Use>
     __device__ void convert(const packed_codes<Bits>& codes, Use use) const {
 #if !defined(__CUDA_ARCH__)

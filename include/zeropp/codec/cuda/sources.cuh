@@ -34,7 +34,8 @@ __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
 }
 
-/// use(std::true_type or false_type): once for many accesses, so that none waits for another's words to be put together.
+/// use(std::true_type or false_type): once for many accesses, so that none waits for another's words to be put
+/// together.
 template <class Use>
 __device__ void once_aligned(bool aligned, Use use) {
     if (aligned) {

@@ -173,15 +173,15 @@ struct message_source {
 
     __device__ float_sums fragment_part(const cursor& s, std::size_t granule, int valid) const {
         if (valid == 0) return {};
-        float_sums sums = float_sums::of_nothing<From>();
+        float_sums values = float_sums::of_nothing<From>();
         const std::byte* message = s.first;
 #pragma unroll 1
         for (int c = 0; c != contributors; ++c) {
             coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
-                .add_to(sums.sum, from, granule);
+                .add_to(values.sum, from, granule);
             message += stride;
         }
-        return sums;
+        return values;
     }
 };
 
