@@ -66,10 +66,10 @@ __device__ inline std::uint32_t masked_exclusive_or(std::uint32_t word, std::uin
 #endif
 }
 
-/// Makes floats of the integers of a warp's codes, on tensor cores. Under an exponent, an integer is the end of a half's
-/// mantissa; the product of a row of eight halves with the identity matrix, less that exponent's power of two, is the
-/// integers as floats, each in the thread that had it: one instruction for four elements of each thread, in place of
-/// four. Exact, since nothing in it has more than 11 bits.
+/// Makes floats of the integers of a warp's codes, on tensor cores. Under an exponent, an integer is the end of a
+/// half's mantissa; the product of a row of eight halves with the identity matrix, less that exponent's power of two,
+/// is the integers as floats, each in the thread that had it: one instruction for four elements of each thread, in
+/// place of four. Exact, since nothing in it has more than 11 bits.
 template <int Bits>
 struct integer_converter {
     static_assert(Bits >= 2 && Bits <= 8);

@@ -12,8 +12,8 @@
 ///   `loaded_words`
 ///   `scratch_words`     registers that fragments take beyond themselves, to be made or to give their values
 ///   `together`          how many granules in a row are best fetched by one thread
-///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time; all
-///                       threads of a warp come here, and to their fragments, together
+///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time; all threads of a warp come here,
+///                       and to their fragments, together
 ///   `fragment_part`     one granule of which the first `valid` elements exist, at once
 ///   `epilogue(x)`       if there is one: what happens to values once they are rotated back
 /// `open(where, of, i, s)` is a `cursor`: what stays the same for all granules of the i-th section, `of`, in slot s.
