@@ -40,15 +40,33 @@ void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<vo
 /// The tuning of the stream's device. A kernel that was compiled for another generation has other tiles, and loops.
 inline kernel_tuning tuning_of(const cuda_stream& stream) { return tuning_for(stream.compute_capability()); }
 
+/// How many of its blocks a multiprocessor holds at a time.
+template <class Kernel>
+int resident_blocks() {
+#if defined(__CUDACC__)
+    static const int found = [] {
+        int blocks = 0;
+        require_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, &run<Kernel>, kernel_threads, 0),
+                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+        return std::max(blocks, 1);
+    }();
+    return found;
+#else
+    if constexpr (requires { Kernel::resident_blocks; }) return Kernel::resident_blocks;
+    return 1;
+#endif
+}
+
 /// Runs kernel() on a thread block for each of the `tiles` tiles of each of `slots` slots, but no more blocks
-/// than fill the device a few times over; kernels loop over what is left. Throws cuda_error if it could not be
-/// launched.
+/// than fill the device a few times over, each time whole; kernels loop over what is left. Throws cuda_error if it could
+/// not be launched.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
     if (slots == 0 || tiles == 0) return;
     const int y = std::min(slots, most_blocks_y);
-    const auto fill = static_cast<std::size_t>(stream.multiprocessors()) *
-                      static_cast<std::size_t>(tuning_of(stream).blocks_per_multiprocessor);
+    const int resident = resident_blocks<Kernel>();
+    const int times = std::max(1, tuning_of(stream).blocks_per_multiprocessor / resident);
+    const auto fill = static_cast<std::size_t>(stream.multiprocessors()) * static_cast<std::size_t>(resident * times);
     const std::size_t most =
         std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
     const dim3 grid(static_cast<unsigned>(std::min(tiles, most)), static_cast<unsigned>(y));

@@ -14,7 +14,7 @@ struct kernel_tuning {
     int bytes_in_flight;
     /// Most 32-bit registers of a thread for fragments, loaded or made.
     int fragment_registers;
-    /// Thread blocks for each multiprocessor; kernels loop over what is left.
+    /// Thread blocks for each multiprocessor, or as many below that as it holds a whole number of times.
     int blocks_per_multiprocessor;
 };
 
