@@ -58,8 +58,8 @@ int resident_blocks() {
 }
 
 /// Runs kernel() on a thread block for each of the `tiles` tiles of each of `slots` slots, but no more blocks
-/// than fill the device a few times over, each time whole; kernels loop over what is left. Throws cuda_error if it could
-/// not be launched.
+/// than fill the device a few times over, each time whole; kernels loop over what is left. Throws cuda_error if it
+/// could not be launched.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
     if (slots == 0 || tiles == 0) return;
