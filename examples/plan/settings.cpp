@@ -1,5 +1,6 @@
 #include "settings.hpp"
 
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
@@ -34,8 +35,12 @@ struct with_more<zeropp::named_quantizers<Q...>> {
     template <int Bits, int Block, int Window>
     using rotated =
         zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_extreme, zeropp::bfloat16>, Window>;
-    using type = zeropp::named_quantizers<Q..., small<8>, small<6>, small<4>, rotated<4, 128, 32>, rotated<3, 128, 32>,
-                                          rotated<2, 64, 32>, rotated<2, 128, 128>>;
+    template <int Levels, class Bias = zeropp::least_error>
+    using lloyd = zeropp::hadamard<zeropp::lloyd_max<Levels, 128, Bias>, 128>;
+    using type =
+        zeropp::named_quantizers<Q..., small<8>, small<6>, small<4>, rotated<4, 128, 32>, rotated<3, 128, 32>,
+                                 rotated<2, 64, 32>, rotated<2, 128, 128>, lloyd<4>, lloyd<3>, lloyd<2>,
+                                 lloyd<4, zeropp::unbiased>, lloyd<3, zeropp::unbiased>, lloyd<2, zeropp::unbiased>>;
 };
 using formats = with_more<zeropp::standard_quantizers>::type;
 

@@ -14,17 +14,20 @@ struct wire_formats {
     using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
     using int4_rotated = zeropp::hadamard<int4>;
     using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>>;
+    using signs = zeropp::hadamard<zeropp::lloyd_max<2, 128, zeropp::unbiased>, 128>;
+    using three_levels = zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>;
     using fp8 = zeropp::block_float<zeropp::e4m3, 128, zeropp::bfloat16>;
 
     using weights = zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                                             int8, int6, int4, int4_rotated, int2_rotated, fp8>;
+                                             int8, int6, int4, int4_rotated, int2_rotated, signs, fp8>;
     /// What nodes can keep weights in, where differences bring them up to date.
     using replicas = zeropp::named_quantizers<bf16, fp32>;
     template <class Inside, class Across>
     using hops = zeropp::hops<Inside, Across>;
-    using gradients = zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8, int8>, hops<int8, int4>,
-                                         hops<int6, int6>, hops<int4, int4>, hops<int8_rotated, int4_rotated>,
-                                         hops<int8_rotated, int2_rotated>, hops<fp8, fp8>>;
+    using gradients =
+        zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8, int8>, hops<int8, int4>, hops<int6, int6>,
+                           hops<int4, int4>, hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>,
+                           hops<int8_rotated, three_levels>, hops<fp8, fp8>>;
     /// How residuals of error feedback are stored.
     using residuals = zeropp::residuals_in_int8;
 };
