@@ -285,7 +285,8 @@ Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"`: zero3_gpt, 
 x {header['ranks_per_node']} ranks (threads), {header['steps']} steps, rates that end at zero, and a text of which no byte is seen twice on average:
 the baseline's held-out loss is {statistics.mean(gap):+.1f} % from its training loss (of the last steps), so that nothing which hinders
 overfitting is rewarded. The peak rate is {RATE:g}, within noise of the baseline's best (below). A seed fixes the initial weights
-and the order of the text, so runs of one seed differ in nothing but the wire. Losses are in nats per byte.
+and the order of the text, so runs of one seed differ in nothing but the wire, if they are of one machine: another
+processor's BLAS rounds otherwise, which after 3000 steps is as much as another seed. Losses are in nats per byte.
 
 {table(COLUMNS, rows_of(entries))}
 
