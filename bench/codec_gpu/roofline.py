@@ -86,8 +86,9 @@ REGISTER = re.compile(r"\bR(\d+)\b")
 
 
 class Instruction:
-    def __init__(self, predicated, opcode, rest):
-        self.predicated = predicated
+    def __init__(self, predicate, opcode, rest):
+        self.predicate = (predicate or "").strip()
+        self.predicated = bool(predicate)
         self.opcode = opcode
         self.modifiers, _, operands = rest.partition(" ")
         self.operands = operands.split(",")
@@ -115,7 +116,7 @@ def kernels_of(listing):
         elif match := LABEL.match(line):
             labels[match[1]] = len(code)
         elif match := INSTRUCTION.match(line):
-            code.append(Instruction(bool(match[2]), match[3], match[4]))
+            code.append(Instruction(match[2], match[3], match[4]))
     return kernels
 
 
@@ -153,6 +154,23 @@ def ways_round(code, labels):
             yield [code[n] for n in reversed(way)]
 
 
+def taken(way, which):
+    """Without the loads of one of two alternatives, under a predicate and its opposite: with `which` of max those of the
+    widest, of min those without it. Issued they are all the same."""
+    widest = {}
+    for i in way:
+        if i.opcode in LOADS and i.predicate:
+            widest[i.predicate] = max(widest.get(i.predicate, 0), i.bits)
+
+    def is_left_out(i):
+        if i.opcode not in LOADS or not i.predicate:
+            return False
+        opposite = i.predicate.replace("@!", "@") if "!" in i.predicate else i.predicate.replace("@", "@!")
+        return opposite in widest and which(widest[i.predicate], widest[opposite]) != widest[i.predicate]
+
+    return [i for i in way if not is_left_out(i)]
+
+
 def in_flight(way, summing):
     """Most bytes that a thread has asked for before it needs the first."""
     most = total = 0
@@ -169,6 +187,11 @@ def in_flight(way, summing):
                 total += i.bits // 8
         most = max(most, total)
     return most
+
+
+def is_fused(code):
+    """Whether two elements' products are added to something in the instruction that multiplies, which PTX does not say."""
+    return any(i.opcode == "FFMA2" and not i.operands[-1].strip().startswith("RZ") for i in code)
 
 
 def widths(instructions):
@@ -197,11 +220,13 @@ def counted(name, code, labels, registers):
         return [i for i in way if i.opcode in STORES and not i.predicated]
 
     def rank(way):
-        return min((i.bits for i in loads_of(way)), default=0), in_flight(way, summing), -len(way)
+        loads = loads_of(taken(way, max))
+        return bool(loads and stores_of(way)), min((i.bits for i in loads), default=0), in_flight(taken(way, max), summing), -len(way)
 
-    def row_of(way, read, moved):
-        row = {"registers": registers, "warps": warps, "loads": widths(loads_of(way)), "stores": widths(stores_of(way)),
-               "read": read / moved if moved else 0, "in_flight_kib": min(in_flight(way, summing), read) * warps * 32 / 1024}
+    def row_of(way, which, read, moved):
+        row = {"registers": registers, "warps": warps, "loads": widths(loads_of(taken(way, which))),
+               "stores": widths(stores_of(way)), "read": read / moved if moved else 0,
+               "in_flight_kib": in_flight(taken(way, which), summing) * warps * 32 / 1024}
         if moved:
             row["issue"] = len(way) / moved
             for pipe, opcodes in CLASSES.items():
@@ -212,14 +237,20 @@ def counted(name, code, labels, registers):
 
     ways = list(ways_round(code, labels))
     way = max(ways, key=rank, default=[])
-    read = sum(i.bits for i in loads_of(way)) / 8
+    wide = loads_of(taken(way, max))
+    read = sum(i.bits for i in wide) / 8
     moved = read + sum(i.bits for i in stores_of(way)) / 8
-    rows = {"": row_of(way, read, moved)}
-    # It stores the same, and reads the same bytes in narrower words, of which some are another way's.
-    narrow = [w for w in ways if stores_of(w) and widths(stores_of(w)) == rows[""]["stores"] and
-              all(i.bits <= 32 for i in loads_of(w)) and sum(i.bits for i in loads_of(w)) / 8 >= read]
-    if not summing and narrow and max(i.bits for i in loads_of(way)) == 128:
-        rows[UNALIGNED] = row_of(max(narrow, key=lambda w: (in_flight(w, summing), -len(w))), read, moved)
+    rows = {"": row_of(way, max, read, moved)}
+
+    def is_narrow(way):
+        loads = loads_of(taken(way, min))
+        return (bool(stores_of(way)) and widths(stores_of(way)) == rows[""]["stores"] and all(i.bits <= 32 for i in loads) and
+                sum(i.bits for i in loads) / 8 == read)
+
+    # It stores the same, and reads the same bytes in narrower words.
+    narrow = [w for w in ways if is_narrow(w)]
+    if not summing and narrow and max(i.bits for i in wide) == 128:
+        rows[UNALIGNED] = row_of(max(narrow, key=lambda w: (in_flight(taken(w, min), summing), -len(w))), min, read, moved)
     return rows
 
 
@@ -283,6 +314,8 @@ def shown(tree):
 
 
 def demangled(names):
+    if not names:
+        return {}
     text = subprocess.run(["c++filt", *names], check=True, capture_output=True, text=True).stdout
     return dict(zip(names, text.splitlines()))
 
@@ -353,6 +386,7 @@ def measured(folder, nvdisasm):
             names = demangled(kernels)
             for name, (code, labels) in kernels.items():
                 shortened = short_name(names[name])
+                assert not is_fused(code), f"{shortened}: a product is added before it is rounded"
                 for what, row in counted(name, code, labels, registers[name]).items():
                     # Several files may have the same instance.
                     assert rows.setdefault(shortened + what, row) == row, f"two kernels have the name {shortened + what}"

@@ -6,7 +6,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from report import kernel_of, lines_of
-from roofline import ALLOWED, PIPES, UNALIGNED, counted, grown, kernels_of, parsed, predicted, shown
+from roofline import ALLOWED, PIPES, UNALIGNED, counted, grown, is_fused, kernels_of, parsed, predicted, shown
 
 LISTING = """
 .section .text.kernel,"ax",@progbits
@@ -40,16 +40,34 @@ assert row["ALU"] == row["FMA"] == row["XU"] == round(1 / 40, 3) and row["shuffl
 assert row["LSU"] == round((4 + 4 + 2) / 40, 3)
 assert row["warps"] == 32 and row["in_flight_kib"] == 32.0
 
-# The way of what is not aligned reads the same bytes by words, of which one is not needed, and stores the same.
+# The way of what is not aligned reads the same bytes by words, and stores the same.
 UNALIGNED_LISTING = LISTING.replace("        /*0010*/", "        /*0008*/              @!P3 BRA `(.L_x_4) ;\n        /*0010*/").replace(
-    "        /*0030*/", ".L_x_5:\n        /*0030*/") + ".L_x_4:\n" + "        /*00e0*/    LDG.E R4, desc[UR4][R2.64] ;\n" * 9 + \
+    "        /*0030*/", ".L_x_5:\n        /*0030*/") + ".L_x_4:\n" + "        /*00e0*/    LDG.E R4, desc[UR4][R2.64] ;\n" * 8 + \
     "        /*00f0*/                   BRA `(.L_x_5) ;\n"
 (name, (code, labels)), = kernels_of(UNALIGNED_LISTING).items()
 rows = counted(name, code, labels, registers=64)
 assert rows[""] == {**row, "issue": round(9 / 40, 3)}, rows
-assert rows[UNALIGNED]["issue"] == round((7 + 9 + 1) / 40, 3) and rows[UNALIGNED]["loads"] == "9 x 32", rows
+assert rows[UNALIGNED]["issue"] == round((7 + 8 + 1) / 40, 3) and rows[UNALIGNED]["loads"] == "8 x 32", rows
 assert rows[UNALIGNED]["in_flight_kib"] == row["in_flight_kib"] and rows[UNALIGNED]["read"] == 0.8
 assert list(counted("sum_source", code, labels, registers=64)) == [""]
+# Where both are on one way, under a predicate and its opposite, all are issued and half of them load.
+PREDICATED_LISTING = LISTING.replace("                   LDG", "             @P2   LDG").replace(
+    "        /*0030*/", "        /*0028*/     @!P2 LDG.E R4, desc[UR4][R2.64] ;\n" * 8 + "        /*0030*/")
+(name, (code, labels)), = kernels_of(PREDICATED_LISTING).items()
+rows = counted(name, code, labels, registers=64)
+assert rows[""]["loads"] == "2 x 128" and rows[UNALIGNED]["loads"] == "8 x 32", rows
+assert rows[""]["issue"] == rows[UNALIGNED]["issue"] == round((8 + 8) / 40, 3), rows
+assert rows[""]["in_flight_kib"] == rows[UNALIGNED]["in_flight_kib"] == 32.0, rows
+# A way that stores nothing is not the loop, however wide its loads are.
+STORELESS_LISTING = LISTING.replace(".128", ".64") + ".L_x_9:\n        /*0100*/    LDG.E.128 R4, desc[UR4][R2.64] ;\n" \
+    "        /*0110*/    @P4 BRA `(.L_x_9) ;\n        /*0120*/    EXIT ;\n"
+(name, (code, labels)), = kernels_of(STORELESS_LISTING).items()
+assert counted(name, code, labels, registers=64)[""]["loads"] == "2 x 64"
+# Products that are fused with a sum are other bits than the host's.
+(_, (code, _)), = kernels_of(LISTING.replace("FADD R4, R4, R8", "FFMA2 R4, R4.F32x2.HI_LO, R8.F32, RZ.F32")).items()
+assert not is_fused(code)
+(_, (code, _)), = kernels_of(LISTING.replace("FADD R4, R4, R8", "FFMA2 R4, R4.F32x2.HI_LO, R8.F32, R6.F32x2.HI_LO")).items()
+assert is_fused(code)
 
 # A kernel that does nothing but move bytes is bound by memory; ten times the instructions, by them, and to that measure.
 light = {"read": 0.5, "in_flight_kib": 64, "issue": 1.0, **{pipe: 0.1 for pipe in PIPES}}

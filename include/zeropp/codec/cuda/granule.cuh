@@ -31,6 +31,8 @@ template <class T>
 struct raw_granule {
     static constexpr int element_bytes = static_cast<int>(sizeof(T));
     static constexpr bool wide = element_bytes == 2 || element_bytes % 4 == 0;
+    /// Whether they begin at even addresses, wherever they are.
+    static constexpr bool in_halves = element_bytes == 2 && alignof(T) >= 2;
     /// Loads or stores that move it from and to a 16-byte boundary.
     static constexpr int accesses = wide ? element_bytes / 2 : granule_size;
 
@@ -241,7 +243,7 @@ __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
             return r;
         }
     }
-    if constexpr (raw_granule<T>::element_bytes == 2) {
+    if constexpr (raw_granule<T>::in_halves) {
         return load_unaligned_granule(from);
     } else {
         return load_part_granule(from, granule_size);
@@ -260,7 +262,7 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
             return;
         }
     }
-    if constexpr (raw_granule<T>::element_bytes == 2) {
+    if constexpr (raw_granule<T>::in_halves) {
         store_unaligned_granule(to, r);
     } else {
         store_part_granule(to, r, granule_size);

@@ -42,12 +42,14 @@ __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t 
 #endif
 }
 
-/// a <- a + x * factor, b <- b + y * factor, products rounded before they are added, and with a zero's sign.
+/// a <- a + x * factor, b <- b + y * factor, products rounded before they are added. A zero may lose its sign before.
 __device__ inline void add_products(float& a, float& b, float x, float y, float factor) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-    // Two elements an instruction.
-    asm("{.reg .b64 sum, x, factor; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
-        "mul.rn.f32x2 x, x, factor; add.rn.f32x2 sum, sum, x; mov.b64 {%0, %1}, sum;}"
+    // Two elements an instruction. ptxas fuses mul.rn.f32x2 with the addition behind it, whatever its flags; with an
+    // addition of +0 it does not.
+    asm("{.reg .b64 sum, x, factor, zero; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
+        "mov.b64 zero, {0f00000000, 0f00000000};"
+        "fma.rn.f32x2 x, x, factor, zero; add.rn.f32x2 sum, sum, x; mov.b64 {%0, %1}, sum;}"
         : "+f"(a), "+f"(b)
         : "f"(x), "f"(y), "f"(factor));
 #else

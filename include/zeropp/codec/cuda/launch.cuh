@@ -40,7 +40,8 @@ void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<vo
 /// The tuning of the stream's device. A kernel that was compiled for another generation has other tiles, and loops.
 inline kernel_tuning tuning_of(const cuda_stream& stream) { return tuning_for(stream.compute_capability()); }
 
-/// How many of its blocks a multiprocessor holds at a time.
+/// How many of its blocks a multiprocessor holds at a time; of the first device that is asked, since those of a process
+/// are alike.
 template <class Kernel>
 int resident_blocks() {
 #if defined(__CUDACC__)
@@ -67,8 +68,7 @@ void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kerne
     const int resident = resident_blocks<Kernel>();
     const int times = std::max(1, tuning_of(stream).blocks_per_multiprocessor / resident);
     const auto fill = static_cast<std::size_t>(stream.multiprocessors()) * static_cast<std::size_t>(resident * times);
-    const std::size_t most =
-        std::max<std::size_t>(1, (fill + static_cast<std::size_t>(y) - 1) / static_cast<std::size_t>(y));
+    const std::size_t most = std::max<std::size_t>(1, fill / static_cast<std::size_t>(y));
     const dim3 grid(static_cast<unsigned>(std::min(tiles, most)), static_cast<unsigned>(y));
     const dim3 block(kernel_threads);
 #if defined(__CUDACC__)
