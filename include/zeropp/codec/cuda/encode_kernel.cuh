@@ -230,25 +230,31 @@ private:
             write_params<Whole>(p, part, block(r));
             if constexpr (Residuals::any) best[r] = p;
         }
-        if constexpr (Residuals::any) {
-            merge_stats<lanes>(lost);
+        if constexpr (Residuals::any) keep_lost<Blocks, Whole>(lost, best, part, granule, block, for_each_granule);
+    }
+
+    /// Stores what blocks have lost, of which stats of each thread are in `lost`; their parameters are in `p`.
+    template <int Blocks, bool Whole, class Granule, class Block, class ForEachGranule>
+    __device__ void keep_lost(typename Residuals::stats (&lost)[std::size_t{Blocks}],
+                              const params (&p)[std::size_t{Blocks}], const section_cursor& part, Granule granule,
+                              Block block, ForEachGranule for_each_granule) const {
+        merge_stats<lanes>(lost);
 #pragma unroll
-            for (std::size_t r = 0; r != Blocks; ++r) {
-                const auto fitted = residuals.fit(lost[r]);
-                for_each_granule(r, [&](std::size_t n, fragment& f) {
-                    const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                    if constexpr (!in_registers) {
-                        lose(f, encoded(f, best[r], part, granule(n), valid), best[r], part, granule(n), valid);
-                    }
-                    residuals.store(part.from.residuals, granule(n), valid, fitted, f.x);
-                });
-                // Other warps may still read the previous residuals of this block.
-                if constexpr (!in_registers && Residuals::has_params) __syncthreads();
-                // Other lanes may still read the previous parameters.
-                if constexpr (in_registers && Residuals::has_params) __syncwarp();
-                if (lane() == 0 && (Whole || block(r) * Q::block_size < part.size)) {
-                    residuals.store_params(part.from.residuals, block(r) * block_granules, fitted);
+        for (std::size_t r = 0; r != Blocks; ++r) {
+            const auto fitted = residuals.fit(lost[r]);
+            for_each_granule(r, [&](std::size_t n, fragment& f) {
+                const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
+                if constexpr (!in_registers) {
+                    lose(f, encoded(f, p[r], part, granule(n), valid), p[r], part, granule(n), valid);
                 }
+                residuals.store(part.from.residuals, granule(n), valid, fitted, f.x);
+            });
+            // Other warps may still read the previous residuals of this block.
+            if constexpr (!in_registers && Residuals::has_params) __syncthreads();
+            // Other lanes may still read the previous parameters.
+            if constexpr (in_registers && Residuals::has_params) __syncwarp();
+            if (lane() == 0 && (Whole || block(r) * Q::block_size < part.size)) {
+                residuals.store_params(part.from.residuals, block(r) * block_granules, fitted);
             }
         }
     }
