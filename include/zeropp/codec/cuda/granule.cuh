@@ -144,7 +144,8 @@ __device__ inline float rounded_product(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fmul_rn(a, b);
 #else
-    return a * b;
+    const volatile float rounded = a * b;  // or a compiler with fused instructions takes the addition behind it
+    return rounded;
 #endif
 }
 
