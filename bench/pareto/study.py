@@ -5,7 +5,7 @@ study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
 
 PROGRAMS has pareto and pareto_changes. Writes a configuration for each training into RUNS, runs what has no result there
 yet, and makes pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else,
-as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first. The text is Python's own library, of which
+as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is Python's own library, of which
 3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
 """
 
@@ -28,6 +28,7 @@ BASELINE = "bf16"
 INSIDE = "int8:256:bf16:h32"
 INT4, INT3 = "int4:128:signed:bf16:h32", "int3:128:signed:bf16:h32"
 INT2, INT2_WIDE = "int2:64:signed:bf16:h32", "int2:128:signed:bf16:h128"
+SPIKE2, SPIKE3 = "spike2:256", "spike3:256"
 FOUR, THREE, SIGN = (f"lloyd{levels}:128:h128" for levels in (4, 3, 2))
 FOUR_UNBIASED, THREE_UNBIASED, SIGN_UNBIASED = (f"lloyd{levels}:128:unbiased:h128" for levels in (4, 3, 2))
 
@@ -67,6 +68,9 @@ VARIANTS = {
     "sign+sign": (differences(SIGN_UNBIASED, SIGN), "signs in both"),
     "sign+sign feedback": (differences(SIGN_UNBIASED, SIGN_UNBIASED, feedback=True),
                            "signs in both, error feedback on gradients"),
+    "spike2+16": (differences(SPIKE2, None), "spikes reserved, 2 bits, in differences alone"),
+    "16+spike2": (differences("bf16", SPIKE2), "spikes reserved, 2 bits, in gradients alone"),
+    "sign+spike3": (differences(SIGN_UNBIASED, SPIKE3), "signs in differences, spikes reserved and 3 bits in gradients"),
     "lagging": (differences("lagging70", None), "control: replicas that lag as those of 2 bits do, nothing saved"),
     "noisy": (differences("noisy70", None), "control: noise of the size of 2 bits' in differences, nothing saved"),
     "lagging gradients": (differences("bf16", "lagging70", feedback=True),
@@ -98,6 +102,7 @@ CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "sign+3", "sign+four", "sign+t
 LARGE_MODEL = ("--layers", "5", "--heads", "4", "--width", "128", "--context", "64")
 LARGE_STEPS = 1200
 LARGE_SWEEP = (2e-3, 4e-3, 8e-3)
+LARGE_SEEDS = 3
 LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
 
 
@@ -238,15 +243,16 @@ def train_all(program, runs, seeds, steps, text):
     entries = {name: entry(name, variant, purpose, files[name], files[variant.get("against", BASELINE)])
                for name, (variant, purpose) in every.items()}
 
-    def train_large(name, variant):
-        return [train(program, runs, f"large {name}", variant, seeds[0], LARGE_STEPS, text, LARGE_MODEL)]
+    def train_large(name, variant, of=seeds[:LARGE_SEEDS]):
+        return [train(program, runs, f"large {name}", variant, seed, LARGE_STEPS, text, LARGE_MODEL) for seed in of]
 
-    sweep = {rate: train_large(f"{BASELINE} at {rate:g}", {"rate": rate}) for rate in LARGE_SWEEP}
+    sweep = {rate: train_large(f"{BASELINE} at {rate:g}", {"rate": rate}, seeds[:1]) for rate in LARGE_SWEEP}
     best = min(sweep, key=lambda rate: sweep[rate][0]["runs"][0]["held_out_loss"])
+    baselines = train_large(f"{BASELINE} at {best:g}", {"rate": best})
     large = {"parameters": sweep[best][0]["parameters"], "rate": best,
              "sweep": [(rate, of[0]["runs"][0]["held_out_loss"]) for rate, of in sweep.items()],
              "runs": [entry(name, VARIANTS[name][0], VARIANTS[name][1], train_large(name, VARIANTS[name][0] | {"rate": best}),
-                            sweep[best]) for name in LARGE]}
+                            baselines) for name in LARGE]}
     return files[BASELINE][0], [entries[n] for n in VARIANTS], [entries[n] for n in AT_OTHER_RATES], large
 
 
@@ -324,7 +330,7 @@ instead. Where codes are biased (levels of least error arrive too small), feedba
 
 ## A model of {large['parameters']} parameters
 
-{LARGE_STEPS} steps, seed {seeds[0]}; the baseline's held-out loss at peak rates of {', '.join(f'{rate:g}: {loss:.4f}' for rate, loss in large['sweep'])}.
+{LARGE_STEPS} steps, the first {LARGE_SEEDS} seeds; the baseline's held-out loss of seed {seeds[0]} at peak rates of {', '.join(f'{rate:g}: {loss:.4f}' for rate, loss in large['sweep'])}.
 
 {table(COLUMNS, rows_of(large["runs"]))}
 

@@ -95,6 +95,20 @@ concept integer_quantizer =
     { Q::reaches_above } -> std::convertible_to<bool>;
 };
 
+/// Whether Q is said to be a `float_quantizer`; of each type for itself, as above.
+template <class Q>
+inline constexpr bool has_float_arithmetic = false;
+
+/// A quantizer whose codes are floats of a `format` (`small_float`): codecs may take several at a time.
+///   `multiplier(params)`  what the value of a code is multiplied by: `decode` is `product` of the two
+template <class Q>
+concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !positional_quantizer<Q> &&
+    !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+    typename Q::format;
+    { q.multiplier(params) }
+    noexcept->std::same_as<float>;
+};
+
 namespace detail {
 
 /// The calls of codecs. `position` is the element's in its block.

@@ -70,6 +70,7 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
     static constexpr int block_size = BlockSize;
     static constexpr int code_bits = Format::bits;
 
+    using format = Format;
     using stats = symmetric::stats;
     struct params {
         Scale scale;
@@ -93,6 +94,11 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
 
     constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
         return detail::scaled_float<Format>::decode(code, static_cast<float>(p.scale));
+    }
+
+    /// What the values of codes are multiplied by.
+    constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept {
+        return static_cast<float>(p.scale);
     }
 
     /// At least the largest magnitude in a block that p was fitted to.
@@ -119,6 +125,9 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
         return text;
     }
 };
+
+template <class Format, int BlockSize, class Scale>
+inline constexpr bool has_float_arithmetic<block_float<Format, BlockSize, Scale>> = true;
 
 /// The microscaling formats of the OCP: blocks of 32 with a power of two as their scale.
 template <class Format>

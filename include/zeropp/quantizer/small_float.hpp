@@ -51,6 +51,7 @@ private:
 
 public:
     static constexpr int bits = 1 + ExponentBits + MantissaBits;
+    static constexpr int mantissa_bits = MantissaBits;
     static constexpr std::uint32_t sign_bit = 1u << (bits - 1);
     static constexpr std::uint32_t largest_code = LargestCode;
     /// The largest finite value, and the exponent of its power of two.

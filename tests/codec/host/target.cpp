@@ -2,15 +2,19 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "support/catch.hpp"
 #include "support/samples.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -18,42 +22,101 @@
 namespace {
 
 using namespace zeropp_test;
+using codec = zeropp::codec<zeropp::host>;
+using zeropp::half;
 
-/// Four contributors' messages, the message of their sum, what that decodes to and the sum over contributors, with the
-/// instructions of `target`.
-template <class Q>
-std::vector<std::byte> results_on(zeropp::detail::host_target target, const std::vector<float>& tensor) {
-    constexpr int contributors = 4;
-    const std::size_t n = tensor.size() / contributors;
-    const zeropp::slices where = zeropp::slices::single(n, 0, n);
-    const zeropp::host exec;
-    const Q q;
-    const std::size_t bytes = zeropp::wire_bytes(q, n);
-    std::vector<std::byte> results((contributors + 1) * bytes + 2 * n * sizeof(zeropp::half));
-    std::byte* const sum = results.data() + contributors * bytes;
-    std::vector<zeropp::half> elements(2 * n);
+constexpr zeropp::host exec;
 
-    using codec = zeropp::codec<zeropp::host>;
-    const auto best = std::exchange(zeropp::detail::active_host_target(), target);
-    for (std::size_t c = 0; c != contributors; ++c) {
-        codec::encode(exec, q, tensor.data() + c * n, where, results.data() + c * bytes);
+/// Calls f(target) with the instructions of each target that the processor has.
+template <class F>
+void on_every_target(F f) {
+    const auto best = zeropp::detail::active_host_target();
+    for (const auto target : zeropp::detail::host_targets()) {
+        zeropp::detail::active_host_target() = target;
+        f(target);
     }
-    codec::reduce_encode(exec, q, results.data(), contributors, where, q, sum);
-    codec::decode(exec, q, sum, where, elements.data());
-    codec::reduce_decode(exec, q, results.data(), contributors, where, elements.data() + n, {.divisor = 3.0f});
     zeropp::detail::active_host_target() = best;
-    std::memcpy(sum + bytes, elements.data(), elements.size() * sizeof(zeropp::half));
-    return results;
 }
 
+/// What comes of `contributors` messages: of their sum a message, what that decodes to, and means by two divisors, one of
+/// which has an exact reciprocal.
 template <class Q>
-void check_targets() {
-    const std::vector<float> tensor = mixed_floats(4 * 5003, 91);
-    const std::vector<std::byte> expected = results_on<Q>(zeropp::detail::host_target::baseline, tensor);
-    for (const auto target : zeropp::detail::host_targets()) {
-        CAPTURE(static_cast<int>(target), Q::code_bits);
-        CHECK(results_on<Q>(target, tensor) == expected);
+struct outcome {
+    std::vector<std::byte> sum;
+    std::vector<half> elements;
+    std::vector<float> means;
+
+    outcome(const Q& q, const std::vector<std::byte>& messages, int contributors, std::size_t n)
+        : sum(zeropp::wire_bytes(q, n)), elements(n), means(2 * n) {
+        const zeropp::slices where = zeropp::slices::single(n, 0, n);
+        codec::reduce_encode(exec, q, messages.data(), contributors, where, q, sum.data());
+        codec::decode(exec, q, sum.data(), where, elements.data());
+        codec::reduce_decode(exec, q, messages.data(), contributors, where, means.data(), {.divisor = 3.0f});
+        codec::reduce_decode(exec, q, messages.data(), contributors, where, means.data() + n, {.divisor = 4.0f});
     }
+
+    /// Element by element; of NaN only that they are.
+    bool operator==(const outcome& other) const {
+        const auto alike = [](auto x, auto y) {
+            const auto a = static_cast<float>(x);
+            const auto b = static_cast<float>(y);
+            return zeropp::float_bits(a) == zeropp::float_bits(b) || (a != a && b != b);
+        };
+        return sum == other.sum && std::equal(elements.begin(), elements.end(), other.elements.begin(), alike) &&
+               std::equal(means.begin(), means.end(), other.means.begin(), alike);
+    }
+};
+
+/// Messages of more contributors than are summed at a time, encoded from floats and halves.
+template <class Q>
+std::vector<std::byte> encoded(const Q& q, const std::vector<float>& tensor, int contributors, std::size_t n) {
+    const zeropp::slices where = zeropp::slices::single(n, 0, n);
+    const std::size_t bytes = zeropp::wire_bytes(q, n);
+    std::vector<std::byte> messages(static_cast<std::size_t>(contributors) * bytes);
+    std::vector<half> halves(n);
+    for (std::size_t c = 0; c != static_cast<std::size_t>(contributors); ++c) {
+        const float* const x = tensor.data() + c * 7;
+        for (std::size_t i = 0; i != n; ++i) halves[i] = half(x[i]);
+        if (c % 2 == 0) codec::encode(exec, q, x, where, messages.data() + c * bytes);
+        if (c % 2 == 1) codec::encode(exec, q, halves.data(), where, messages.data() + c * bytes);
+    }
+    return messages;
+}
+
+/// Of encoded messages, and of messages of anything: codes and scales that no tensor
+/// has, too large, negative or NaN.
+template <class Q>
+void check_targets(const Q& q = {}) {
+    constexpr int contributors = 19;
+    constexpr std::size_t n = 5003;
+    const std::vector<float> tensor = mixed_floats(n + 7 * contributors, 91);
+    random_source random(5);
+    std::vector<std::byte> anything(contributors * zeropp::wire_bytes(q, n));
+    for (std::byte& b : anything) b = static_cast<std::byte>(random.below(256));
+    // The same with codes of less than half the largest magnitude: none is NaN.
+    std::vector<std::byte> any_scale = anything;
+    for (std::size_t i = 0; i != any_scale.size(); ++i) {
+        const bool code = i % zeropp::wire_bytes(q, n) < zeropp::code_bytes<Q>(n);
+        if (code) any_scale[i] &= std::byte{0xbf};
+    }
+
+    std::vector<std::byte> expected;
+    std::vector<outcome<Q>> outcomes;
+    on_every_target([&](auto target) {
+        CAPTURE(static_cast<int>(target), zeropp::short_text(q.name()).str());
+        const std::vector<std::byte> messages = encoded(q, tensor, contributors, n);
+        const outcome<Q> of_encoded(q, messages, contributors, n);
+        const outcome<Q> of_anything(q, anything, 2, n);
+        const outcome<Q> of_any_scale(q, any_scale, 2, n);
+        if (expected.empty()) {
+            expected = messages;
+            outcomes = {of_encoded, of_anything, of_any_scale};
+        }
+        CHECK((messages == expected));
+        CHECK((of_encoded == outcomes[0]));
+        CHECK((of_anything == outcomes[1]));
+        CHECK((of_any_scale == outcomes[2]));
+    });
 }
 
 }  // namespace
@@ -61,7 +124,47 @@ void check_targets() {
 TEST_CASE("every instruction set of the processor gives the same bits", "[codec][host_target]") {
     check_targets<zeropp::block_integer<8, 256>>();
     check_targets<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>();
-    check_targets<zeropp::block_integer<6, 64, zeropp::asymmetric, zeropp::half>>();
+    check_targets<zeropp::hadamard<zeropp::block_integer<4, 32, zeropp::signed_extreme, half>, 8>>();
+    check_targets<zeropp::hadamard<zeropp::block_integer<4, 256>, 256>>();
+    check_targets<zeropp::block_integer<6, 64, zeropp::asymmetric, half>>();
+    check_targets<zeropp::block_float<zeropp::e4m3, 64>>();
+    check_targets<zeropp::mxfp8<zeropp::e5m2>>();
+    check_targets<zeropp::mxfp4>();
+    check_targets<zeropp::nvfp4>();
     using shifted = zeropp::block_integer<4, 128, zeropp::asymmetric>;
     check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::scale_search<shifted>>>>();
+}
+
+TEST_CASE("every instruction set converts every half, and every float to a half, alike", "[codec][host_target]") {
+    // As bits: what a NaN says besides, too.
+    std::vector<half> halves;
+    for (std::uint32_t bits = 0; bits != 0x10000; ++bits)
+        halves.push_back(half::from_bits(static_cast<std::uint16_t>(bits)));
+    std::vector<float> floats = mixed_floats(1 << 17, 17);
+    for (std::uint32_t bits = 0; bits < 0xffff0000u; bits += 0x8001u) floats.push_back(zeropp::bits_float(bits));
+    const zeropp::lossless<float> q;
+    std::vector<std::uint32_t> as_floats;
+    std::vector<std::uint16_t> as_halves;
+    on_every_target([&](auto target) {
+        CAPTURE(static_cast<int>(target));
+        std::vector<float> loaded(halves.size());
+        std::vector<half> stored(floats.size());
+        codec::encode(exec, q, halves.data(), zeropp::slices::single(halves.size(), 0, halves.size()),
+                      reinterpret_cast<std::byte*>(loaded.data()));
+        codec::decode(exec, q, reinterpret_cast<const std::byte*>(floats.data()),
+                      zeropp::slices::single(floats.size(), 0, floats.size()), stored.data());
+        std::vector<std::uint32_t> bits_loaded;
+        std::vector<std::uint16_t> bits_stored;
+        for (const float x : loaded) bits_loaded.push_back(zeropp::float_bits(x));
+        for (const half h : stored) bits_stored.push_back(h.bits);
+        if (as_floats.empty()) {
+            as_floats = bits_loaded;
+            as_halves = bits_stored;
+            for (std::size_t i = 0; i != halves.size(); ++i) {
+                if (bits_loaded[i] != zeropp::float_bits(static_cast<float>(halves[i]))) FAIL("half " << i);
+            }
+        }
+        CHECK((bits_loaded == as_floats));
+        CHECK((bits_stored == as_halves));
+    });
 }

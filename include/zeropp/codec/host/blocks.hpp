@@ -3,8 +3,7 @@
 /// Blocks on the host: elements as floats in, codes and parameters out, and back.
 
 #include <zeropp/codec/host/pack.hpp>
-#include <zeropp/codec/host/rotation.hpp>
-#include <zeropp/codec/host/table.hpp>
+#include <zeropp/codec/host/pieces.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/message_place.hpp>
@@ -19,8 +18,7 @@
 
 namespace zeropp::detail {
 
-/// Values are handled in pieces that stay in the first-level cache. A multiple of 8, so that pieces end on bytes.
-inline constexpr std::size_t piece_size = 256;
+ZEROPP_DETAIL_INLINE_BEGIN
 
 /// Several blocks are fitted before the first is encoded, so that one does not wait for the divisions of another: so
 /// many.
@@ -29,63 +27,6 @@ inline constexpr std::size_t stretch_blocks = std::max<std::size_t>(1024 / stati
 
 /// The elements of a granule, whose noise is made at once.
 inline constexpr std::size_t granule_elements = 8;
-
-/// A number of elements that is a multiple of `Unit`, by its type.
-template <std::size_t Unit>
-struct multiple_of {
-    std::size_t value;
-
-    constexpr operator std::size_t() const { return value; }
-};
-
-/// Calls f(begin, n) for successive pieces of `Piece` of `size` elements. For whole pieces n is a constant, by type:
-/// loops over them need no code for what is left over.
-template <std::size_t Piece, class F>
-void for_each_piece(std::size_t size, const F& f) {
-    std::size_t begin = 0;
-    for (; size - begin >= Piece; begin += Piece) f(begin, std::integral_constant<std::size_t, Piece>());
-    if (begin != size) f(begin, size - begin);
-}
-template <std::size_t Piece, std::size_t Size, class F>
-void for_each_piece(std::integral_constant<std::size_t, Size> size, const F& f) {
-    constexpr std::size_t piece = std::min(Piece, Size);
-    static_assert(Size % piece == 0);
-    for (std::size_t begin = 0; begin != size; begin += piece) f(begin, std::integral_constant<std::size_t, piece>());
-}
-template <std::size_t Piece, std::size_t Unit, class F>
-void for_each_piece(multiple_of<Unit> size, const F& f) {
-    if constexpr (Piece <= Unit) {
-        static_assert(Unit % Piece == 0);
-        for (std::size_t begin = 0; begin != size; begin += Piece) {
-            f(begin, std::integral_constant<std::size_t, Piece>());
-        }
-    } else {
-        static_assert(Piece % Unit == 0);
-        for (std::size_t begin = 0; begin != size;) {
-            const multiple_of<Unit> some{std::min(Piece, size - begin)};
-            f(begin, some);
-            begin += some;
-        }
-    }
-}
-
-/// The outermost of such loops: in pieces of no more than `Piece`, the whole units with the instructions of the
-/// processor at hand, and what is left over, which is little, without the code size of that. The baseline of a
-/// processor that may have wider instructions shares the code of what is left over.
-template <std::size_t Piece, std::size_t Unit, class F>
-void for_each_piece_on_target(std::size_t size, const F& f) {
-    std::size_t begin = 0;
-    const auto whole_units = [&] {
-        for_each_piece<Piece>(multiple_of<Unit>{size / Unit * Unit}, f);
-        begin = size / Unit * Unit;
-    };
-    if constexpr (!has_wide_targets) {
-        whole_units();
-    } else if (size >= Unit && active_host_target() != host_target::baseline) {
-        run_on_target(active_host_target(), whole_units);
-    }
-    for (; begin != size; begin += std::min(Piece, size - begin)) f(begin, std::min(Piece, size - begin));
-}
 
 /// The fitted parameters, or those of least error for a quantizer that searches.
 template <quantizer Q, class Size>
@@ -237,49 +178,6 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
     });
 }
 
-/// Whether to <- elements [begin, begin + n) of a section has been done, through a table for each block: for four bits
-/// that say all of an element, and elements of two bytes, by targets that can, for whole pieces. Requires begin to be a
-/// multiple of `piece_size`.
-template <quantizer Q, element T, class Size>
-bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
-                     [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
-#if ZEROPP_DETAIL_HAS_LOOK_UP
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    constexpr bool whole_piece = requires { Size::value; };
-    constexpr bool code_says_all = !positional_quantizer<Q> && !rotating_quantizer<Q>;
-    if constexpr (whole_piece && code_says_all && Q::code_bits == 4 && sizeof(T) == 2 && block_size % 32 == 0) {
-        if (!look_up_available()) return false;
-        for_each_piece<block_size>(n, [&](std::size_t done, auto some) {
-            const typename Q::params params = read_params<Q>(from, begin + done);
-            float values[16];
-            for (std::uint32_t code = 0; code != 16; ++code) values[code] = q.decode(code, params);
-            code_table<T> table;
-            for (std::size_t code = 0; code != 16; ++code) {
-                table.elements[code] = element_traits<T>::from_float(values[code]);
-            }
-            look_up(table, from.codes + code_bytes<Q>(begin + done), some, to + done);
-        });
-        return true;
-    }
-#endif
-    return false;
-}
-
-/// sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages, `stride` bytes apart: in
-/// order and, if Q rotates, rotated back at the end.
-template <quantizer Q, class Size>
-void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
-                  Size n, float* sums) {
-    for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
-        float* const sum = sums + done;
-        decode_elements(quantizer_of(q, first), first, begin + done, some, [=](std::size_t i, float x) { sum[i] = x; });
-        for (int c = 1; c < contributors; ++c) {
-            const coded_section next = first.behind(static_cast<std::size_t>(c) * stride);
-            decode_elements(quantizer_of(q, next), next, begin + done, some,
-                            [=](std::size_t i, float x) { sum[i] += x; });
-        }
-        rotate<Q>(sum, some, true);
-    });
-}
+ZEROPP_DETAIL_INLINE_END
 
 }  // namespace zeropp::detail

@@ -5,9 +5,10 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
-#include <zeropp/codec/host/rotation.hpp>
+#include <zeropp/codec/host/elements.hpp>
 #include <zeropp/codec/host/slots.hpp>
-#include <zeropp/codec/host/table.hpp>
+#include <zeropp/codec/host/sums.hpp>
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
@@ -18,6 +19,8 @@
 
 namespace zeropp::detail {
 
+ZEROPP_DETAIL_INLINE_BEGIN
+
 /// to <- `size` elements of a section of a message.
 template <quantizer Q, element T>
 void decode_section(const Q& q, const coded_section& from, std::size_t size, T* to) {
@@ -25,14 +28,12 @@ void decode_section(const Q& q, const coded_section& from, std::size_t size, T* 
         T* const slice = to + begin;
         if (decode_by_table(q, from, begin, n, slice)) return;
         if constexpr (std::is_same_v<T, float>) {
-            decode_elements(q, from, begin, n, [=](std::size_t i, float x) { slice[i] = x; });
-            rotate<Q>(slice, n, true);
+            sum_elements(q, from, 0, 1, begin, n, slice);
         } else {
             // In two loops, which compilers turn into vector code where they do not one with both conversions.
-            float values[piece_size];
-            decode_elements(q, from, begin, n, [&](std::size_t i, float x) { values[i] = x; });
-            rotate<Q>(values, n, true);
-            for (std::size_t i = 0; i != n; ++i) slice[i] = element_traits<T>::from_float(values[i]);
+            alignas(64) float values[piece_size];
+            sum_elements(q, from, 0, 1, begin, n, values);
+            store_elements(values, n, slice);
         }
     });
 }
@@ -43,7 +44,7 @@ void reduce_section(const From& from, const coded_section& first, std::size_t st
                     std::size_t size, epilogue f, T* to) {
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
         T* const slice = to + begin;
-        float sums[piece_size];
+        alignas(64) float sums[piece_size];
         sum_elements(from, first, stride, contributors, begin, n, sums);
         if (f.accumulate) {
             for (std::size_t i = 0; i != n; ++i) {
@@ -51,12 +52,13 @@ void reduce_section(const From& from, const coded_section& first, std::size_t st
                 slice[i] = element_traits<T>::from_float(present + quotient(sums[i], f.divisor));
             }
         } else {
-            for (std::size_t i = 0; i != n; ++i) {
-                slice[i] = element_traits<T>::from_float(quotient(sums[i], f.divisor));
-            }
+            divide(sums, n, f.divisor);
+            store_elements(sums, n, slice);
         }
     });
 }
+
+ZEROPP_DETAIL_INLINE_END
 
 /// write(a section of a slot's message, how many elements it has, where they begin in memory) for every section of
 /// every slot that has elements, in the order of memory.

@@ -9,6 +9,7 @@
 #include <zeropp/codec/host/residuals.hpp>
 #include <zeropp/codec/host/slots.hpp>
 #include <zeropp/codec/host/sources.hpp>
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
@@ -26,11 +27,13 @@ namespace zeropp::detail {
 template <quantizer Q>
 inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::block_size), piece_size);
 
+ZEROPP_DETAIL_INLINE_BEGIN
+
 /// `so_far`, or the largest finite magnitude of `valid` values if that is more.
 template <quantizer Q, class Values>
 std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::uint32_t so_far) {
     constexpr std::size_t stretch = stretch_blocks<Q> * static_cast<std::size_t>(Q::block_size);
-    float buffer[stretch];
+    alignas(64) float buffer[stretch];
     std::uint32_t absmax = so_far;
     for_each_piece_on_target<stretch, whole_piece<Q>>(valid, [&](std::size_t begin, auto n) {
         const float* const x = values(begin, n, buffer);
@@ -51,7 +54,7 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
         static_assert(decltype(values.residuals)::block_size <= std::max<std::size_t>(block_size, 1024),
                       "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
     }
-    float buffer[stretch];
+    alignas(64) float buffer[stretch];
     std::array<typename Q::params, stretch_blocks<Q>> params;
     for_each_piece_on_target<stretch, piece>(valid, [&](std::size_t begin, auto n) {
         // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
@@ -72,6 +75,8 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
         }
     });
 }
+
+ZEROPP_DETAIL_INLINE_END
 
 /// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns
 /// what loads the elements of the i-th section in slot s. `sums` says that those are sums.

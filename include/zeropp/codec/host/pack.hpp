@@ -2,6 +2,7 @@
 /// \file
 /// Codes to bits and back.
 
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 
 #include <bit>
@@ -11,6 +12,8 @@
 #include <type_traits>
 
 namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
 
 static_assert(std::endian::native == std::endian::little,
               "messages are little-endian and so is every machine this runs on");
@@ -108,5 +111,7 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
         }
     }
 }
+
+ZEROPP_DETAIL_INLINE_END
 
 }  // namespace zeropp::detail

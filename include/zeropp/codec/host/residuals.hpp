@@ -5,6 +5,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/slices.hpp>
@@ -13,6 +14,8 @@
 #include <cstring>
 
 namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
 
 /// The residuals of one section of a slot: of the elements from `begin` on of a tensor's slice.
 template <class Feedback>
@@ -83,5 +86,7 @@ private:
     coded_section previous_;
     coded<std::byte> next_;
 };
+
+ZEROPP_DETAIL_INLINE_END
 
 }  // namespace zeropp::detail

@@ -2,12 +2,73 @@
 /// \file
 /// Walsh-Hadamard transforms on the host.
 
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <utility>
 
 namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
+
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+/// Transforms in vectors of so many lanes: compilers find none for strides inside a vector.
+template <int Lanes>
+struct rotation_in_vectors {
+    using floats [[gnu::vector_size(Lanes * sizeof(float))]] = float;
+
+    /// One stage inside a vector. The product is exact, so that it may be fused.
+    template <int Stride, int... Lane>
+    static void butterflies_inside(floats& x, std::integer_sequence<int, Lane...>) {
+        constexpr floats signs = {((Lane & Stride) != 0 ? -1.0f : 1.0f)...};
+        x = x * signs + __builtin_shufflevector(x, x, (Lane ^ Stride)...);
+    }
+
+    /// The stages inside one vector of windows of `Size`, from `Stride` on.
+    template <std::size_t Size, int Stride = 1>
+    static void all_inside(floats& x) {
+        if constexpr (Stride < static_cast<int>(Size) && Stride < Lanes) {
+            butterflies_inside<Stride>(x, std::make_integer_sequence<int, Lanes>());
+            all_inside<Size, 2 * Stride>(x);
+        }
+    }
+
+    /// to <- each window of `Size` of n values transformed, times `scale`; `to` may be `from`. Requires n to be a
+    /// multiple of Size and of Lanes.
+    template <std::size_t Size>
+    static void windows(const float* from, std::size_t n, float scale, float* to) {
+        constexpr std::size_t lanes = Lanes;
+        constexpr std::size_t many = std::max(Size / lanes, std::size_t{1});
+        for (std::size_t i = 0; i != n; i += many * lanes) {
+            floats x[many];
+#pragma GCC unroll 32
+            for (std::size_t k = 0; k != many; ++k) {
+                std::memcpy(&x[k], from + i + k * lanes, sizeof x[k]);
+                all_inside<Size>(x[k]);
+            }
+#pragma GCC unroll 5
+            for (std::size_t stride = 1; stride < many; stride *= 2) {
+#pragma GCC unroll 32
+                for (std::size_t k = 0; k != many; ++k) {
+                    if ((k & stride) != 0) continue;
+                    const floats sum = x[k] + x[k + stride];
+                    x[k + stride] = x[k] - x[k + stride];
+                    x[k] = sum;
+                }
+            }
+#pragma GCC unroll 32
+            for (std::size_t k = 0; k != many; ++k) {
+                x[k] = x[k] * scale + 0.0f;
+                std::memcpy(to + i + k * lanes, &x[k], sizeof x[k]);
+            }
+        }
+    }
+};
+#endif
 
 /// One stage over N values. A loop over all windows turns into vector code even where the stride is small.
 template <std::size_t Stride, std::size_t N>
@@ -20,34 +81,47 @@ void butterflies(const float* __restrict from, float* __restrict to) {
     }
 }
 
-/// The stages from `Stride` on for N / Size windows, from `values` to `other` and back in turns; then all times `scale`
-/// into `result`, which is one of the two.
+/// result <- the stages from `Stride` on for N / Size windows of `from`, by way of two buffers in turns, times `scale`.
 template <std::size_t Size, std::size_t N, std::size_t Stride = 1>
-void rotate_windows(float* values, float* other, float scale, float* result) {
+void rotate_windows(const float* from, float* buffer, float* other, float scale, float* result) {
     if constexpr (Stride == Size) {
-        for (std::size_t i = 0; i != N; ++i) result[i] = product(values[i], scale);
+        for (std::size_t i = 0; i != N; ++i) result[i] = product(from[i], scale);
     } else {
-        butterflies<Stride, N>(values, other);
-        rotate_windows<Size, N, 2 * Stride>(other, values, scale, result);
+        butterflies<Stride, N>(from, buffer);
+        rotate_windows<Size, N, 2 * Stride>(buffer, other, buffer, scale, result);
     }
 }
 
-/// Rotates the whole windows of n values for Q, or back; does nothing if Q has no rotation. What is left over stays.
+/// to <- n values, of which the whole windows are rotated for Q, or back; `to` may be `from`.
 template <quantizer Q, class Count>
-void rotate(float* values, Count n, bool back) {
+void rotate(const float* from, Count n, bool back, float* to) {
     constexpr auto size = static_cast<std::size_t>(rotation_size<Q>());
+    constexpr std::size_t many = 256;
+    std::size_t begin = 0;
     if constexpr (size > 1) {
-        constexpr std::size_t many = 256;
         const float scale = rotation_scale<rotation_size<Q>()>(back);
-        float other[many];
         const std::size_t in_lots = n / many * many;
-        for (std::size_t begin = 0; begin != in_lots; begin += many) {
-            rotate_windows<size, many>(values + begin, other, scale, values + begin);
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+        if (active_host_target() == host_target::avx512) {
+            run_avx512([&] { rotation_in_vectors<16>::windows<size>(from, in_lots, scale, to); });
+            begin = in_lots;
+        } else if (active_host_target() == host_target::avx2) {
+            run_avx2([&] { rotation_in_vectors<8>::windows<size>(from, in_lots, scale, to); });
+            begin = in_lots;
         }
-        for (std::size_t begin = in_lots; begin + size <= n; begin += size) {
-            rotate_windows<size, size>(values + begin, other, scale, values + begin);
+#endif
+        float buffer[many];
+        float other[many];
+        for (; begin != in_lots; begin += many) {
+            rotate_windows<size, many>(from + begin, buffer, other, scale, to + begin);
+        }
+        for (; begin + size <= n; begin += size) {
+            rotate_windows<size, size>(from + begin, buffer, other, scale, to + begin);
         }
     }
+    if (from != to && begin != n) std::memcpy(to + begin, from + begin, (n - begin) * sizeof(float));
 }
+
+ZEROPP_DETAIL_INLINE_END
 
 }  // namespace zeropp::detail

@@ -6,14 +6,18 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/elements.hpp>
+#include <zeropp/codec/host/sums.hpp>
+#include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
-#include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 #include <type_traits>
 
 namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
 
 /// Of the elements of a tensor from `offset` on.
 template <element T>
@@ -23,7 +27,7 @@ auto loader(const T* tensor, std::size_t offset) {
         if constexpr (std::is_same_v<T, float>) {
             return slice;
         } else {
-            for (std::size_t i = 0; i != n; ++i) buffer[i] = element_traits<T>::to_float(slice[i]);
+            load_elements(slice, n, buffer);
             return buffer;
         }
     };
@@ -47,10 +51,12 @@ auto loader(const From& from, const coded_section& first, std::size_t stride, in
     return [=](std::size_t begin, auto n, float* buffer) -> const float* {
         sum_elements(from, first, stride, contributors, begin, n, buffer);
         if constexpr (std::is_same_v<Mean, divided_by>) {
-            for (std::size_t i = 0; i != n; ++i) buffer[i] = quotient(buffer[i], mean.divisor);
+            divide(buffer, n, mean.divisor);
         }
         return buffer;
     };
 }
+
+ZEROPP_DETAIL_INLINE_END
 
 }  // namespace zeropp::detail

@@ -11,7 +11,18 @@
 
 namespace zeropp::detail {
 
+/// Between the two, clang inlines all functions into those that call them: it would leave what loops do to functions
+/// without the instructions of their target.
+#if defined(__clang__)
+#define ZEROPP_DETAIL_INLINE_BEGIN _Pragma("clang attribute push(__attribute__((always_inline)), apply_to = function)")
+#define ZEROPP_DETAIL_INLINE_END _Pragma("clang attribute pop")
+#else
+#define ZEROPP_DETAIL_INLINE_BEGIN
+#define ZEROPP_DETAIL_INLINE_END
+#endif
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
 // GCC's -O2 leaves most loops scalar, and it prefers half of the widest vectors; clang does neither, nor has it words
 // for it.
@@ -37,7 +48,7 @@ void run_avx512(const Work& work) {
     work();
 }
 template <class Work>
-ZEROPP_DETAIL_TARGET("avx2")
+ZEROPP_DETAIL_TARGET("avx2,fma")
 void run_avx2(const Work& work) {
     work();
 }
@@ -60,7 +71,7 @@ inline std::span<const host_target> host_targets() noexcept {
     static constexpr host_target all[] = {host_target::baseline, host_target::avx2, host_target::avx512};
     static const std::size_t available = []() -> std::size_t {
         __builtin_cpu_init();
-        if (!__builtin_cpu_supports("avx2")) return 1;
+        if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
         const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                             __builtin_cpu_supports("avx512vbmi");
@@ -70,6 +81,7 @@ inline std::span<const host_target> host_targets() noexcept {
 }
 
 #else
+#define ZEROPP_DETAIL_HAS_WIDE_TARGETS 0
 
 enum class host_target { baseline };
 inline constexpr bool has_wide_targets = false;

@@ -1,0 +1,282 @@
+#pragma once
+/// \file
+/// Loops for AVX-512 of which compilers find no good vector code: sums of codes, look-up in a table that is a register,
+/// halves. In the compilers' own vectors, because <immintrin.h> would take longer to
+/// compile than all the rest of the codec. Bits are those of the loops beside which they stand.
+
+#include <zeropp/codec/host/target.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+
+#if defined(__clang__)
+#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
+#else
+#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::optimize("O3")]]
+#endif
+
+namespace zeropp::detail::avx512 {
+
+/// Whether the target in use has what is here.
+inline bool in_use() noexcept { return active_host_target() == host_target::avx512; }
+
+using floats [[gnu::vector_size(64)]] = float;
+using ints [[gnu::vector_size(64)]] = int;
+using shorts [[gnu::vector_size(64)]] = short;
+using half_shorts [[gnu::vector_size(32)]] = short;
+using bytes [[gnu::vector_size(16)]] = char;
+using signed_bytes [[gnu::vector_size(16)]] = signed char;
+using unsigned_bytes [[gnu::vector_size(16)]] = unsigned char;
+
+inline constexpr std::size_t lanes = 16;
+
+/// Sixteen bytes as integers, with and without sign. GCC 12 would convert them one by one.
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints signed_ints(const std::byte* from) {
+    bytes b;
+    std::memcpy(&b, from, sizeof b);
+#if defined(__clang__)
+    return __builtin_convertvector(reinterpret_cast<signed_bytes>(b), ints);
+#else
+    return __builtin_ia32_pmovsxbd512_mask(b, ints{}, 0xffff);
+#endif
+}
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints unsigned_ints(const std::byte* from) {
+    bytes b;
+    std::memcpy(&b, from, sizeof b);
+#if defined(__clang__)
+    return __builtin_convertvector(reinterpret_cast<unsigned_bytes>(b), ints);
+#else
+    return __builtin_ia32_pmovzxbd512_mask(b, ints{}, 0xffff);
+#endif
+}
+
+/// Sixteen halves as floats.
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats floats_of(half_shorts halves) {
+#if defined(__clang__)
+    return __builtin_ia32_vcvtph2ps512_mask(halves, floats{}, 0xffff, 4);
+#else
+    return __builtin_ia32_vcvtph2ps512_mask(halves, floats{}, -1, 4);
+#endif
+}
+
+/// table[indices & 15]
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats found(floats table, ints indices) {
+#if defined(__clang__)
+    return __builtin_ia32_permvarsf512(table, indices);
+#else
+    return __builtin_shuffle(table, indices);
+#endif
+}
+
+/// to[i] <- table[code i], for n codes of four bits. Requires n to be a multiple of 32.
+template <class T>
+requires(sizeof(T) == 2) ZEROPP_DETAIL_AVX512
+    void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
+    // Indices are not cleared of their upper bits: the instruction takes five, so the table is there twice.
+    half_shorts once;
+    std::memcpy(&once, table, sizeof once);
+    const shorts twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
+                                                 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (std::size_t i = 0; i != n; i += 2 * lanes) {
+        const ints two = unsigned_ints(codes + i / 2);
+        const ints indices = two | two << 12;
+#if defined(__clang__)
+        const shorts elements = __builtin_ia32_permvarhi512(twice, reinterpret_cast<shorts>(indices));
+#else
+        const shorts elements = __builtin_shuffle(twice, reinterpret_cast<shorts>(indices));
+#endif
+        std::memcpy(to + i, &elements, sizeof elements);
+    }
+}
+
+/// table[code] <- product(code, multiplier), for codes of four bits as two's complement.
+ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16]) {
+    constexpr floats codes = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    const floats products = codes * multiplier + 0.0f;
+    std::memcpy(table, &products, sizeof products);
+}
+
+/// sums[i] <- tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this order, behind what is
+/// there if `adds`; for n codes of four bits in messages `stride` bytes apart. Requires n to be a multiple of 32 times
+/// `Pairs`, of vectors in registers.
+template <std::size_t Pairs>
+ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t messages, const std::byte* codes,
+                                        std::size_t stride, std::size_t n, bool adds, float* sums) {
+    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
+        // Elements with even and with odd indices, which are the lower and the upper bits of bytes.
+        floats even[Pairs];
+        floats odd[Pairs];
+        std::size_t m = 0;
+        if (adds) {
+#pragma GCC unroll 4
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                floats two[2];
+                std::memcpy(two, sums + i + 2 * k * lanes, sizeof two);
+                even[k] =
+                    __builtin_shufflevector(two[0], two[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                odd[k] =
+                    __builtin_shufflevector(two[0], two[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            }
+        } else {
+            floats table;
+            std::memcpy(&table, tables[0], sizeof table);
+#pragma GCC unroll 4
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                const ints two = unsigned_ints(codes + i / 2 + k * lanes);
+                even[k] = found(table, two);
+                odd[k] = found(table, two >> 4);
+            }
+            m = 1;
+        }
+        for (; m != messages; ++m) {
+            floats table;
+            std::memcpy(&table, tables[m], sizeof table);
+            const std::byte* const from = codes + m * stride + i / 2;
+#pragma GCC unroll 4
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                const ints two = unsigned_ints(from + k * lanes);
+                even[k] += found(table, two);
+                odd[k] += found(table, two >> 4);
+            }
+        }
+#pragma GCC unroll 4
+        for (std::size_t k = 0; k != Pairs; ++k) {
+            const floats first =
+                __builtin_shufflevector(even[k], odd[k], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            const floats second =
+                __builtin_shufflevector(even[k], odd[k], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            std::memcpy(sums + i + 2 * k * lanes, &first, sizeof first);
+            std::memcpy(sums + i + (2 * k + 1) * lanes, &second, sizeof second);
+        }
+    }
+}
+
+/// Codes of 8 bits as what `multiplier` multiplies, 32 at a time: integers as two's complement.
+struct integers {
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
+        to[0] = __builtin_convertvector(signed_ints(codes), floats);
+        to[1] = __builtin_convertvector(signed_ints(codes + lanes), floats);
+    }
+};
+
+/// Floats of 8 bits with so many of mantissa, of which none is Inf or NaN, in units of 2^-8 for 3 (`e4m3`) and of 1 for
+/// 2 (`e5m2`): as halves, whose exponent has the bits that are missing.
+template <int MantissaBits>
+struct small_floats {
+    static constexpr float unit = MantissaBits == 3 ? 0x1p-8f : 1.0f;
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
+        using bytes_of_words [[gnu::vector_size(32)]] = char;
+        bytes_of_words b;
+        std::memcpy(&b, codes, sizeof b);
+#if defined(__clang__)
+        using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
+        const shorts words = __builtin_convertvector(reinterpret_cast<unsigned_bytes_of_words>(b), shorts);
+#else
+        const shorts words = __builtin_ia32_pmovzxbw512_mask(b, shorts{}, ~0u);
+#endif
+        constexpr short sign = -0x8000;
+        const shorts halves = MantissaBits == 3 ? (words << 8 & sign) | (words << 7 & 0x3f80) : words << 8;
+        half_shorts parts[2];
+        std::memcpy(parts, &halves, sizeof halves);
+        to[0] = floats_of(parts[0]);
+        to[1] = floats_of(parts[1]);
+    }
+
+    /// Whether `load` may read n codes. Requires n to be a multiple of 32.
+    ZEROPP_DETAIL_AVX512 static bool finite(const std::byte* codes, std::size_t n) {
+        using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
+        constexpr unsigned char beyond = MantissaBits == 3 ? 0x7f : 0x7c;
+        unsigned_bytes_of_words largest = {};
+        for (std::size_t i = 0; i != n; i += 2 * lanes) {
+            unsigned_bytes_of_words b;
+            std::memcpy(&b, codes + i, sizeof b);
+            b &= 0x7f;
+            largest = b > largest ? b : largest;
+        }
+        unsigned char all[2 * lanes];
+        std::memcpy(all, &largest, sizeof all);
+        unsigned char most = 0;
+        for (const unsigned char each : all) most = each > most ? each : most;
+        return most < beyond;
+    }
+};
+
+/// sums[i] <- product(code i of message 0, multipliers[0]) + product(code i of message 1, multipliers[1]) + ..., in this
+/// order, behind what is there if `adds`; for n codes of 8 bits in messages `stride` bytes apart. Requires n to be a
+/// multiple of 32 times `Pairs`, of vectors in registers.
+template <class Codes, std::size_t Pairs>
+ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
+                                        std::size_t stride, std::size_t n, bool adds, float* sums) {
+    for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
+        floats sum[Pairs][2];
+        std::size_t m = 0;
+        if (adds) {
+            std::memcpy(sum, sums + i, sizeof sum);
+        } else {
+#pragma GCC unroll 4
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                floats x[2];
+                Codes::load(codes + i + 2 * k * lanes, x);
+                sum[k][0] = x[0] * multipliers[0] + 0.0f;
+                sum[k][1] = x[1] * multipliers[0] + 0.0f;
+            }
+            m = 1;
+        }
+        for (; m != messages; ++m) {
+            const std::byte* const from = codes + m * stride + i;
+#pragma GCC unroll 4
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                floats x[2];
+                Codes::load(from + 2 * k * lanes, x);
+                sum[k][0] += x[0] * multipliers[m] + 0.0f;
+                sum[k][1] += x[1] * multipliers[m] + 0.0f;
+            }
+        }
+#pragma GCC unroll 4
+        for (std::size_t k = 0; k != Pairs; ++k) {
+            std::memcpy(sums + i + 2 * k * lanes, &sum[k][0], sizeof(floats));
+            std::memcpy(sums + i + (2 * k + 1) * lanes, &sum[k][1], sizeof(floats));
+        }
+    }
+}
+
+/// x[i] <- x[i] * factor, for n values. Not inlined, so that no compiler fuses the products with sums that follow.
+[[gnu::noinline]] ZEROPP_DETAIL_AVX512 inline void multiply(float* x, std::size_t n, float factor) {
+    for (std::size_t i = 0; i != n; ++i) x[i] *= factor;
+}
+
+/// Whether to[i] <- n halves as floats has been done: not where there is a NaN, which instructions would quieten.
+/// Requires n to be a multiple of 16.
+ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_t n, float* to) {
+    half_shorts any_nan = {};
+    for (std::size_t i = 0; i != n; i += lanes) {
+        half_shorts h;
+        std::memcpy(&h, static_cast<const std::byte*>(halves) + 2 * i, sizeof h);
+        any_nan |= (h & 0x7fff) > 0x7c00;
+        const floats x = floats_of(h);
+        std::memcpy(to + i, &x, sizeof x);
+    }
+    const half_shorts none = {};
+    return std::memcmp(&any_nan, &none, sizeof none) == 0;
+}
+
+/// to[i] <- n floats as halves; every NaN becomes that of `half`. Requires n to be a multiple of 16.
+ZEROPP_DETAIL_AVX512 inline void halves_of_floats(const float* from, std::size_t n, void* to) {
+    for (std::size_t i = 0; i != n; i += lanes) {
+        floats x;
+        std::memcpy(&x, from + i, sizeof x);
+        const half_shorts h = __builtin_ia32_vcvtps2ph512_mask(x, 0, half_shorts{}, 0xffff);
+        const half_shorts nan = (h & static_cast<short>(0x8000)) | 0x7e00;
+        const half_shorts kept = (h & 0x7fff) > 0x7c00 ? nan : h;
+        std::memcpy(static_cast<std::byte*>(to) + 2 * i, &kept, sizeof kept);
+    }
+}
+
+}  // namespace zeropp::detail::avx512
+
+#undef ZEROPP_DETAIL_AVX512
+#endif

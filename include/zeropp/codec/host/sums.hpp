@@ -1,0 +1,168 @@
+#pragma once
+/// \file
+/// Messages to floats on the host: the sum of several, or one.
+
+#include <zeropp/codec/host/avx512.hpp>
+#include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/rotation.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/quantizer/abilities.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
+
+/// Whether a code of four bits says all of an element, so that a table of 16 for each block does.
+template <quantizer Q>
+inline constexpr bool decodes_by_table =
+    Q::code_bits == 4 && !positional_quantizer<Q> && static_cast<std::size_t>(Q::block_size) % 32 == 0;
+
+/// table[code] <- what each code decodes to.
+template <quantizer Q, class T>
+void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
+    alignas(64) float values[16];
+#pragma GCC unroll 1
+    for (std::uint32_t code = 0; code != 16; ++code) values[code] = q.decode(code, params);
+#pragma GCC unroll 1
+    for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
+}
+
+/// Whether to <- elements [begin, begin + n) of a section has been done, through a table for each block: for elements of
+/// two bytes, by targets that can, for whole pieces. Requires begin to be a multiple of `piece_size`.
+template <quantizer Q, element T, class Size>
+bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
+                     [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr std::size_t piece = std::min(block_size, piece_size);
+    constexpr bool looks_up = decodes_by_table<Q> && !rotating_quantizer<Q> && sizeof(T) == 2;
+    if constexpr (looks_up && is_multiple_of<Size, piece>) {
+        if (!avx512::in_use()) return false;
+        for_each_piece<block_size>(n, [&](std::size_t done, auto some) {
+            T table[16];
+            make_table(q, read_params<Q>(from, begin + done), table);
+            avx512::look_up(table, from.codes + code_bytes<Q>(begin + done), some, to + done);
+        });
+        return true;
+    }
+#endif
+    return false;
+}
+
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+/// What `avx512::sum_multiples` takes codes of 8 bits for, as a type that is held; void if it cannot.
+template <quantizer Q>
+constexpr auto multiplied_codes() {
+    if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
+        return std::type_identity<avx512::integers>();
+    } else if constexpr (float_quantizer<Q> && Q::code_bits == 8) {
+        return std::type_identity<avx512::small_floats<Q::format::mantissa_bits>>();
+    } else {
+        return std::type_identity<void>();
+    }
+}
+template <quantizer Q>
+inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
+
+/// Messages that are summed at once, with their parameters in the first-level cache.
+inline constexpr std::size_t messages_at_a_time = 16;
+
+/// sums <- the elements from `begin` on of one block of several messages, behind what is there if `adds`. False if that
+/// has not been done: where codes are not finite, or nearly too large.
+template <quantizer Q, class Size>
+bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+                   Size n, bool adds, float* sums) {
+    using codes_type = typename decltype(multiplied_codes<Q>())::type;
+    const std::byte* const codes = first.codes + code_bytes<Q>(begin);
+    float multipliers[messages_at_a_time];
+    for (std::size_t m = 0; m != messages; ++m) {
+        multipliers[m] = q.multiplier(read_params<Q>(first.behind(m * stride), begin));
+        if constexpr (float_quantizer<Q>) {
+            if (multipliers[m] > 0x1p118f || !codes_type::finite(codes + m * stride, n)) return false;
+            multipliers[m] /= codes_type::unit;
+        }
+    }
+    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
+    avx512::sum_multiples<codes_type, pairs>(multipliers, messages, codes, stride, n, adds, sums);
+    return true;
+}
+
+/// The same of codes of four bits, always.
+template <quantizer Q, class Size>
+bool sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+                   Size n, bool adds, float* sums) {
+    alignas(64) float tables[messages_at_a_time][16];
+    for (std::size_t m = 0; m != messages; ++m) {
+        const coded_section message = first.behind(m * stride);
+        const typename Q::params params = read_params<Q>(message, begin);
+        if constexpr (integer_quantizer<Q>) {
+            avx512::multiples(q.multiplier(params), tables[m]);
+        } else {
+            make_table(quantizer_of(q, message), params, tables[m]);
+        }
+    }
+    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
+    avx512::sum_looked_up<pairs>(tables, messages, first.codes + code_bytes<Q>(begin), stride, n, adds, sums);
+    return true;
+}
+#endif
+
+/// Whether sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages has been done in
+/// vectors that no compiler finds: for codes of 4 bits and most of 8, by targets that can, for whole pieces. Requires
+/// begin to be a multiple of `piece_size`.
+template <quantizer Q, class Size>
+bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
+                    [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,
+                    [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] float* sums) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr std::size_t piece = std::min(block_size, piece_size);
+    if constexpr (is_multiple_of<Size, piece> && block_size % 32 == 0 && (multiplies<Q> || decodes_by_table<Q>)) {
+        if (!avx512::in_use()) return false;
+        bool done = true;
+        for (std::size_t c = 0; c < contributors; c += messages_at_a_time) {
+            const std::size_t messages = std::min(messages_at_a_time, contributors - c);
+            const coded_section from = first.behind(c * stride);
+            for_each_piece<block_size>(n, [&](std::size_t at, auto some) {
+                if constexpr (multiplies<Q>) {
+                    done &= sum_multiples(q, from, stride, messages, begin + at, some, c != 0, sums + at);
+                } else {
+                    done &= sum_looked_up(q, from, stride, messages, begin + at, some, c != 0, sums + at);
+                }
+            });
+        }
+        return done;
+    }
+#endif
+    return false;
+}
+
+/// sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages, `stride` bytes apart: in
+/// order and, if Q rotates, rotated back at the end.
+template <quantizer Q, class Size>
+void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
+                  Size n, float* sums) {
+    for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
+        float* const sum = sums + done;
+        const auto messages = static_cast<std::size_t>(contributors);
+        if (!sum_in_vectors(q, first, stride, messages, begin + done, some, sum)) {
+            decode_elements(quantizer_of(q, first), first, begin + done, some,
+                            [=](std::size_t i, float x) { sum[i] = x; });
+            for (std::size_t m = 1; m < messages; ++m) {
+                const coded_section next = first.behind(m * stride);
+                decode_elements(quantizer_of(q, next), next, begin + done, some,
+                                [=](std::size_t i, float x) { sum[i] += x; });
+            }
+        }
+        rotate<Q>(sum, some, true, sum);
+    });
+}
+
+ZEROPP_DETAIL_INLINE_END
+
+}  // namespace zeropp::detail
