@@ -83,7 +83,8 @@ bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, s
     for (std::size_t m = 0; m != messages; ++m) {
         multipliers[m] = q.multiplier(read_params<Q>(first.behind(m * stride), begin));
         if constexpr (float_quantizer<Q>) {
-            if (multipliers[m] > 0x1p118f || !codes_type::finite(codes + m * stride, n)) return false;
+            const bool too_large = multipliers[m] > 0x1p118f || multipliers[m] < -0x1p118f;
+            if (too_large || !codes_type::finite(codes + m * stride, n)) return false;
             multipliers[m] /= codes_type::unit;
         }
     }
