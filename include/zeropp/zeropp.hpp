@@ -14,7 +14,7 @@
 ///   topology/    two_level, flat; partition (which elements are whose)
 ///   transport/   threads, mpi, nccl, callback, any; around another one checked, counting, checksummed, staged;
 ///                adaptor and wire, for transports of your own; communicator, which joins one to a topology
-///   execution/   host, host_queue, cuda_stream
+///   execution/   host, host_threads, host_queue, cuda_stream
 ///   plan/        volume, memory and time before anything runs
 ///   core/        view and workspace (memory), error, element (half, bfloat16)
 
@@ -31,6 +31,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/execution/host_threads.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/time.hpp>
 #include <zeropp/plan/volume.hpp>

@@ -3,6 +3,7 @@
 /// Asynchronous execution on a thread of its own: the host's counterpart of a CUDA stream.
 
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/execution/host_threads.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -52,6 +54,10 @@ public:
 
     host_queue() : state_(std::make_shared<state>()), worker_([s = state_.get()] { s->run(); }) {}
 
+    /// The same, and what codecs do in the queue's turn is divided over `threads`, with the queue's own in place of the
+    /// calling one.
+    explicit host_queue(host_threads threads) : host_queue() { threads_ = std::move(threads); }
+
     ~host_queue() {
         {
             const std::lock_guard lock(state_->mutex);
@@ -87,6 +93,9 @@ public:
 
     /// Blocks until all enqueued work is complete, then rethrows the first exception, if any; the next call does not.
     void wait() const { state_->drain(); }
+
+    /// What work is divided over; null if it is not.
+    const host_threads* threads() const noexcept { return threads_ ? &*threads_ : nullptr; }
 
     /// The most bytes that a callable may hold.
     static constexpr std::size_t task_capacity = 240;
@@ -235,6 +244,7 @@ private:
     };
 
     std::shared_ptr<state> state_;
+    std::optional<host_threads> threads_;
     std::thread worker_;
 };
 

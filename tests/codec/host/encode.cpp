@@ -49,8 +49,9 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host]") {
         guarded<std::byte> message(layout.bytes, 0xee);
         const auto load = [&](std::size_t begin, std::size_t, float*) { return tensor.data() + begin; };
         zeropp::detail::encode_messages(
-            quantizer{}, layout, zeropp::slices::single(valid, 0, n), false,
-            [&](const zeropp::section&, std::size_t, int) { return load; }, zeropp::no_feedback{}, message.data());
+            quantizer{}, zeropp::slices::single(valid, 0, n), false,
+            [&](const zeropp::section&, std::size_t, int) { return load; }, zeropp::no_feedback{}, message.data(),
+            nullptr);
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
     }

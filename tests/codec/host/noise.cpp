@@ -57,6 +57,18 @@ TEST_CASE("codes are rounded by the noise of their element's index", "[codec][ho
     });
 }
 
+TEST_CASE("elements of messages of several parts have the noise of their index too", "[codec][host][stochastic]") {
+    constexpr std::size_t n = 2 * 65'536 + 300;
+    constexpr std::size_t origin = 21;
+    const std::vector<float> tensor = mixed_floats(n, 33);
+    std::vector<float> noise;
+    for (std::size_t i = 0; i != n; ++i) noise.push_back(noise_of_element(seed, step, origin + i, false));
+    std::vector<std::byte> expected;
+    append(expected, reference_of<base>::format.message(tensor, n, noise));
+    const bool as_documented = encoded(q, tensor.data(), slices::single(n, 0, n, origin)) == expected;
+    CHECK(as_documented);
+}
+
 TEST_CASE("sums are rounded by a noise of their own", "[codec][host][stochastic]") {
     using to = block_integer<8, 64, asymmetric, half>;
     const reference_format& f = reference_of<base>::format;

@@ -6,11 +6,13 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/elements.hpp>
+#include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/slots.hpp>
 #include <zeropp/codec/host/sums.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/execution/host_threads.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/slices.hpp>
 
@@ -21,10 +23,11 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// to <- `size` elements of a section of a message.
+/// to <- elements of a section of a message, `size` from `first` on, which begins a block and a piece.
 template <quantizer Q, element T>
-void decode_section(const Q& q, const coded_section& from, std::size_t size, T* to) {
-    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
+void decode_section(const Q& q, const coded_section& from, std::size_t first, std::size_t size, T* to) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
+        const std::size_t begin = first + done;
         T* const slice = to + begin;
         if (decode_by_table(q, from, begin, n, slice)) return;
         if constexpr (std::is_same_v<T, float>) {
@@ -38,14 +41,15 @@ void decode_section(const Q& q, const coded_section& from, std::size_t size, T* 
     });
 }
 
-/// to <- epilogue of `size` sums of elements of a section of `contributors` messages.
+/// to <- epilogue of sums of elements of a section of `contributors` messages, likewise.
 template <quantizer From, element T>
-void reduce_section(const From& from, const coded_section& first, std::size_t stride, int contributors,
-                    std::size_t size, epilogue f, T* to) {
-    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t begin, auto n) {
+void reduce_section(const From& from, const coded_section& message, std::size_t stride, int contributors,
+                    std::size_t first, std::size_t size, epilogue f, T* to) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
+        const std::size_t begin = first + done;
         T* const slice = to + begin;
         alignas(64) float sums[piece_size];
-        sum_elements(from, first, stride, contributors, begin, n, sums);
+        sum_elements(from, message, stride, contributors, begin, n, sums);
         if (f.accumulate) {
             for (std::size_t i = 0; i != n; ++i) {
                 const float present = element_traits<T>::to_float(slice[i]);
@@ -60,38 +64,41 @@ void reduce_section(const From& from, const coded_section& first, std::size_t st
 
 ZEROPP_DETAIL_INLINE_END
 
-/// write(a section of a slot's message, how many elements it has, where they begin in memory) for every section of
-/// every slot that has elements, in the order of memory.
+/// write(a section of a slot's message, the first of its elements and how many, where the section begins in memory) for
+/// the parts of every section of every slot that `mine` takes, in the order of memory.
 template <quantizer Q, class Tensor, class Slices, class Write>
-void for_each_section(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where, Tensor tensor,
-                      Write write) {
+void for_each_part_of(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where,
+                      const Tensor& tensor, share mine, Write write) {
     for (std::size_t i = 0; i != where.sections(); ++i) {
         const section of = where.at(i);
         for_each_slot_in_memory(where, [&](int s) {
-            const std::size_t size = of.size(where.rank(s));
-            if (size == 0) return;
-            write(coded_section(layout, of.place, message_at(messages, s, layout.bytes)), size,
-                  tensor_at(tensor, where.tensor(i)) + of.offset(where.in_memory(s)));
+            mine.for_each_part(of.size(where.rank(s)), [&](std::size_t first, std::size_t n) {
+                write(coded_section(layout, of.place, message_at(messages, s, layout.bytes)), first, n,
+                      tensor_at(tensor, where.tensor(i)) + of.offset(where.in_memory(s)));
+            });
         });
     }
 }
 
 template <quantizer Q, class Tensor, class Slices>
-void decode_slots(Q q, const std::byte* messages, const Slices& where, Tensor tensor) {
-    for_each_section(layout_of<Q>(where), messages, where, tensor,
-                     [&](const coded_section& from, std::size_t size, auto* to) {
-                         decode_section(quantizer_of(q, from), from, size, to);
-                     });
+void decode_slots(const Q& q, const std::byte* messages, const Slices& where, const Tensor& tensor,
+                  const host_threads* threads) {
+    const auto layout = layout_of<Q>(where);
+    const auto write = [&](const coded_section& from, std::size_t first, std::size_t n, auto* to) {
+        decode_section(quantizer_of(q, from), from, first, n, to);
+    };
+    divide(threads, where, [&](const share& mine) { for_each_part_of(layout, messages, where, tensor, mine, write); });
 }
 
 template <quantizer From, class Tensor, class Slices>
-void reduce_decode_slots(From from, const std::byte* messages, int contributors, const Slices& where, Tensor tensor,
-                         epilogue f) {
+void reduce_decode_slots(const From& from, const std::byte* messages, int contributors, const Slices& where,
+                         const Tensor& tensor, epilogue f, const host_threads* threads) {
     const auto layout = layout_of<From>(where);
     const std::size_t stride = static_cast<std::size_t>(where.slots) * layout.bytes;
-    for_each_section(layout, messages, where, tensor, [&](const coded_section& first, std::size_t size, auto* to) {
-        reduce_section(from, first, stride, contributors, size, f, to);
-    });
+    const auto write = [&](const coded_section& message, std::size_t first, std::size_t n, auto* to) {
+        reduce_section(from, message, stride, contributors, first, n, f, to);
+    };
+    divide(threads, where, [&](const share& mine) { for_each_part_of(layout, messages, where, tensor, mine, write); });
 }
 
 }  // namespace zeropp::detail

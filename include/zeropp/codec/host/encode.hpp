@@ -7,10 +7,12 @@
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/message_values.hpp>
 #include <zeropp/codec/host/residuals.hpp>
+#include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/slots.hpp>
 #include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/execution/host_threads.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/slices.hpp>
@@ -42,9 +44,10 @@ std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::ui
     return absmax;
 }
 
-/// Encodes `valid` values, of elements from `what` on. `q` is the message's own.
+/// Encodes values of a section, `size` from `first` on, which begins a block and a piece; the section's first is that of
+/// element `what`. `q` is the message's own.
 template <quantizer Q, class Values>
-void encode_section(const Q& q, const Values& values, std::size_t valid, encoded_elements what,
+void encode_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                     const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     constexpr std::size_t stretch = stretch_blocks<Q> * block_size;
@@ -56,7 +59,8 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
     }
     alignas(64) float buffer[stretch];
     std::array<typename Q::params, stretch_blocks<Q>> params;
-    for_each_piece_on_target<stretch, piece>(valid, [&](std::size_t begin, auto n) {
+    for_each_piece_on_target<stretch, piece>(size, [&](std::size_t stretches, auto n) {
+        const std::size_t begin = first + stretches;
         // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
         const float* x = nullptr;
         for_each_piece<piece>(n, [&](std::size_t done, auto some) {
@@ -78,40 +82,38 @@ void encode_section(const Q& q, const Values& values, std::size_t valid, encoded
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Encodes the slots of `where`; everything in a message without an element is zero. load_of(section, i, s) returns
-/// what loads the elements of the i-th section in slot s. `sums` says that those are sums.
-template <quantizer Q, class Slices, class LoadOf, class Residuals>
-void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, LoadOf load_of,
-                     const Residuals& residuals, std::byte* messages) {
-    using residuals_of = section_residuals<Residuals>;
-    const auto values_of = [&](const section& of, std::size_t i, int s) {
-        return section_values<Q, decltype(load_of(of, i, s)), residuals_of>{load_of(of, i, s),
-                                                                            residuals_of(residuals, of, s)};
-    };
+/// Writes the number that scales each message of `where`, if Q has one. values_of(section, i, s) returns what loads the
+/// values of the i-th section in slot s.
+template <message_scaled_quantizer Q, class Slices, class ValuesOf>
+void write_scales(const wire_layout<Q>& layout, const Slices& where, ValuesOf values_of, std::byte* messages) {
     for (int s = 0; s != where.slots; ++s) {
-        std::byte* const message = message_at(messages, s, layout.bytes);
-        if constexpr (message_scaled_quantizer<Q>) {
-            std::uint32_t absmax = 0;
-            for (std::size_t i = 0; i != where.sections(); ++i) {
-                const section of = where.at(i);
-                if (const std::size_t valid = of.size(where.rank(s)); valid != 0) {
-                    absmax = largest_magnitude<Q>(values_of(of, i, s), valid, absmax);
-                }
+        std::uint32_t absmax = 0;
+        for (std::size_t i = 0; i != where.sections(); ++i) {
+            const section of = where.at(i);
+            if (const std::size_t valid = of.size(where.rank(s)); valid != 0) {
+                absmax = largest_magnitude<Q>(values_of(of, i, s), valid, absmax);
             }
-            std::memcpy(message + layout.scale_offset, &absmax, sizeof absmax);
         }
-        std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
+        std::memcpy(message_at(messages, s, layout.bytes) + layout.scale_offset, &absmax, sizeof absmax);
     }
+}
+
+/// Encodes the parts that `mine` takes of the slots of `where`; everything in a message without an element is zero.
+/// `sums` says that the values are sums.
+template <quantizer Q, class Slices, class ValuesOf>
+void encode_parts(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, ValuesOf values_of,
+                  std::byte* messages, share mine) {
     const auto encode = [&](std::size_t i, int s) {
         const section of = where.at(i);
         const bool last = i + 1 == where.sections();
         std::byte* const message = message_at(messages, s, layout.bytes);
         const coded<std::byte> to(layout, of.place, message);
         const std::size_t valid = of.size(where.rank(s));
-        if (valid != 0) {
-            encode_section(quantizer_of(q, to), values_of(of, i, s), valid, {where.index(of, s), sums}, to);
-        }
+        mine.for_each_part(valid, [&](std::size_t first, std::size_t n) {
+            encode_section(quantizer_of(q, to), values_of(of, i, s), first, n, {where.index(of, s), sums}, to);
+        });
         // What this section has of the message, with the padding behind it.
+        if (!mine.takes(0)) return;
         constexpr std::size_t block_size = wire_layout<Q>::block_size;
         const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
         const std::size_t params_end =
@@ -119,6 +121,8 @@ void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& whe
         const std::size_t blocks = ceil_div(valid, block_size);
         std::fill(to.codes + code_bytes<Q>(valid), message + codes_end, std::byte{0});
         std::fill(to.params + blocks * params_bytes<Q>, message + params_end, std::byte{0});
+        if (last)
+            std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
     };
     // In the order of what is read: slices of one tensor lie side by side in memory, sections of messages in each.
     if (sums) {
@@ -132,24 +136,41 @@ void encode_messages(const Q& q, const wire_layout<Q>& layout, const Slices& whe
     }
 }
 
+/// Encodes the slots of `where`, divided over `threads`. load_of(section, i, s) returns what loads the elements of the
+/// i-th section in slot s.
+template <quantizer Q, class Slices, class LoadOf, class Residuals>
+void encode_messages(const Q& q, const Slices& where, bool sums, LoadOf load_of, const Residuals& residuals,
+                     std::byte* messages, const host_threads* threads) {
+    const auto layout = layout_of<Q>(where);
+    using residuals_of = section_residuals<Residuals>;
+    const auto values_of = [&](const section& of, std::size_t i, int s) {
+        return section_values<Q, decltype(load_of(of, i, s)), residuals_of>{load_of(of, i, s),
+                                                                            residuals_of(residuals, of, s)};
+    };
+    if constexpr (message_scaled_quantizer<Q>) write_scales<Q>(layout, where, values_of, messages);
+    divide(threads, where, [&](const share& mine) { encode_parts(q, layout, where, sums, values_of, messages, mine); });
+}
+
 template <quantizer Q, class Tensor, class Slices, class Residuals>
-void encode_slots(Q q, Tensor tensor, const Slices& where, std::byte* messages, Residuals residuals) {
+void encode_slots(const Q& q, const Tensor& tensor, const Slices& where, std::byte* messages,
+                  const Residuals& residuals, const host_threads* threads) {
     const auto load_of = [&](const section& of, std::size_t i, int s) {
         return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
     };
-    encode_messages(q, layout_of<Q>(where), where, false, load_of, residuals, messages);
+    encode_messages(q, where, false, load_of, residuals, messages, threads);
 }
 
 template <quantizer From, quantizer To, class Slices, class Residuals, class Mean>
-void reduce_encode_slots(From from, const std::byte* messages, int contributors, const Slices& where, To to,
-                         std::byte* sums, Residuals residuals, Mean mean) {
+void reduce_encode_slots(const From& from, const std::byte* messages, int contributors, const Slices& where,
+                         const To& to, std::byte* sums, const Residuals& residuals, const Mean& mean,
+                         const host_threads* threads) {
     const auto in = layout_of<From>(where);
     const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
     const auto load_of = [&](const section& of, std::size_t, int s) {
         const coded_section first(in, of.place, message_at(messages, s, in.bytes));
         return loader(from, first, stride, contributors, mean);
     };
-    encode_messages(to, layout_of<To>(where), where, true, load_of, residuals, sums);
+    encode_messages(to, where, true, load_of, residuals, sums, threads);
 }
 
 }  // namespace zeropp::detail

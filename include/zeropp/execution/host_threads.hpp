@@ -1,0 +1,122 @@
+#pragma once
+/// \file
+/// Immediate execution with the help of other threads.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/execution.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+/// Runs everything at once, as `host` does, and divides what codecs do over threads: of its own, or a framework's. The
+/// bits are the same for any number of them. A call whose work is too little to divide keeps to the calling thread.
+///
+/// Copies share the threads. Several callers may use them at the same time, and take turns: one piece of work has all
+/// of them.
+class host_threads {
+public:
+    using space = host_space;
+    /// Nothing is ever pending, so an event carries nothing.
+    struct event {};
+    /// Calls its argument on as many threads as are to take part, once on each, in any order or at the same time, and
+    /// returns when all calls have; at least one, which may be on the calling thread.
+    using runner = std::function<void(const std::function<void()>&)>;
+
+    /// `threads` in all: the calling one, and others of its own that wait, without using the processor, until they are
+    /// needed. Throws precondition_error unless there is at least one.
+    explicit host_threads(int threads) : team_(std::make_shared<team>(threads)) {}
+
+    /// Threads that `run` has, for instance those of a framework's parallel loops.
+    explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
+
+    template <class F>
+    void enqueue(F&& work) const {
+        std::forward<F>(work)();
+    }
+    /// Copies `bytes` from one place to another.
+    void copy(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
+    /// The same: all memory here is the host's.
+    void copy_to_host(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
+    event record() const { return {}; }
+    void wait(const event&) const {}
+    void wait() const {}
+
+    /// Calls work() once on each thread and returns when all calls have. Requires work not to throw, and not to call
+    /// this again.
+    template <class F>
+    void on_each(const F& work) const {
+        team_->run([](const void* held) { (*static_cast<const F*>(held))(); }, &work);
+    }
+
+    /// What an execution's work is divided over: itself.
+    const host_threads* threads() const noexcept { return this; }
+
+private:
+    class team {
+    public:
+        explicit team(int threads) {
+            if (threads < 1) throw precondition_error("host_threads", "at least 1 thread", std::to_string(threads));
+            for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
+        }
+        explicit team(runner run) : run_(std::move(run)) {}
+
+        ~team() {
+            closing_ = true;
+            rounds_.fetch_add(1);
+            rounds_.notify_all();
+            for (std::thread& helper : helpers_) helper.join();
+        }
+
+        team(const team&) = delete;
+        team& operator=(const team&) = delete;
+
+        void run(void (*call)(const void*), const void* held) {
+            const std::lock_guard turn(turns_);
+            if (run_) return run_([=] { call(held); });
+            call_ = call;
+            held_ = held;
+            busy_.store(helpers_.size());
+            rounds_.fetch_add(1);
+            rounds_.notify_all();
+            call(held);
+            for (std::size_t busy = busy_.load(); busy != 0; busy = busy_.load()) busy_.wait(busy);
+        }
+
+    private:
+        void help() {
+            for (std::uint32_t seen = 0;; ++seen) {
+                rounds_.wait(seen);
+                if (closing_) return;
+                call_(held_);
+                if (busy_.fetch_sub(1) == 1) busy_.notify_one();
+            }
+        }
+
+        std::mutex turns_;
+        runner run_;
+        void (*call_)(const void*) = nullptr;
+        const void* held_ = nullptr;
+        /// How often helpers were called, and how many have not returned since.
+        std::atomic<std::uint32_t> rounds_ = 0;
+        std::atomic<std::size_t> busy_ = 0;
+        std::atomic<bool> closing_ = false;
+        std::vector<std::thread> helpers_;
+    };
+
+    std::shared_ptr<team> team_;
+};
+
+static_assert(host_execution<host_threads>);
+
+}  // namespace zeropp
