@@ -1,10 +1,11 @@
 /// \file
-/// The host codec on one thread beside memcpy, which moves as many bytes.
+/// The host codec on one thread, or several, beside a plain loop over memory that reads and writes as many bytes.
 
 #include "support/checks.hpp"
 #include "support/data.hpp"
 #include "support/interleaved.hpp"
 #include "support/options.hpp"
+#include "support/plain_loop.hpp"
 #include "support/quantizers.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
@@ -12,39 +13,88 @@
 #include <zeropp/zeropp.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 namespace {
 
 using namespace zeropp_bench;
-using codec = zeropp::codec<zeropp::host>;
+using codec = zeropp::codec<zeropp::host_threads>;
 
 constexpr std::uint64_t first_seed = 1;
-constexpr int contributors = 4;
+constexpr std::array contributor_counts{2, 4, 8};
 
-const std::vector<column> columns{
-    {"", "size", "(B)", 12},          {"", "count", "(elements)", 12}, {"", "type", "", 8},
-    {"", "quantizer", "", 20},        {"", "operation", "", 15},       {"codec", "time", "(us)", 10},
-    {"codec", "p99", "(us)", 10},     {"codec", "speed", "(GB/s)", 7}, {"memcpy", "time", "(us)", 10},
-    {"memcpy", "speed", "(GB/s)", 7}, {"", "codec/", "memcpy", 7},     {"", "#wrong", "", 6},
-    {"", "SQNR", "(dB)", 6}};
+std::vector<column> columns_of(const options& o) {
+    std::vector<column> columns{{"", "size", "(B)", 12},
+                                {"", "count", "(elements)", 12},
+                                {"", "type", "", 8},
+                                {"", "quantizer", "", 24},
+                                {"", "operation", "", 15},
+                                {"codec", "time", "(us)", 10},
+                                {"codec", "p99", "(us)", 10},
+                                {"codec", "speed", "(GB/s)", 7},
+                                {"codec", "element", "(ns)", 7},
+                                {"plain loop", "time", "(us)", 10},
+                                {"plain loop", "speed", "(GB/s)", 7},
+                                {"", "codec/", "loop", 6}};
+    if (o.threads > 1) {
+        const std::string threads = std::to_string(o.threads) + " threads";
+        columns.insert(columns.end(), {{threads, "codec", "times", 6}, {threads, "loop", "times", 6}});
+    }
+    columns.insert(columns.end(), {{"", "#wrong", "", 6}, {"", "SQNR", "(dB)", 6}});
+    return columns;
+}
+
+/// What /proc/cpuinfo says of the first processor under `key`; empty where it says nothing.
+std::string processor(const std::string& key) {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);) {
+        if (line.starts_with(key + "\t") || line.starts_with(key + ":")) {
+            const std::size_t colon = line.find(": ");
+            return colon == std::string::npos ? "" : line.substr(colon + 2);
+        }
+    }
+    return "";
+}
+
+/// Of the processor's features those that the codec's loops are or could be compiled for.
+std::string features() {
+    const std::string all = " " + processor("flags") + " " + processor("Features") + " ";
+    std::string found;
+    for (const char* feature : {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi",
+                                "avx512_fp16", "asimd", "asimdhp", "sve"}) {
+        if (all.find(" " + std::string(feature) + " ") != std::string::npos) {
+            found.append(found.empty() ? "" : " ").append(feature);
+        }
+    }
+    return found;
+}
+
+std::string target() {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    using zeropp::detail::host_target;
+    const host_target used = zeropp::detail::active_host_target();
+    if (used != host_target::baseline) return used == host_target::avx512 ? "avx512" : "avx2";
+#endif
+    return "baseline";
+}
 
 /// One operation of the codec with one quantizer.
 struct operation {
     std::string quantizer;
     std::string name;
-    std::size_t bytes_read;
-    std::size_t bytes_written;
-    std::function<void()> run;
+    pass_shape shape;
+    std::function<void(const zeropp::host_threads&)> run;
     /// Runs it and compares what its result decodes to.
     std::function<tally()> check;
 };
@@ -65,84 +115,103 @@ struct messages {
     std::vector<std::byte> result;
 
     messages(const Q& q, tensors<T>& t, const zeropp::slices& all)
-        : bytes(zeropp::wire_bytes(q, all.count)), from_contributors(contributors * bytes), result(bytes) {
+        : bytes(zeropp::wire_bytes(q, all.count)), from_contributors(contributor_counts.back() * bytes), result(bytes) {
         // The first contributor's tensor is t.in.
-        for (int c = contributors; c-- > 0;) {
+        for (int c = contributor_counts.back(); c-- > 0;) {
             fill<T>(t.in, first_seed + static_cast<std::uint64_t>(c), 0);
-            codec::encode(zeropp::host{}, q, t.in.data(), all, &from_contributors[static_cast<std::size_t>(c) * bytes]);
+            zeropp::codec<zeropp::host>::encode(zeropp::host{}, q, t.in.data(), all,
+                                                &from_contributors[static_cast<std::size_t>(c) * bytes]);
         }
     }
 };
 
 template <class T, zeropp::quantizer Q>
-void add_operations(const Q& q, std::shared_ptr<tensors<T>> t, std::vector<operation>& to) {
+void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr<tensors<T>> t,
+                    std::vector<operation>& to) {
+    using threads = zeropp::host_threads;
     const std::size_t n = t->in.size();
     const auto all = zeropp::slices::single(n, 0, n);
     const auto m = std::make_shared<messages<T, Q>>(q, *t, all);
     const std::string name = zeropp::short_text(q.name()).str();
-    const zeropp::host exec;
 
-    const auto decode_result = [=] { codec::decode(exec, q, m->result.data(), all, t->out.data()); };
+    const auto decode_result = [=] { codec::decode(one, q, m->result.data(), all, t->out.data()); };
     const auto check_one = [=] {
         return check_gathered<T>(q, std::span<const T>(t->out), zeropp::partition(n, 1), first_seed);
     };
-    const auto encode = [=] { codec::encode(exec, q, t->in.data(), all, m->result.data()); };
-    to.push_back({name, "encode", n * sizeof(T), m->bytes, encode, [=] {
-                      encode();
+    const auto encode = [=](const threads& on) { codec::encode(on, q, t->in.data(), all, m->result.data()); };
+    to.push_back({name, "encode", {1, n * sizeof(T), m->bytes}, encode, [=] {
+                      encode(one);
                       decode_result();
                       return check_one();
                   }});
-    const auto decode = [=] { codec::decode(exec, q, m->from_contributors.data(), all, t->out.data()); };
-    to.push_back({name, "decode", m->bytes, n * sizeof(T), decode, [=] {
-                      decode();
+    const auto decode = [=](const threads& on) {
+        codec::decode(on, q, m->from_contributors.data(), all, t->out.data());
+    };
+    to.push_back({name, "decode", {1, m->bytes, n * sizeof(T)}, decode, [=] {
+                      decode(one);
                       return check_one();
                   }});
-    const auto reduce_encode = [=] {
-        codec::reduce_encode(exec, q, m->from_contributors.data(), contributors, all, q, m->result.data());
-    };
-    const std::string of = "_" + std::to_string(contributors);
-    to.push_back({name, "reduce_encode" + of, contributors * m->bytes, m->bytes, reduce_encode, [=] {
-                      reduce_encode();
-                      decode_result();
-                      return compare_in_pieces<T>(std::span<const T>(t->out), [&](std::size_t begin, std::size_t some) {
-                          estimates expected = expected_sum<T>(q, contributors, first_seed, begin, some);
-                          quantize(q, expected);
-                          return expected;
-                      });
-                  }});
-    const auto reduce_decode = [=] {
-        codec::reduce_decode(exec, q, m->from_contributors.data(), contributors, all, t->out.data(), {});
-    };
-    to.push_back({name, "reduce_decode" + of, contributors * m->bytes, n * sizeof(T), reduce_decode, [=] {
-                      reduce_decode();
-                      return compare_in_pieces<T>(std::span<const T>(t->out), [&](std::size_t begin, std::size_t some) {
-                          return expected_sum<T>(q, contributors, first_seed, begin, some);
-                      });
-                  }});
+    for (const int contributors : contributor_counts) {
+        const auto streams = static_cast<std::size_t>(contributors);
+        const std::string of = "_" + std::to_string(contributors);
+        const auto reduce_encode = [=](const threads& on) {
+            codec::reduce_encode(on, q, m->from_contributors.data(), contributors, all, q, m->result.data());
+        };
+        to.push_back({name, "reduce_encode" + of, {streams, m->bytes, m->bytes}, reduce_encode, [=] {
+                          reduce_encode(one);
+                          decode_result();
+                          return compare_in_pieces<T>(
+                              std::span<const T>(t->out), [&](std::size_t begin, std::size_t some) {
+                                  estimates expected = expected_sum<T>(q, contributors, first_seed, begin, some);
+                                  quantize(q, expected);
+                                  return expected;
+                              });
+                      }});
+        const auto reduce_decode = [=](const threads& on) {
+            codec::reduce_decode(on, q, m->from_contributors.data(), contributors, all, t->out.data(), {});
+        };
+        to.push_back({name, "reduce_decode" + of, {streams, m->bytes, n * sizeof(T)}, reduce_decode, [=] {
+                          reduce_decode(one);
+                          return compare_in_pieces<T>(
+                              std::span<const T>(t->out), [&](std::size_t begin, std::size_t some) {
+                                  return expected_sum<T>(q, contributors, first_seed, begin, some);
+                              });
+                      }});
+    }
 }
 
-/// Measures all operations on tensors of one size and type, each in turn with a memcpy of its own. Returns the number
-/// of wrong elements.
+/// Measures all operations of one quantizer on tensors of one size and type, each in turns with a plain loop of its
+/// own. Returns the number of wrong elements.
 template <class T>
-std::uint64_t measure(report& rows, const options& o, std::size_t bytes) {
+std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer) {
     const std::size_t elements = bytes / sizeof(T);
-    const auto t = std::make_shared<tensors<T>>(elements);
+    const zeropp::host_threads one(1);
+    const zeropp::host_threads several(o.threads);
     std::vector<operation> operations;
-    for (const std::string& name : o.quantizers) {
-        std::visit([&](const auto& q) { add_operations<T>(q, t, operations); }, bench_quantizers::parse(name));
-    }
+    std::visit([&](const auto& q) { add_operations<T>(q, one, std::make_shared<tensors<T>>(elements), operations); },
+               codec_quantizers::parse(quantizer));
 
-    std::size_t most = 0;
-    for (const operation& op : operations) most = std::max(most, (op.bytes_read + op.bytes_written) / 2);
-    const std::vector<std::byte> copy_from(most);
-    std::vector<std::byte> copy_to(most);
-    std::vector<std::function<void()>> contestants;
+    std::size_t most_read = 0;
+    std::size_t most_written = 0;
     for (const operation& op : operations) {
-        contestants.push_back(op.run);
-        // memcpy reads as many bytes as it writes.
-        contestants.push_back([&copy_from, &copy_to, half = (op.bytes_read + op.bytes_written) / 2] {
-            std::memcpy(copy_to.data(), copy_from.data(), half);
-        });
+        most_read = std::max(most_read, op.shape.streams * op.shape.stream_bytes);
+        most_written = std::max(most_written, op.shape.written_bytes);
+    }
+    // Pages of their own: reading zeros that were never written would be reading one page.
+    const std::vector<std::byte> loop_from(most_read, std::byte{1});
+    std::vector<std::byte> loop_to(most_written);
+    std::vector<std::function<void()>> contestants;
+    const std::size_t each = o.threads > 1 ? 4 : 2;
+    for (const operation& op : operations) {
+        const auto loop = [&](const zeropp::host_threads& on) {
+            return [&] { plain_loop_on(on, op.shape, loop_from.data(), op.shape.stream_bytes, loop_to.data()); };
+        };
+        contestants.push_back([&] { op.run(one); });
+        contestants.push_back(loop(one));
+        if (o.threads > 1) {
+            contestants.push_back([&] { op.run(several); });
+            contestants.push_back(loop(several));
+        }
     }
     std::vector<tally> found(operations.size());
     for (int i = 0; i != o.checks; ++i) {
@@ -153,46 +222,74 @@ std::uint64_t measure(report& rows, const options& o, std::size_t bytes) {
     std::uint64_t wrong = 0;
     for (std::size_t k = 0; k != operations.size(); ++k) {
         const operation& op = operations[k];
-        const timing ours = summary(seconds[2 * k]);
-        const timing copy = summary(seconds[2 * k + 1]);
-        const double gigabytes = static_cast<double>(op.bytes_read + op.bytes_written) * 1e-9;
-        const double fraction = copy.median / ours.median;
+        const timing ours = summary(seconds[each * k]);
+        const timing loop = summary(seconds[each * k + 1]);
+        const double gigabytes = static_cast<double>(op.shape.bytes()) * 1e-9;
+        const double fraction = loop.median / ours.median;
+        const double element_ns = ours.median * 1e9 / static_cast<double>(elements);
         const bool checked = o.checks != 0;
         wrong += found[k].wrong;
-        rows.row({std::to_string(elements * sizeof(T)), std::to_string(elements), std::string(datatype<T>),
-                  op.quantizer, op.name, cell(ours.median * 1e6, 2), cell(ours.p99 * 1e6, 2),
-                  cell(gigabytes / ours.median, 2), cell(copy.median * 1e6, 2), cell(gigabytes / copy.median, 2),
-                  cell(fraction, 3), checked ? std::to_string(found[k].wrong) : "N/A",
-                  checked ? sqnr_cell(found[k]) : "N/A"},
-                 {{"size", elements * sizeof(T)},
-                  {"count", elements},
-                  {"type", datatype<T>},
-                  {"quantizer", op.quantizer},
-                  {"operation", op.name},
-                  {"bytes_read", op.bytes_read},
-                  {"bytes_written", op.bytes_written},
-                  {"time_us", ours.median * 1e6},
-                  {"p99_us", ours.p99 * 1e6},
-                  {"speed_gbs", gigabytes / ours.median},
-                  {"memcpy_time_us", copy.median * 1e6},
-                  {"memcpy_speed_gbs", gigabytes / copy.median},
-                  {"fraction_of_memcpy", fraction},
-                  {"wrong", checked ? nlohmann::ordered_json(found[k].wrong) : nlohmann::ordered_json(nullptr)},
-                  {"sqnr_db", checked ? json_number(found[k].sqnr_db()) : nlohmann::ordered_json(nullptr)}});
+        std::vector<std::string> cells{std::to_string(elements * sizeof(T)),
+                                       std::to_string(elements),
+                                       std::string(datatype<T>),
+                                       op.quantizer,
+                                       op.name,
+                                       cell(ours.median * 1e6, 2),
+                                       cell(ours.p99 * 1e6, 2),
+                                       cell(gigabytes / ours.median, 2),
+                                       cell(element_ns, 4),
+                                       cell(loop.median * 1e6, 2),
+                                       cell(gigabytes / loop.median, 2),
+                                       cell(fraction, 3)};
+        nlohmann::ordered_json json{{"size", elements * sizeof(T)},
+                                    {"count", elements},
+                                    {"type", datatype<T>},
+                                    {"quantizer", op.quantizer},
+                                    {"operation", op.name},
+                                    {"bytes_read", op.shape.streams * op.shape.stream_bytes},
+                                    {"bytes_written", op.shape.written_bytes},
+                                    {"time_us", ours.median * 1e6},
+                                    {"p99_us", ours.p99 * 1e6},
+                                    {"speed_gbs", gigabytes / ours.median},
+                                    {"element_ns", element_ns},
+                                    {"loop_time_us", loop.median * 1e6},
+                                    {"loop_speed_gbs", gigabytes / loop.median},
+                                    {"fraction_of_loop", fraction}};
+        if (o.threads > 1) {
+            const double times = ours.median / summary(seconds[each * k + 2]).median;
+            const double loop_times = loop.median / summary(seconds[each * k + 3]).median;
+            cells.insert(cells.end(), {cell(times, 2), cell(loop_times, 2)});
+            json["threads_times"] = times;
+            json["threads_loop_times"] = loop_times;
+        }
+        cells.insert(cells.end(),
+                     {checked ? std::to_string(found[k].wrong) : "N/A", checked ? sqnr_cell(found[k]) : "N/A"});
+        json["wrong"] = checked ? nlohmann::ordered_json(found[k].wrong) : nlohmann::ordered_json(nullptr);
+        json["sqnr_db"] = checked ? json_number(found[k].sqnr_db()) : nlohmann::ordered_json(nullptr);
+        rows.row(cells, json);
     }
     return wrong;
 }
 
 int run(const options& o, const program_facts& program) {
-    report rows(true, columns);
+    report rows(true, columns_of(o));
     describe_program(rows, program, o);
+    rows.fact("processor", processor("model name"));
+    rows.fact("family and model", processor("cpu family") + " " + processor("model"));
+    rows.fact("features", features());
+    rows.fact("target", target());
+    rows.fact("threads", o.threads);
     rows.comment("size, count: of one tensor; speed: bytes read and written; time: median over iterations");
-    rows.comment("memcpy: as many bytes read and written, in turns with the codec");
+    rows.comment(
+        "plain loop: over as many bytes in as many streams, computing next to nothing, in turns with the codec");
+    if (o.threads > 1) rows.comment("times: as fast as on one thread, codec and plain loop");
     rows.heading();
     std::uint64_t wrong = 0;
     for (const std::string& type : o.datatypes) {
         for (const std::size_t bytes : o.sizes()) {
-            with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes); });
+            for (const std::string& quantizer : o.quantizers) {
+                with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes, quantizer); });
+            }
         }
     }
     return finish_report(rows, o, wrong);
@@ -203,9 +300,10 @@ int run(const options& o, const program_facts& program) {
 int main(int argc, char** argv) {
     const program_facts program{.name = "codec_perf",
                                 .purpose =
-                                    "Times the host codec on one thread beside memcpy, which moves as many bytes, "
+                                    "Times the host codec beside a plain loop that reads and writes as many bytes, "
                                     "in turns.",
                                 .quantizers = {"int8:256", "int4:128"},
+                                .quantizes = wire::codec,
                                 .has_ranks = false};
     const parsed_options parsed = parse_options(argc, argv, program);
     if (!parsed.wanted) {

@@ -132,7 +132,7 @@ inline program_facts facts() {
             .purpose = "Times zeropp::hierarchical_quantized_reduce_scatter beside the transport's own reduce-scatter "
                        "and beside the bare exchange of its messages, in turns.",
             .quantizers = {"int8:256+int4:128"},
-            .has_two_hops = true,
+            .quantizes = wire::two_hops,
             .has_chunks = true};
 }
 

@@ -159,7 +159,7 @@ inline program_facts facts() {
             .purpose = "Times zeropp::quantized_all_reduce beside the transport's own all-reduce and beside the bare "
                        "exchange of its messages, in turns. The way back has the quantizer of the hop across.",
             .quantizers = {"int8:256+int4:128"},
-            .has_two_hops = true,
+            .quantizes = wire::two_hops,
             .has_chunks = true};
 }
 

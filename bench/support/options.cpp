@@ -60,10 +60,16 @@ void require_sound(const options& o, const program_facts& program) {
         throw std::invalid_argument("--output_file: cannot write " + o.output_file);
     }
     for (const std::string& name : o.quantizers) {
-        if (program.has_two_hops) {
-            hop_quantizers::parse(name);
-        } else {
+        switch (program.quantizes) {
+        case wire::one_hop:
             bench_quantizers::parse(name);
+            break;
+        case wire::two_hops:
+            hop_quantizers::parse(name);
+            break;
+        case wire::codec:
+            codec_quantizers::parse(name);
+            break;
         }
     }
     for (const std::string& name : o.datatypes) {
@@ -116,12 +122,12 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
         ->capture_default_str();
     app.add_option("-J,--output_file", o.output_file, "write the results to this file, as JSON");
     app.add_option("-q,--quantizer", o.quantizers,
-                   (program.has_two_hops
+                   (program.quantizes == wire::two_hops
                         ? "quantizers of the hop inside the node and of the one across, INSIDE+ACROSS, "
                           "or one name for both; several by commas. Pairs have bf16 or int8:256 inside and fewer bits "
                           "across. One of "
                         : "quantizers, by commas. One of ") +
-                       bench_quantizers::list())
+                       (program.quantizes == wire::codec ? codec_quantizers::list() : bench_quantizers::list()))
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("-d,--datatype", o.datatypes, "element types, by commas: float, half, bfloat16")
@@ -138,6 +144,10 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
         app.add_option("--ranks-per-node", o.ranks_per_node,
                        "ranks that count as one node [as discovered: threads are one node]")
             ->check(CLI::PositiveNumber);
+    } else {
+        app.add_option("--threads", o.threads, "threads that each pass is divided over, beside the pass on one")
+            ->check(CLI::Range(1, 1024))
+            ->capture_default_str();
     }
     if (program.has_chunks) {
         app.add_option("--chunks", o.chunks,

@@ -28,19 +28,23 @@ struct options {
     /// 0: as discovered.
     int ranks_per_node = 0;
     int chunks = 1;
+    int threads = 1;
 
     /// From min_bytes to max_bytes by the factor or, where that is 1, by step_bytes.
     std::vector<std::size_t> sizes() const;
 };
+
+/// What a -q names: a quantizer of a collective, those of its two hops, or one of codec_perf's.
+enum class wire { one_hop, two_hops, codec };
 
 /// What a program says of itself, and which options it has beside those that all have.
 struct program_facts {
     std::string name;
     std::string purpose;
     std::vector<std::string> quantizers;
+    wire quantizes = wire::one_hop;
+    /// Whether there are ranks, and what connects them; else there is --threads.
     bool has_ranks = true;
-    /// Two quantizers for each -q.
-    bool has_two_hops = false;
     /// Whether there is --chunks.
     bool has_chunks = false;
 };

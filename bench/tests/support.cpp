@@ -30,8 +30,11 @@ constexpr double inf = std::numeric_limits<double>::infinity();
 
 parsed_options parse(std::vector<const char*> arguments, bool two_hops = false) {
     arguments.insert(arguments.begin(), "perf");
-    const program_facts program{
-        .name = "perf", .purpose = "", .quantizers = {"int8:256"}, .has_two_hops = two_hops, .has_chunks = two_hops};
+    const program_facts program{.name = "perf",
+                                .purpose = "",
+                                .quantizers = {"int8:256"},
+                                .quantizes = two_hops ? zeropp_bench::wire::two_hops : zeropp_bench::wire::one_hop,
+                                .has_chunks = two_hops};
     return parse_options(static_cast<int>(arguments.size()), arguments.data(), program);
 }
 

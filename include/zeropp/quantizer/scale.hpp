@@ -14,17 +14,19 @@ namespace zeropp {
 template <class S>
 concept scale_type = std::same_as<S, float> || std::same_as<S, half> || std::same_as<S, bfloat16>;
 
-/// The smallest S whose magnitude is not below |x|, with the sign of x. A value that S cannot hold becomes NaN.
+/// The smallest S whose magnitude is not below |x|, with the sign of x. A value that S cannot hold becomes NaN. Without a
+/// branch: the signs of blocks' extremes are random.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S round_away_from_zero(float x) noexcept {
     if constexpr (std::same_as<S, float>) {
-        return is_finite(x) ? x : quiet_nan;
+        return bits_float(is_finite(x) ? float_bits(x) : float_bits(quiet_nan));
     } else {
-        S s(x);
-        const float stored = static_cast<float>(s);
-        const bool short_of_x = x < 0 ? stored > x : stored < x;
-        if (short_of_x) ++s.bits;
-        return is_finite(static_cast<float>(s)) ? s : S(quiet_nan);
+        const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+        const S nearest(bits_float(magnitude));
+        const std::uint32_t bits = nearest.bits + (float_bits(static_cast<float>(nearest)) < magnitude ? 1u : 0u);
+        const bool finite = is_finite(static_cast<float>(S::from_bits(static_cast<std::uint16_t>(bits))));
+        const std::uint32_t held = bits | (float_bits(x) >> 16 & 0x8000u);
+        return S::from_bits(static_cast<std::uint16_t>(finite ? held : S(quiet_nan).bits));
     }
 }
 
@@ -59,21 +61,18 @@ inline constexpr float smallest_step = 0x1p-126f;
 /// go beyond, a float step is the next smaller one, too little for the extreme to notice; a coarser S gives NaN.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S stored_step(float extent, float top, float origin = 0.0f) noexcept {
-    float ideal = quotient(extent, top);
-    // The quotient of a tiny extent may be zero, so it is the extent that is asked.
-    if (extent != 0 && ideal < smallest_step && ideal > -smallest_step) {
-        ideal = (extent < 0) == (top < 0) ? smallest_step : -smallest_step;
-    }
-    const S step = round_away_from_zero<S>(ideal);
+    const std::uint32_t ideal = float_bits(quotient(extent, top));
+    // The quotient of a tiny extent may be zero, so it is the extent that is asked; it has the sign all the same.
+    const bool tiny = (ideal & 0x7fffffffu) < float_bits(smallest_step) && extent != 0;
+    const S step =
+        round_away_from_zero<S>(bits_float(tiny ? (ideal & 0x80000000u) | float_bits(smallest_step) : ideal));
     const float stored = static_cast<float>(step);
-    if (is_finite(stored) && !is_finite(origin + product(stored, top))) {
-        if constexpr (std::same_as<S, float>) {
-            return bits_float(float_bits(step) - 1);
-        } else {
-            return S(quiet_nan);
-        }
+    const bool beyond = is_finite(stored) && !is_finite(origin + product(stored, top));
+    if constexpr (std::same_as<S, float>) {
+        return bits_float(float_bits(step) - (beyond ? 1u : 0u));
+    } else {
+        return S::from_bits(beyond ? S(quiet_nan).bits : step.bits);
     }
-    return step;
 }
 
 /// x / step; 0 in a block without extent. Two roundings: of 1 / step, and of its product with x.

@@ -111,7 +111,7 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
         floats odd[Pairs];
         std::size_t m = 0;
         if (adds) {
-#pragma GCC unroll 4
+            ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 floats two[2];
                 std::memcpy(two, sums + i + 2 * k * lanes, sizeof two);
@@ -123,7 +123,7 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
         } else {
             floats table;
             std::memcpy(&table, tables[0], sizeof table);
-#pragma GCC unroll 4
+            ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 const ints two = unsigned_ints(codes + i / 2 + k * lanes);
                 even[k] = found(table, two);
@@ -135,14 +135,14 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
             floats table;
             std::memcpy(&table, tables[m], sizeof table);
             const std::byte* const from = codes + m * stride + i / 2;
-#pragma GCC unroll 4
+            ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 const ints two = unsigned_ints(from + k * lanes);
                 even[k] += found(table, two);
                 odd[k] += found(table, two >> 4);
             }
         }
-#pragma GCC unroll 4
+        ZEROPP_DETAIL_UNROLL(4)
         for (std::size_t k = 0; k != Pairs; ++k) {
             const floats first =
                 __builtin_shufflevector(even[k], odd[k], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -217,7 +217,7 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
         if (adds) {
             std::memcpy(sum, sums + i, sizeof sum);
         } else {
-#pragma GCC unroll 4
+            ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 floats x[2];
                 Codes::load(codes + i + 2 * k * lanes, x);
@@ -228,7 +228,7 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
         }
         for (; m != messages; ++m) {
             const std::byte* const from = codes + m * stride + i;
-#pragma GCC unroll 4
+            ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 floats x[2];
                 Codes::load(from + 2 * k * lanes, x);
@@ -236,7 +236,7 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
                 sum[k][1] += x[1] * multipliers[m] + 0.0f;
             }
         }
-#pragma GCC unroll 4
+        ZEROPP_DETAIL_UNROLL(4)
         for (std::size_t k = 0; k != Pairs; ++k) {
             std::memcpy(sums + i + 2 * k * lanes, &sum[k][0], sizeof(floats));
             std::memcpy(sums + i + (2 * k + 1) * lanes, &sum[k][1], sizeof(floats));

@@ -9,30 +9,55 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+/// So many floats as the compilers' vector, and one stage inside it. The product is exact, so that it may be fused.
+template <int Lanes>
+struct float_vector;
+template <>
+struct float_vector<8> {
+    using type [[gnu::vector_size(32)]] = float;
+
+    template <int Stride>
+    static void butterflies(type& x) {
+        constexpr auto sign = [](int second) { return second != 0 ? -1.0f : 1.0f; };
+        const type signs = {sign(0 & Stride), sign(1 & Stride), sign(2 & Stride), sign(3 & Stride),
+                            sign(4 & Stride), sign(5 & Stride), sign(6 & Stride), sign(7 & Stride)};
+        x = x * signs + __builtin_shufflevector(x, x, 0 ^ Stride, 1 ^ Stride, 2 ^ Stride, 3 ^ Stride, 4 ^ Stride,
+                                                5 ^ Stride, 6 ^ Stride, 7 ^ Stride);
+    }
+};
+template <>
+struct float_vector<16> {
+    using type [[gnu::vector_size(64)]] = float;
+
+    template <int Stride>
+    static void butterflies(type& x) {
+        constexpr auto sign = [](int second) { return second != 0 ? -1.0f : 1.0f; };
+        const type signs = {sign(0 & Stride),  sign(1 & Stride),  sign(2 & Stride),  sign(3 & Stride),
+                            sign(4 & Stride),  sign(5 & Stride),  sign(6 & Stride),  sign(7 & Stride),
+                            sign(8 & Stride),  sign(9 & Stride),  sign(10 & Stride), sign(11 & Stride),
+                            sign(12 & Stride), sign(13 & Stride), sign(14 & Stride), sign(15 & Stride)};
+        x = x * signs + __builtin_shufflevector(x, x, 0 ^ Stride, 1 ^ Stride, 2 ^ Stride, 3 ^ Stride, 4 ^ Stride,
+                                                5 ^ Stride, 6 ^ Stride, 7 ^ Stride, 8 ^ Stride, 9 ^ Stride, 10 ^ Stride,
+                                                11 ^ Stride, 12 ^ Stride, 13 ^ Stride, 14 ^ Stride, 15 ^ Stride);
+    }
+};
+
 /// Transforms in vectors of so many lanes: compilers find none for strides inside a vector.
 template <int Lanes>
 struct rotation_in_vectors {
-    using floats [[gnu::vector_size(Lanes * sizeof(float))]] = float;
-
-    /// One stage inside a vector. The product is exact, so that it may be fused.
-    template <int Stride, int... Lane>
-    static void butterflies_inside(floats& x, std::integer_sequence<int, Lane...>) {
-        constexpr floats signs = {((Lane & Stride) != 0 ? -1.0f : 1.0f)...};
-        x = x * signs + __builtin_shufflevector(x, x, (Lane ^ Stride)...);
-    }
+    using floats = typename float_vector<Lanes>::type;
 
     /// The stages inside one vector of windows of `Size`, from `Stride` on.
     template <std::size_t Size, int Stride = 1>
     static void all_inside(floats& x) {
         if constexpr (Stride < static_cast<int>(Size) && Stride < Lanes) {
-            butterflies_inside<Stride>(x, std::make_integer_sequence<int, Lanes>());
+            float_vector<Lanes>::template butterflies<Stride>(x);
             all_inside<Size, 2 * Stride>(x);
         }
     }
@@ -45,14 +70,14 @@ struct rotation_in_vectors {
         constexpr std::size_t many = std::max(Size / lanes, std::size_t{1});
         for (std::size_t i = 0; i != n; i += many * lanes) {
             floats x[many];
-#pragma GCC unroll 32
+            ZEROPP_DETAIL_UNROLL(32)
             for (std::size_t k = 0; k != many; ++k) {
                 std::memcpy(&x[k], from + i + k * lanes, sizeof x[k]);
                 all_inside<Size>(x[k]);
             }
-#pragma GCC unroll 5
+            ZEROPP_DETAIL_UNROLL(5)
             for (std::size_t stride = 1; stride < many; stride *= 2) {
-#pragma GCC unroll 32
+                ZEROPP_DETAIL_UNROLL(32)
                 for (std::size_t k = 0; k != many; ++k) {
                     if ((k & stride) != 0) continue;
                     const floats sum = x[k] + x[k + stride];
@@ -60,7 +85,7 @@ struct rotation_in_vectors {
                     x[k] = sum;
                 }
             }
-#pragma GCC unroll 32
+            ZEROPP_DETAIL_UNROLL(32)
             for (std::size_t k = 0; k != many; ++k) {
                 x[k] = x[k] * scale + 0.0f;
                 std::memcpy(to + i + k * lanes, &x[k], sizeof x[k]);

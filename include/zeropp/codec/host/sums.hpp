@@ -26,9 +26,9 @@ inline constexpr bool decodes_by_table =
 template <quantizer Q, class T>
 void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     alignas(64) float values[16];
-#pragma GCC unroll 1
+    ZEROPP_DETAIL_UNROLL(1)
     for (std::uint32_t code = 0; code != 16; ++code) values[code] = q.decode(code, params);
-#pragma GCC unroll 1
+    ZEROPP_DETAIL_UNROLL(1)
     for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
 }
 

@@ -11,6 +11,15 @@
 
 namespace zeropp::detail {
 
+/// The loop that follows has no more than so many turns, all of which are to be code. nvcc, whose host compiler sees no
+/// pragma of its own, does without.
+#if defined(__CUDACC__)
+#define ZEROPP_DETAIL_UNROLL(turns)
+#else
+#define ZEROPP_DETAIL_PRAGMA(text) _Pragma(#text)
+#define ZEROPP_DETAIL_UNROLL(turns) ZEROPP_DETAIL_PRAGMA(GCC unroll turns)
+#endif
+
 /// Between the two, clang inlines all functions into those that call them: it would leave what loops do to functions
 /// without the instructions of their target.
 #if defined(__clang__)
