@@ -151,7 +151,7 @@ def targets(results):
     codec = results.get(("codec", "perf"), {"rows": []})
     largest = max((r["size"] for r in codec["rows"]), default=0)
     for r in codec["rows"]:
-        if r["size"] == largest:
+        if r["size"] == largest and r["quantizer"] in ("int8:256", "int4:128") and not r["operation"].endswith(("_2", "_8")):
             judge(f"codec, {r['operation']} {r['quantizer']}, {size_text(largest)} of {r['type']}, of the plain loop",
                   r["fraction_of_loop"], 0.9, False)
     for collective in ("all_gather", "reduce_scatter", "secondary"):

@@ -33,7 +33,7 @@ for name in zero3 qwz hpz qgz zeropp differences; do configs+=("$root/examples/z
 # What is measured. Sizes are of the whole tensor; fewer iterations where one takes seconds.
 # shellcheck disable=SC2034,SC2054  # small and large are used by name; commas are the programs' own
 if [ $quick = yes ]; then
-    codec=(-b 64K -e 16M -f 256 -n 5 -d float,bfloat16)
+    codec=(-b 16M -e 16M -n 5 -c 0)
     small=(-b 4K -e 64K -f 16 -n 50)
     large=(-b 8M -e 8M -n 3)
     cluster=(-b 8M -e 8M -n 3)
@@ -43,7 +43,7 @@ if [ $quick = yes ]; then
     training_rates=(50mbit)
     steps=10
 else
-    codec=(-b 64K -e 64M -f 32 -n 10 -d float,bfloat16,half)
+    codec=(-b 256M -e 256M -n 7 -c 0)
     small=(-b 4K -e 64K -f 4 -n 200)
     large=(-b 1M -e 64M -f 8 -n 10)
     cluster=(-b 1M -e 64M -f 8 -n 5)
@@ -104,7 +104,8 @@ with open(sys.argv[1], "w") as file:
     json.dump(machine, file, indent=1)
 END
 
-step "codec" "$programs/codec_perf" "${codec[@]}" -q int8:256,int4:128 -J "$results/codec.perf.json"
+step "codec" "$programs/codec_perf" "${codec[@]}" --threads 2 -d float,bfloat16,half \
+    -q int8:256,int4:128,int4:128:signed:bf16:h32,fp8_e4m3:128,mxfp4 -J "$results/codec.perf.json"
 
 for what in all_gather reduce_scatter secondary; do
     for sizes in small large; do

@@ -14,8 +14,8 @@ namespace zeropp {
 template <class S>
 concept scale_type = std::same_as<S, float> || std::same_as<S, half> || std::same_as<S, bfloat16>;
 
-/// The smallest S whose magnitude is not below |x|, with the sign of x. A value that S cannot hold becomes NaN. Without a
-/// branch: the signs of blocks' extremes are random.
+/// The smallest S whose magnitude is not below |x|, with the sign of x. A value that S cannot hold becomes NaN. Without
+/// a branch: the signs of blocks' extremes are random.
 template <scale_type S>
 constexpr ZEROPP_HOST_DEVICE S round_away_from_zero(float x) noexcept {
     if constexpr (std::same_as<S, float>) {

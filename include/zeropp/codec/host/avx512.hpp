@@ -205,9 +205,9 @@ struct small_floats {
     }
 };
 
-/// sums[i] <- product(code i of message 0, multipliers[0]) + product(code i of message 1, multipliers[1]) + ..., in this
-/// order, behind what is there if `adds`; for n codes of 8 bits in messages `stride` bytes apart. Requires n to be a
-/// multiple of 32 times `Pairs`, of vectors in registers.
+/// sums[i] <- product(code i of message 0, multipliers[0]) + product(code i of message 1, multipliers[1]) + ..., in
+/// this order, behind what is there if `adds`; for n codes of 8 bits in messages `stride` bytes apart. Requires n to be
+/// a multiple of 32 times `Pairs`, of vectors in registers.
 template <class Codes, std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {

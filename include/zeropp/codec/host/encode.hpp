@@ -44,8 +44,8 @@ std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::ui
     return absmax;
 }
 
-/// Encodes values of a section, `size` from `first` on, which begins a block and a piece; the section's first is that of
-/// element `what`. `q` is the message's own.
+/// Encodes values of a section, `size` from `first` on, which begins a block and a piece; the section's first is that
+/// of element `what`. `q` is the message's own.
 template <quantizer Q, class Values>
 void encode_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                     const coded<std::byte>& to) {
@@ -152,8 +152,8 @@ void encode_messages(const Q& q, const Slices& where, bool sums, LoadOf load_of,
 }
 
 template <quantizer Q, class Tensor, class Slices, class Residuals>
-void encode_slots(const Q& q, const Tensor& tensor, const Slices& where, std::byte* messages,
-                  const Residuals& residuals, const host_threads* threads) {
+void encode_slots(const Q& q, const Tensor& tensor, const Slices& where, std::byte* messages, Residuals residuals,
+                  const host_threads* threads) {
     const auto load_of = [&](const section& of, std::size_t i, int s) {
         return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
     };
@@ -162,8 +162,7 @@ void encode_slots(const Q& q, const Tensor& tensor, const Slices& where, std::by
 
 template <quantizer From, quantizer To, class Slices, class Residuals, class Mean>
 void reduce_encode_slots(const From& from, const std::byte* messages, int contributors, const Slices& where,
-                         const To& to, std::byte* sums, const Residuals& residuals, const Mean& mean,
-                         const host_threads* threads) {
+                         const To& to, std::byte* sums, Residuals residuals, Mean mean, const host_threads* threads) {
     const auto in = layout_of<From>(where);
     const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
     const auto load_of = [&](const section& of, std::size_t, int s) {

@@ -55,6 +55,8 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
         if (n != 0) std::memcpy(out, codes, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
+        // Whole, a loop of few turns would be scalar: GCC unrolls it before it looks for vectors.
+        ZEROPP_DETAIL_UNROLL(1)
         for (std::size_t i = 0; i != n / 2; ++i) {
             std::uint16_t two;
             std::memcpy(&two, codes + 2 * i, 2);
@@ -87,6 +89,7 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
         if (n != 0) std::memcpy(codes, in, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
+        ZEROPP_DETAIL_UNROLL(1)
         for (std::size_t i = 0; i != n / 2; ++i) {
             const auto byte = static_cast<unsigned>(in[i]);
             const auto two = static_cast<std::uint16_t>((byte | byte << 4) & 0x0f0fu);

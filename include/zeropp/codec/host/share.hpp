@@ -10,8 +10,8 @@
 
 namespace zeropp::detail {
 
-/// One thread's way through the parts of a loop. Every thread goes through all of them in the same order, and does those
-/// that it takes: each part is taken by one.
+/// One thread's way through the parts of a loop. Every thread goes through all of them in the same order, and does
+/// those that it takes: each part is taken by one.
 class share {
 public:
     /// The most elements of a part: whole blocks of every quantizer, and long enough to be worth a turn.
@@ -49,7 +49,8 @@ private:
     std::size_t taken_ = 0;
 };
 
-/// Calls work(share) on each of the threads, if there are any and what the slots of `where` carry is more than one part.
+/// Calls work(share) on each of the threads, if there are any and what the slots of `where` carry is more than one
+/// part.
 template <class Slices, class Work>
 void divide(const host_threads* threads, const Slices& where, const Work& work) {
     const std::size_t sections = where.sections();

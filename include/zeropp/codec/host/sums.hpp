@@ -32,8 +32,8 @@ void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
 }
 
-/// Whether to <- elements [begin, begin + n) of a section has been done, through a table for each block: for elements of
-/// two bytes, by targets that can, for whole pieces. Requires begin to be a multiple of `piece_size`.
+/// Whether to <- elements [begin, begin + n) of a section has been done, through a table for each block: for elements
+/// of two bytes, by targets that can, for whole pieces. Requires begin to be a multiple of `piece_size`.
 template <quantizer Q, element T, class Size>
 bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
                      [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
