@@ -31,11 +31,11 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
         T* const slice = to + begin;
         if (decode_by_table(q, from, begin, n, slice)) return;
         if constexpr (std::is_same_v<T, float>) {
-            sum_elements(q, from, 0, 1, begin, n, slice);
+            decode_to_floats(q, from, begin, n, slice);
         } else {
             // In two loops, which compilers turn into vector code where they do not one with both conversions.
             alignas(64) float values[piece_size];
-            sum_elements(q, from, 0, 1, begin, n, values);
+            decode_to_floats(q, from, begin, n, values);
             store_elements(values, n, slice);
         }
     });

@@ -55,9 +55,14 @@ template <class Slices, class Work>
 void divide(const host_threads* threads, const Slices& where, const Work& work) {
     const std::size_t sections = where.sections();
     const std::size_t of_slot = sections == 0 ? 0 : where.elements_end(sections - 1);
-    if (threads == nullptr || static_cast<std::size_t>(where.slots) * of_slot <= share::most) return work(share());
+    const bool several = threads != nullptr && static_cast<std::size_t>(where.slots) * of_slot > share::most;
     std::atomic<std::size_t> next = 0;
-    threads->on_each([&] { work(share(next)); });
+    const auto go = [&] { work(several ? share(next) : share()); };
+    if (several) {
+        threads->on_each(go);
+    } else {
+        go();
+    }
 }
 
 }  // namespace zeropp::detail
