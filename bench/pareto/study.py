@@ -334,6 +334,9 @@ instead. Where codes are biased (levels of least error arrive too small), feedba
 
 {table(COLUMNS, rows_of(large["runs"]))}
 
+The sweep is a coarse one: where few bits end below the baseline, its rate may be lower than its best, at which noise is rewarded, as
+above. What the table says is that a larger model does not suffer more from few bits.
+
 ## To the bit
 
 `exact_update` moves the weights that have changed once they are rounded to bfloat16: from what the same model changes in a step of
