@@ -6,7 +6,7 @@
 #   (nothing)           what a change has to pass first, in some six minutes on two cores, unoptimised: unit tests, laws,
 #                       MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
 #   --all               everything that this machine can run, in some forty minutes; continuous integration does
-#   --everywhere        what needs another world: another MPI, the next Debian. By hand, before a release
+#   --everywhere        what needs another world: another MPI, processor, Debian. By hand, before a release
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 60)
 #   --build-dir DIR     where to build (default: build/tests)
 #
@@ -18,6 +18,7 @@
 #   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
+#   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Debian 13    this command and examples/run.sh in a bare Debian 13, made with debootstrap; needs root
 #
 # Ends with what took how long, and what was left out. Exit status: 0 all passed, 1 a part failed, 2 something to run
@@ -118,7 +119,7 @@ packages=(cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3
     libxxhash-dev libboost-context-dev)
 clang=
 if [ $all = yes ]; then packages+=(iproute2 python3 valgrind libsimgrid-dev libeigen3-dev); fi
-if [ $everywhere = yes ]; then packages+=(mpich libmpich-dev debootstrap); fi
+if [ $everywhere = yes ]; then packages+=(mpich libmpich-dev debootstrap g++-aarch64-linux-gnu qemu-user); fi
 require_packages "${packages[@]}"
 find_cuda_headers
 if [ $all = yes ] || { [ $everywhere = yes ] && [ -n "$fuzz_seconds" ]; }; then
@@ -166,11 +167,12 @@ if [ $all = yes ]; then
     fi
     run_fuzzing
     run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch"
-    left_out+=("another MPI and the next Debian: --everywhere" "a GPU: tests/gpu.sh" \
+    left_out+=("another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh" \
         "more than 2^32 elements, and all of valgrind: README.md says how")
 elif [ $everywhere = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
+    run_part aarch64 aarch64
     if [ "$(id -u)" -eq 0 ]; then
         run_script "Debian 13" tests/in_debian.sh --suite trixie --build-dir "$build_dir/trixie"
     else
@@ -186,7 +188,7 @@ else
     run_part loop loop "${with_gcc[@]}"
     left_out+=("optimised builds, sanitizers, fuzzing, valgrind, nvcc, benchmarks, clusters of network namespaces,
           consumer projects, headers by themselves, definitions twice, what must not compile: --all" \
-        "another MPI and the next Debian: --everywhere" "a GPU: tests/gpu.sh")
+        "another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh")
 fi
 
 processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
