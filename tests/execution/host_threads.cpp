@@ -97,6 +97,12 @@ TEST_CASE("host_threads with another's threads leaves it to them", "[execution][
     CHECK(asked == 1);
 }
 
+TEST_CASE("a runner that calls nothing is an error", "[execution][host]") {
+    const host_threads exec([](const std::function<void()>&) {});
+    CHECK(zeropp_test::thrown<zeropp::precondition_error>([&] { exec.on_each([] {}); }) ==
+          "host_threads: expected a runner that calls what it is given, given none");
+}
+
 TEST_CASE("host_threads needs a thread", "[execution][host]") {
     CHECK(zeropp_test::thrown<zeropp::precondition_error>([] { host_threads(0); }) ==
           "host_threads: expected at least 1 thread, given 0");

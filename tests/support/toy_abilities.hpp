@@ -96,7 +96,10 @@ struct toy_message_scaled {
         void merge(const stats& other) noexcept { broken = broken || other.broken; }
     };
 
-    toy_message_scaled scaled_for(float message_absmax) const noexcept { return {message_absmax}; }
+    /// Not of one that is scaled for a message already.
+    toy_message_scaled scaled_for(float message_absmax) const noexcept {
+        return {absmax < 0.0f ? message_absmax : std::numeric_limits<float>::quiet_NaN()};
+    }
 
     params fit(const stats& s) const noexcept {
         const auto b = static_cast<std::uint8_t>(s.broken ? 7 : 1);

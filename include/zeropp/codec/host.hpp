@@ -12,6 +12,7 @@
 #include <zeropp/execution/host_threads.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,7 +23,9 @@ namespace detail {
 /// The threads over which an execution's work is divided; null for none.
 template <host_execution E>
 const host_threads* threads_of([[maybe_unused]] const E& exec) {
-    if constexpr (requires { exec.threads(); }) {
+    if constexpr (requires {
+                      { exec.threads() } -> std::convertible_to<const host_threads*>;
+                  }) {
         return exec.threads();
     } else {
         return nullptr;

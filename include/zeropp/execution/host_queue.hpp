@@ -98,7 +98,7 @@ public:
     const host_threads* threads() const noexcept { return threads_ ? &*threads_ : nullptr; }
 
     /// The most bytes that a callable may hold.
-    static constexpr std::size_t task_capacity = 240;
+    static constexpr std::size_t task_capacity = 272;
 
 private:
     /// A callable held in place.

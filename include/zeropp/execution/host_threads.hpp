@@ -22,15 +22,16 @@ namespace zeropp {
 /// Runs everything at once, as `host` does, and divides what codecs do over threads: of its own, or a framework's. The
 /// bits are the same for any number of them. A call whose work is too little to divide keeps to the calling thread.
 ///
-/// Copies share the threads. Several callers may use them at the same time, and take turns: one piece of work has all
-/// of them.
+/// Copies share the threads. Several callers may use them at the same time; those of its own take turns, so that one
+/// piece of work has all of them. As with all threads, a process that has forked is without them.
 class host_threads {
 public:
     using space = host_space;
     /// Nothing is ever pending, so an event carries nothing.
     struct event {};
     /// Calls its argument on as many threads as are to take part, once on each, in any order or at the same time, and
-    /// returns when all calls have; at least one, which may be on the calling thread.
+    /// returns when all calls have; at least one, which may be on the calling thread. May be called by several threads
+    /// at the same time if the execution is. Throws, if at all, when no call runs.
     using runner = std::function<void(const std::function<void()>&)>;
 
     /// `threads` in all: the calling one, and others of its own that wait, without using the processor, until they are
@@ -40,6 +41,7 @@ public:
     /// Threads that `run` has, for instance those of a framework's parallel loops.
     explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
 
+    /// Calls work().
     template <class F>
     void enqueue(F&& work) const {
         std::forward<F>(work)();
@@ -48,6 +50,7 @@ public:
     void copy(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
     /// The same: all memory here is the host's.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
+    /// Of what is complete: everything.
     event record() const { return {}; }
     void wait(const event&) const {}
     void wait() const {}
@@ -65,7 +68,8 @@ public:
 private:
     class team {
     public:
-        explicit team(int threads) {
+        // By way of a whole object: where one of the threads cannot be made, the destructor ends those that were.
+        explicit team(int threads) : team(runner()) {
             if (threads < 1) throw precondition_error("host_threads", "at least 1 thread", std::to_string(threads));
             for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
         }
@@ -82,8 +86,16 @@ private:
         team& operator=(const team&) = delete;
 
         void run(void (*call)(const void*), const void* held) {
+            if (run_) {
+                std::atomic<bool> called = false;
+                run_([&] {
+                    called = true;
+                    call(held);
+                });
+                if (!called) throw precondition_error("host_threads", "a runner that calls what it is given", "none");
+                return;
+            }
             const std::lock_guard turn(turns_);
-            if (run_) return run_([=] { call(held); });
             call_ = call;
             held_ = held;
             busy_.store(helpers_.size());

@@ -70,6 +70,7 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
     static constexpr int block_size = BlockSize;
     static constexpr int code_bits = Format::bits;
 
+    /// What codes are floats of.
     using format = Format;
     using stats = symmetric::stats;
     struct params {

@@ -50,6 +50,7 @@ private:
     }
 
 public:
+    /// Of a code, sign included, and those of them that are the mantissa's.
     static constexpr int bits = 1 + ExponentBits + MantissaBits;
     static constexpr int mantissa_bits = MantissaBits;
     static constexpr std::uint32_t sign_bit = 1u << (bits - 1);

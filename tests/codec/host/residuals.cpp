@@ -203,6 +203,8 @@ TEST_CASE("differences are encoded in place of a tensor", "[codec][host][differe
 TEST_CASE("residuals of blocks larger than what is encoded at once", "[codec][host][feedback]") {
     const cut c = whole(3 * 4096 + 100);
     check_feedback<block_integer<4, 4096>, block_integer<8, 64>>(c, {.in_place = true});
+    // And of blocks of residuals larger than those of codes, the last of which is not whole.
+    on_each_target([] { check_feedback<q4, block_integer<8, 1024>>(whole(1500), {}); });
 }
 
 TEST_CASE("what is sent over many steps adds up to what was meant", "[codec][host][feedback]") {

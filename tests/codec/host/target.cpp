@@ -107,7 +107,7 @@ void check_targets(const Q& q = {}) {
         const std::vector<std::byte> messages = encoded(q, tensor, contributors, n);
         const outcome<Q> of_encoded(q, messages, contributors, n);
         const outcome<Q> of_anything(q, anything, 2, n);
-        const outcome<Q> of_any_scale(q, any_scale, 2, n);
+        const outcome<Q> of_any_scale(q, any_scale, contributors, n);
         if (expected.empty()) {
             expected = messages;
             outcomes = {of_encoded, of_anything, of_any_scale};
@@ -129,7 +129,9 @@ TEST_CASE("every instruction set of the processor gives the same bits", "[codec]
     check_targets<zeropp::block_integer<6, 64, zeropp::asymmetric, half>>();
     check_targets<zeropp::block_float<zeropp::e4m3, 64>>();
     check_targets<zeropp::mxfp8<zeropp::e5m2>>();
+    check_targets<zeropp::hadamard<zeropp::block_float<zeropp::e4m3, 32>, 16>>();
     check_targets<zeropp::mxfp4>();
+    check_targets<zeropp::block_integer<4, 2048, zeropp::asymmetric>>();
     check_targets<zeropp::nvfp4>();
     using shifted = zeropp::block_integer<4, 128, zeropp::asymmetric>;
     check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::scale_search<shifted>>>>();

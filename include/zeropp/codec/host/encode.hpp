@@ -51,12 +51,12 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
                     const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     constexpr std::size_t stretch = stretch_blocks<Q> * block_size;
-    constexpr std::size_t piece = whole_piece<Q>;
-    constexpr bool any_residuals = decltype(values.residuals)::any;
-    if constexpr (any_residuals) {
-        static_assert(decltype(values.residuals)::block_size <= std::max<std::size_t>(block_size, 1024),
-                      "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
-    }
+    using residuals_type = decltype(values.residuals);
+    constexpr bool any_residuals = residuals_type::any;
+    static_assert(residuals_type::block_size <= std::max<std::size_t>(block_size, 1024),
+                  "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
+    // A block of residuals is kept at once.
+    constexpr std::size_t piece = std::max(whole_piece<Q>, residuals_type::block_size);
     alignas(64) float buffer[stretch];
     std::array<typename Q::params, stretch_blocks<Q>> params;
     for_each_piece_on_target<stretch, piece>(size, [&](std::size_t stretches, auto n) {

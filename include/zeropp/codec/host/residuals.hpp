@@ -25,6 +25,7 @@ template <>
 class section_residuals<no_feedback> {
 public:
     static constexpr bool any = false;
+    static constexpr std::size_t block_size = 1;
 
     section_residuals(const no_feedback&, const section&, int) {}
 };

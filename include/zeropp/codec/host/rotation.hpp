@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace zeropp::detail {
 
@@ -21,6 +23,7 @@ struct float_vector;
 template <>
 struct float_vector<8> {
     using type [[gnu::vector_size(32)]] = float;
+    using bits [[gnu::vector_size(32)]] = int;
 
     template <int Stride>
     static void butterflies(type& x) {
@@ -34,6 +37,7 @@ struct float_vector<8> {
 template <>
 struct float_vector<16> {
     using type [[gnu::vector_size(64)]] = float;
+    using bits [[gnu::vector_size(64)]] = int;
 
     template <int Stride>
     static void butterflies(type& x) {
@@ -52,6 +56,9 @@ struct float_vector<16> {
 template <int Lanes>
 struct rotation_in_vectors {
     using floats = typename float_vector<Lanes>::type;
+    using ints = typename float_vector<Lanes>::bits;
+    /// The bits of -0.
+    static constexpr int smallest_int = std::numeric_limits<int>::min();
 
     /// The stages inside one vector of windows of `Size`, from `Stride` on.
     template <std::size_t Size, int Stride = 1>
@@ -62,7 +69,7 @@ struct rotation_in_vectors {
         }
     }
 
-    /// to <- each window of `Size` of n values transformed, times `scale`; `to` may be `from`. Requires n to be a
+    /// to <- each window of `Size` of n values transformed, and `scaled`; `to` may be `from`. Requires n to be a
     /// multiple of Size and of Lanes.
     template <std::size_t Size>
     static void windows(const float* from, std::size_t n, float scale, float* to) {
@@ -87,8 +94,11 @@ struct rotation_in_vectors {
             }
             ZEROPP_DETAIL_UNROLL(32)
             for (std::size_t k = 0; k != many; ++k) {
-                x[k] = x[k] * scale + 0.0f;
-                std::memcpy(to + i + k * lanes, &x[k], sizeof x[k]);
+                x[k] = x[k] * scale;
+                ints bits;
+                std::memcpy(&bits, &x[k], sizeof bits);
+                bits &= bits != smallest_int;
+                std::memcpy(to + i + k * lanes, &bits, sizeof bits);
             }
         }
     }
@@ -106,11 +116,18 @@ void butterflies(const float* __restrict from, float* __restrict to) {
     }
 }
 
-/// result <- the stages from `Stride` on for N / Size windows of `from`, by way of two buffers in turns, times `scale`.
+/// x * scale, by a power of two; +0 where that is zero, also where it is too small, which `product` leaves to the
+/// compiler.
+inline float scaled(float x, float scale) {
+    const std::uint32_t bits = float_bits(x * scale);
+    return bits_float(bits == 0x80000000u ? 0u : bits);
+}
+
+/// result <- the stages from `Stride` on for N / Size windows of `from`, by way of two buffers in turns, and `scaled`.
 template <std::size_t Size, std::size_t N, std::size_t Stride = 1>
 void rotate_windows(const float* from, float* buffer, float* other, float scale, float* result) {
     if constexpr (Stride == Size) {
-        for (std::size_t i = 0; i != N; ++i) result[i] = product(from[i], scale);
+        for (std::size_t i = 0; i != N; ++i) result[i] = scaled(from[i], scale);
     } else {
         butterflies<Stride, N>(from, buffer);
         rotate_windows<Size, N, 2 * Stride>(buffer, other, buffer, scale, result);

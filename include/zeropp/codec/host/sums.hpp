@@ -7,6 +7,7 @@
 #include <zeropp/codec/host/rotation.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/small_float.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -60,8 +61,12 @@ template <quantizer Q>
 constexpr auto multiplied_codes() {
     if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
         return std::type_identity<avx512::integers>();
-    } else if constexpr (float_quantizer<Q> && Q::code_bits == 8) {
-        return std::type_identity<avx512::small_floats<Q::format::mantissa_bits>>();
+    } else if constexpr (float_quantizer<Q>) {
+        if constexpr (std::is_same_v<typename Q::format, e4m3> || std::is_same_v<typename Q::format, e5m2>) {
+            return std::type_identity<avx512::small_floats<Q::format::mantissa_bits>>();
+        } else {
+            return std::type_identity<void>();
+        }
     } else {
         return std::type_identity<void>();
     }
