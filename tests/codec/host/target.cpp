@@ -170,3 +170,16 @@ TEST_CASE("every instruction set converts every half, and every float to a half,
         CHECK((bits_stored == as_halves));
     });
 }
+
+TEST_CASE("a rotation makes +0 of what is too small, with every instruction set", "[codec][host_target][rotation]") {
+    using format = zeropp::hadamard<zeropp::block_float<zeropp::e4m3, 32>, 16>;
+    constexpr std::size_t n = 512;
+    std::vector<float> tensor(n);
+    for (std::size_t i = 0; i < n; i += 16) tensor[i] = -0x1p-149f;
+    on_every_target([&](auto target) {
+        CAPTURE(static_cast<int>(target));
+        std::vector<std::byte> message(zeropp::wire_bytes(format(), n));
+        codec::encode(exec, format(), tensor.data(), zeropp::slices::single(n, 0, n), message.data());
+        CHECK(std::count(message.begin(), message.end(), std::byte{0x80}) == 0);
+    });
+}
