@@ -4,11 +4,11 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/execution/host.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,11 +24,8 @@ namespace zeropp {
 ///
 /// Copies share the threads. Several callers may use them at the same time; those of its own take turns, so that one
 /// piece of work has all of them. As with all threads, a process that has forked is without them.
-class host_threads {
+class host_threads : public host {
 public:
-    using space = host_space;
-    /// Nothing is ever pending, so an event carries nothing.
-    struct event {};
     /// Calls its argument on as many threads as are to take part, once on each, in any order or at the same time, and
     /// returns when all calls have; at least one, which may be on the calling thread. May be called by several threads
     /// at the same time if the execution is. Throws, if at all, when no call runs.
@@ -40,20 +37,6 @@ public:
 
     /// Threads that `run` has, for instance those of a framework's parallel loops.
     explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
-
-    /// Calls work().
-    template <class F>
-    void enqueue(F&& work) const {
-        std::forward<F>(work)();
-    }
-    /// Copies `bytes` from one place to another.
-    void copy(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
-    /// The same: all memory here is the host's.
-    void copy_to_host(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
-    /// Of what is complete: everything.
-    event record() const { return {}; }
-    void wait(const event&) const {}
-    void wait() const {}
 
     /// Calls work() once on each thread and returns when all calls have. Requires work not to throw, and not to call
     /// this again.

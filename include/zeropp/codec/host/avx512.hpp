@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Loops for AVX-512 of which compilers find no good vector code: sums of codes, look-up in a table that is a register,
-/// halves. In the compilers' own vectors, because <immintrin.h> would take longer to
-/// compile than all the rest of the codec. Bits are those of the loops beside which they stand.
+/// halves. In the compilers' own vectors, because <immintrin.h> would take longer to compile than all the rest of the
+/// codec. Bits are those of the loops beside which they stand.
 
 #include <zeropp/codec/host/target.hpp>
 
