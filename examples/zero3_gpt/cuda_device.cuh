@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device.hpp"
+#include "settings.hpp"
 
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/core/error.hpp>
@@ -156,6 +157,10 @@ public:
         blas_.reset(handle);
         require_cublas(cublasSetStream(handle, native()), "cublasSetStream");
     }
+
+    static cuda_device of(const settings&) { return {}; }
+
+    [[nodiscard]] queue make_queue() const { return {}; }
 
     template <class T>
     void upload(T* to, std::span<const T> from) const {

@@ -10,7 +10,8 @@
 /// Where a rank computes: `host_device` or `cuda_device`. Model and engine are written once, over a device that has
 ///
 ///   `space`, `execution`             the memory it computes in, and what collectives on that memory are enqueued on
-///   `queue`                          owns such an execution, `exec()`; destroyed when its work is complete
+///   `of(settings)`                   such a device, as the command line says
+///   `queue`, `make_queue()`          owns such an execution, `exec()`; destroyed when its work is complete
 ///   `upload(to, from)`               copies a host array to device memory; `from` may go at once
 ///   `download(to, from)`             the other way; blocks until it is there
 ///   `for_each(count, f)`             f(i) for every i, in any order

@@ -87,7 +87,8 @@ public:
           overlap_(config.zero.overlap_comm), world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
           secondary_comm_(zeropp::two_level::of_size(world.size(), config.zero.hpz_partition_size),
                           world.split(everyone(world.size()))),
-          gradient_comm_(nodes, world.split(everyone(world.size()))) {
+          gradient_comm_(nodes, world.split(everyone(world.size()))), gather_queue_(device.make_queue()),
+          reduce_queue_(device.make_queue()) {
         const std::string plain = config.bf16 ? "bf16" : "fp32";
         const bool quantized_gradients = config.zero.quantized_gradients;
         weight_format_ =

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "device.hpp"
+#include "settings.hpp"
 
 #include <zeropp/core/config.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/execution/host_threads.hpp>
 
 #include <cblas.h>
 
@@ -50,19 +52,27 @@ struct row_loop {
     }
 };
 
-/// The calling thread computes, with OpenBLAS; collectives run beside it on threads of their own.
+/// The calling thread computes, with OpenBLAS; collectives run beside it on threads of their own, and what they quantize
+/// is divided over as many as the device has.
 class host_device {
 public:
     using space = zeropp::host_space;
     using execution = zeropp::host_queue;
 
+    explicit host_device(int codec_threads = 1) : threads_(codec_threads) {}
+    static host_device of(const settings& s) { return host_device(s.codec_threads); }
+
     class queue {
     public:
+        explicit queue(const zeropp::host_threads& threads) : exec_(threads) {}
+
         [[nodiscard]] const execution& exec() const noexcept { return exec_; }
 
     private:
         execution exec_;
     };
+
+    [[nodiscard]] queue make_queue() const { return queue(threads_); }
 
     template <class T>
     void upload(T* to, std::span<const T> from) const {
@@ -104,6 +114,9 @@ public:
     void wait(const execution::event& event) const { event.wait(); }
     /// What has been computed is complete.
     [[nodiscard]] execution::event record() const { return {}; }
+
+private:
+    zeropp::host_threads threads_;
 };
 
 /// One BLAS thread per rank: ranks already fill the cores, and the order of the sums no longer depends on the load.

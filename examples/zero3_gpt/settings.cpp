@@ -36,6 +36,9 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         ->capture_default_str();
     app.add_option("--ranks-per-node", s.ranks_per_node, "ranks that count as one node (default: as discovered)")
         ->check(CLI::PositiveNumber);
+    app.add_option("--codec-threads", s.codec_threads, "threads of each rank that quantize, on the host")
+        ->check(CLI::Range(1, 256))
+        ->capture_default_str();
     app.add_option("--json", s.json_file, "write the results to this file");
     app.add_option("--curve", s.curve_file, "write the training losses to this file, a column for each run");
     CLI::Option* const dump = app.add_option(

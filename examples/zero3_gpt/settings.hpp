@@ -31,6 +31,7 @@ struct settings {
     double final_rate = 0.1;  // of the peak learning rate
     int ranks = 4;            // on threads; under MPI the launcher says
     int ranks_per_node = 0;   // 0: as discovered, or all on one node
+    int codec_threads = 1;    // of each rank, on the host
     std::string json_file;    // empty: none
     std::string curve_file;   // empty: none
     std::string dump_folder;  // empty: none

@@ -171,7 +171,7 @@ template <class Device, class Formats = wire_formats>
 std::vector<run_result> train_on_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
     std::vector<run_result> results;
     zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
-        const Device device;
+        const Device device = Device::of(s);
         std::vector<run_result> of_rank = train_all<Formats>(device, s, work, ranks, nodes);
         if (ranks.rank() == 0) results = std::move(of_rank);
     });

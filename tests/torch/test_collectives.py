@@ -63,6 +63,28 @@ def test_sixteen_bits_are_gathered_as_they_are(ranks, dtype):
     ranks.run(4, lossless_collectives, 2, dtype)
 
 
+def large_collectives(rank, size, threads):
+    """What a rank has after an all-gather and a reduce-scatter of tensors that are worth dividing over threads."""
+    torch.set_num_threads(threads)
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    n = 500001
+    full = torch.empty(n)
+    zeropp.all_gather(communicator, slice_of(tensor_of(n, 1), rank, size), full, "int8:256:bf16")
+    part = torch.empty(slice_of(full, rank, size).numel())
+    zeropp.reduce_scatter(communicator, tensor_of(n, rank), part, "int8:256:bf16", "int4:128:signed:bf16")
+    return full, part, zeropp.quantize(tensor_of(n, rank), "int4:128:signed:bf16")
+
+
+def any_number_of_threads(rank, size):
+    expected = large_collectives(rank, size, 1)
+    for threads in (2, 5):
+        assert all(torch.equal(a, b) for a, b in zip(expected, large_collectives(rank, size, threads)))
+
+
+def test_any_number_of_threads_gives_the_same_bits(ranks):
+    ranks.run(2, any_number_of_threads)
+
+
 def quantized_collectives(rank, size, inside, across, gather):
     communicator = zeropp.Communicator(ranks_per_node=2)
     n = 20000

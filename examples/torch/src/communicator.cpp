@@ -67,6 +67,12 @@ const char* zt_device() {
 
 const char* zt_error() { return last_error().c_str(); }
 
+#ifndef __CUDACC__
+zt_status zt_threads_create(int threads, void** stream) {
+    return status_of([&] { *stream = new execution(threads); });
+}
+#endif
+
 const char* zt_gather_formats() {
     static const std::string names = gather_formats::list();
     return names.c_str();

@@ -26,8 +26,8 @@ namespace zeropp_torch {
 using execution = zeropp::cuda_stream;
 inline execution on(void* stream) { return execution(static_cast<cudaStream_t>(stream)); }
 #else
-using execution = zeropp::host;
-inline execution on(void*) { return {}; }
+using execution = zeropp::host_threads;
+inline execution on(void* threads) { return threads == nullptr ? execution(1) : *static_cast<execution*>(threads); }
 #endif
 using space = execution::space;
 

@@ -61,6 +61,11 @@ ZT_API void zt_communicator_destroy(zt_communicator* communicator);
 /* Bytes that this rank has sent to ranks of its node and to others, and how many collectives that took. */
 ZT_API void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls);
 
+/* So many threads, the calling one among them, for the `stream` of calls on tensors of the host, where codecs divide their
+ * work over them; null is the calling one alone. For ever, and not for a process that forks later. In the library for the
+ * host alone. */
+ZT_API zt_status zt_threads_create(int threads, void** stream);
+
 /* Collectives on lists of `count` tensors. They block, or on a GPU are enqueued on `stream`. `fulls` are whole tensors,
  * `shards` this rank's slices of them. Sums are of all ranks' tensors, or means. */
 ZT_API zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element,

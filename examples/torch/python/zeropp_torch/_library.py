@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import pathlib
 
 import torch
@@ -122,8 +123,9 @@ _SIGNATURES = {
     ),
 }
 
-# What communicates nothing, and is in the library for the host alone.
-_PLANNING = {
+# What is in the library for the host alone: its threads, and planning, which communicates nothing.
+_HOST = {
+    "zt_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
     "zt_gather_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
@@ -163,7 +165,7 @@ def library(device_type: str) -> ctypes.CDLL:
             else f"zeropp_torch: {path} is missing; install the package again"
         )
     loaded = ctypes.CDLL(str(path))
-    signatures = {**_SIGNATURES, **_PLANNING} if device_type == "cpu" else _SIGNATURES
+    signatures = {**_SIGNATURES, **_HOST} if device_type == "cpu" else _SIGNATURES
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)
         function.restype = result
@@ -186,8 +188,21 @@ def element_of(tensor: torch.Tensor) -> int:
 
 
 def stream_of(tensor: torch.Tensor) -> int | None:
-    """The current stream of a tensor's device; none on the host."""
-    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+    """The current stream of a tensor's device; on the host, as many threads as torch computes with."""
+    if tensor.is_cuda:
+        return torch.cuda.current_stream(tensor.device).cuda_stream
+    return _threads(os.getpid(), torch.get_num_threads())
+
+
+@functools.lru_cache(maxsize=None)
+def _threads(_process: int, count: int) -> int | None:
+    """The threads of this process: one that has forked is without those of its parent."""
+    if count == 1:
+        return None
+    handle = ctypes.c_void_p()
+    loaded = library("cpu")
+    require_success(loaded, loaded.zt_threads_create(count, ctypes.byref(handle)))
+    return handle.value
 
 
 def require_contiguous(tensor: torch.Tensor) -> None:
