@@ -3,6 +3,7 @@
 
 #include "collective/known_results.hpp"
 #include "support/catch.hpp"
+#include "support/host_targets.hpp"
 
 using namespace collective_test;
 
@@ -24,18 +25,20 @@ TEST_CASE("known results: of the reference") {
     }
 }
 
-TEST_CASE("known results: of ranks on threads") {
-    for (const auto& [ranks, expected] : known::results()) {
-        std::vector<known::result> given(at(ranks));
-        on_ranks(ranks, "known results", [&](zeropp::thread_transport& transport) {
-            given[at(transport.rank())] = known::of_library(transport);
-        });
-        INFO(ranks << " ranks");
-        std::uint64_t shards = 0;
-        for (const known::result& g : given) {
-            CHECK(g.full == expected.full);
-            shards += g.shards;
+TEST_CASE("known results: of ranks on threads, with each instruction set") {
+    zeropp_test::on_every_target([](auto target) {
+        for (const auto& [ranks, expected] : known::results()) {
+            std::vector<known::result> given(at(ranks));
+            on_ranks(ranks, "known results", [&](zeropp::thread_transport& transport) {
+                given[at(transport.rank())] = known::of_library(transport);
+            });
+            INFO(ranks << " ranks, target " << static_cast<int>(target));
+            std::uint64_t shards = 0;
+            for (const known::result& g : given) {
+                CHECK(g.full == expected.full);
+                shards += g.shards;
+            }
+            CHECK(shards == expected.shards);
         }
-        CHECK(shards == expected.shards);
-    }
+    });
 }

@@ -1,8 +1,9 @@
 # cmake -D CONFIGS=FILE... -D CHUNKS=COUNT -D FOLDER=FOLDER -D ARGUMENTS=ARGUMENT... -D THREADS=COMMAND... -D MPI=COMMAND...
 #       -P determinism.cmake
 #
-# Succeeds when training gives the same bits again: twice on threads, with threads that quantize, with gradients reduced in
-# one chunk and in COUNT, and on MPI, unless that is empty. Bits are those of all losses, and of the weights that the last step trains with.
+# Succeeds when training gives the same bits again: twice on threads, with threads that quantize, with gradients reduced
+# in one chunk and in COUNT, and on MPI, unless that is empty. Bits are those of all losses, and of the weights that the
+# last step trains with.
 file(REMOVE_RECURSE ${FOLDER})
 
 # The same configurations, of the same names, with gradients in chunks.

@@ -10,6 +10,7 @@
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "support/catch.hpp"
+#include "support/host_targets.hpp"
 #include "support/samples.hpp"
 
 #include <algorithm>
@@ -26,17 +27,6 @@ using codec = zeropp::codec<zeropp::host>;
 using zeropp::half;
 
 constexpr zeropp::host exec;
-
-/// Calls f(target) with the instructions of each target that the processor has.
-template <class F>
-void on_every_target(F f) {
-    const auto best = zeropp::detail::active_host_target();
-    for (const auto target : zeropp::detail::host_targets()) {
-        zeropp::detail::active_host_target() = target;
-        f(target);
-    }
-    zeropp::detail::active_host_target() = best;
-}
 
 /// What comes of `contributors` messages: of their sum a message, what that decodes to, and means by two divisors, one of
 /// which has an exact reciprocal.
