@@ -9,21 +9,26 @@
 #include "support/quantizers.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
+#include "support/trace.hpp"
 
 #include <zeropp/zeropp.hpp>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <set>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -81,13 +86,46 @@ std::string features() {
     return found;
 }
 
-std::string target() {
-#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    using zeropp::detail::host_target;
-    const host_target used = zeropp::detail::active_host_target();
-    if (used != host_target::baseline) return used == host_target::avx512 ? "avx512" : "avx2";
+/// Takes the target of that name, or stays with the best one where it is empty; the name of what is used.
+std::string take_target(const std::string& wanted) {
+    static constexpr std::array names{"baseline", "avx2", "avx512"};
+    using zeropp::detail::active_host_target;
+    for (const auto target : zeropp::detail::host_targets()) {
+        if (names.at(static_cast<std::size_t>(target)) == wanted) active_host_target() = target;
+    }
+    const std::string used = names.at(static_cast<std::size_t>(active_host_target()));
+    if (!wanted.empty() && used != wanted) {
+        throw std::runtime_error("--target: expected what this processor has, " + used + " or less, given " + wanted);
+    }
+    return used;
+}
+
+/// Cycles of a core in a nanosecond, now: by multiplications of which each needs the one before, 3 cycles on x86-64 of
+/// all makers since 2013. NaN elsewhere.
+double clock_ghz() {
+#if defined(__x86_64__)
+    constexpr int links = 1 << 20;
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i != 10; ++i) {
+        std::uint64_t x = 3;
+        const auto start = std::chrono::steady_clock::now();
+        for (int link = 0; link != links; ++link) __asm__ volatile("imul %0, %0" : "+r"(x));
+        least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return 3 * links / (least * 1e9);
+#else
+    return std::numeric_limits<double>::quiet_NaN();
 #endif
-    return "baseline";
+}
+
+/// Writes the trace of an operation, an address in each line, and returns the file's name.
+std::string write_trace(const std::string& folder, int number, const std::function<void()>& run) {
+    const std::string name = std::to_string(number) + ".trace";
+    std::filesystem::create_directories(folder);
+    std::ofstream file(std::filesystem::path(folder) / name);
+    for (const std::uint64_t address : trace(run)) file << std::hex << address << '\n';
+    if (!file) throw std::runtime_error("cannot write " + name + " into " + folder);
+    return name;
 }
 
 /// One operation of the codec with one quantizer.
@@ -186,7 +224,7 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
 /// Measures all operations of one quantizer on tensors of one size and type, each in turns with a plain loop of its
 /// own. Returns the number of wrong elements.
 template <class T>
-std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer) {
+std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer, int& traces) {
     const std::size_t elements = bytes / sizeof(T);
     const zeropp::host_threads one(1);
     const zeropp::host_threads several(o.threads);
@@ -265,6 +303,9 @@ std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const s
             json["threads_times"] = times;
             json["threads_loop_times"] = loop_times;
         }
+        if (!o.trace_folder.empty()) {
+            json["trace"] = write_trace(o.trace_folder, traces++, [&] { op.run(one); });
+        }
         cells.insert(cells.end(),
                      {checked ? std::to_string(found[k].wrong) : "N/A", checked ? sqnr_cell(found[k]) : "N/A"});
         json["wrong"] = checked ? nlohmann::ordered_json(found[k].wrong) : nlohmann::ordered_json(nullptr);
@@ -280,7 +321,8 @@ int run(const options& o, const program_facts& program) {
     rows.fact("processor", processor("model name"));
     rows.fact("family and model", processor("cpu family") + " " + processor("model"));
     rows.fact("features", features());
-    rows.fact("target", target());
+    rows.fact("target", take_target(o.target));
+    rows.fact("clock (GHz)", json_number(clock_ghz()));
     rows.fact("threads", o.threads);
     rows.comment("size, count: of one tensor; speed: bytes read and written; time: median over iterations");
     rows.comment(
@@ -288,10 +330,11 @@ int run(const options& o, const program_facts& program) {
     if (o.threads > 1) rows.comment("times: as fast as on one thread, codec and plain loop");
     rows.heading();
     std::uint64_t wrong = 0;
+    int traces = 0;
     for (const std::string& type : o.datatypes) {
         for (const std::size_t bytes : o.sizes()) {
             for (const std::string& quantizer : o.quantizers) {
-                with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes, quantizer); });
+                with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes, quantizer, traces); });
             }
         }
     }

@@ -29,6 +29,10 @@ struct options {
     int ranks_per_node = 0;
     int chunks = 1;
     int threads = 1;
+    /// Empty: the best one.
+    std::string target;
+    /// Empty: none.
+    std::string trace_folder;
 
     /// From min_bytes to max_bytes by the factor or, where that is 1, by step_bytes.
     std::vector<std::size_t> sizes() const;
@@ -43,7 +47,7 @@ struct program_facts {
     std::string purpose;
     std::vector<std::string> quantizers;
     wire quantizes = wire::one_hop;
-    /// Whether there are ranks, and what connects them; else there is --threads.
+    /// Whether there are ranks, and what connects them; else there are the options of a codec alone.
     bool has_ranks = true;
     /// Whether there is --chunks.
     bool has_chunks = false;

@@ -84,6 +84,7 @@ inline constexpr bool has_integer_arithmetic = false;
 ///   `multiplier(params)`  what a code is multiplied by: `decode` is `product` of the two
 ///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`, where no element of a block
 ///                         is below `lowest` with the parameters that were fitted to it
+///   `stats`               of a block are those of its elements that are farthest from zero on either side
 ///   `reaches_above`       whether one may be above `highest_code`
 template <class Q>
 concept integer_quantizer =

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@ namespace {
 
 using namespace zeropp_test;
 using codec = zeropp::codec<zeropp::host>;
+using zeropp::bfloat16;
 using zeropp::half;
 
 constexpr zeropp::host exec;
@@ -57,18 +59,21 @@ struct outcome {
     }
 };
 
-/// Messages of more contributors than are summed at a time, encoded from floats and halves.
+/// Messages of more contributors than are summed at a time, encoded from floats, halves and bfloat16.
 template <class Q>
 std::vector<std::byte> encoded(const Q& q, const std::vector<float>& tensor, int contributors, std::size_t n) {
     const zeropp::slices where = zeropp::slices::single(n, 0, n);
     const std::size_t bytes = zeropp::wire_bytes(q, n);
     std::vector<std::byte> messages(static_cast<std::size_t>(contributors) * bytes);
     std::vector<half> halves(n);
+    std::vector<bfloat16> bfloat16s(n);
     for (std::size_t c = 0; c != static_cast<std::size_t>(contributors); ++c) {
         const float* const x = tensor.data() + c * 7;
         for (std::size_t i = 0; i != n; ++i) halves[i] = half(x[i]);
-        if (c % 2 == 0) codec::encode(exec, q, x, where, messages.data() + c * bytes);
-        if (c % 2 == 1) codec::encode(exec, q, halves.data(), where, messages.data() + c * bytes);
+        for (std::size_t i = 0; i != n; ++i) bfloat16s[i] = bfloat16(x[i]);
+        if (c % 3 == 0) codec::encode(exec, q, x, where, messages.data() + c * bytes);
+        if (c % 3 == 1) codec::encode(exec, q, halves.data(), where, messages.data() + c * bytes);
+        if (c % 3 == 2) codec::encode(exec, q, bfloat16s.data(), where, messages.data() + c * bytes);
     }
     return messages;
 }
@@ -109,6 +114,47 @@ void check_targets(const Q& q = {}) {
     });
 }
 
+/// Of every element of two bytes to a float, and of floats of every kind to elements: as bits, what a NaN says too.
+template <class T>
+void check_conversions() {
+    std::vector<T> elements;
+    for (std::uint32_t bits = 0; bits != 0x10000; ++bits)
+        elements.push_back(T::from_bits(static_cast<std::uint16_t>(bits)));
+    // With long stretches of normal numbers, which some targets convert otherwise than others.
+    std::vector<float> floats = mixed_floats(1 << 17, 17);
+    for (std::uint32_t bits = 0; bits < 0xffff0000u; bits += 0x8001u) floats.push_back(zeropp::bits_float(bits));
+    for (std::uint32_t bits = 0x3f7f0000u; bits != 0x3f820000u; ++bits) floats.push_back(zeropp::bits_float(bits));
+    for (std::uint32_t bits = 0xff7f0000u; bits != 0xff800100u; ++bits) floats.push_back(zeropp::bits_float(bits));
+    const zeropp::lossless<float> q;
+    std::vector<std::uint32_t> as_floats;
+    std::vector<std::uint16_t> as_elements;
+    on_every_target([&](auto target) {
+        CAPTURE(static_cast<int>(target), zeropp::element_traits<T>::name);
+        std::vector<float> loaded(elements.size());
+        std::vector<T> stored(floats.size());
+        codec::encode(exec, q, elements.data(), zeropp::slices::single(elements.size(), 0, elements.size()),
+                      reinterpret_cast<std::byte*>(loaded.data()));
+        codec::decode(exec, q, reinterpret_cast<const std::byte*>(floats.data()),
+                      zeropp::slices::single(floats.size(), 0, floats.size()), stored.data());
+        std::vector<std::uint32_t> bits_loaded;
+        std::vector<std::uint16_t> bits_stored;
+        for (const float x : loaded) bits_loaded.push_back(zeropp::float_bits(x));
+        for (const T x : stored) bits_stored.push_back(x.bits);
+        if (as_floats.empty()) {
+            as_floats = bits_loaded;
+            as_elements = bits_stored;
+            for (std::size_t i = 0; i != elements.size(); ++i) {
+                if (bits_loaded[i] != zeropp::float_bits(static_cast<float>(elements[i]))) FAIL("element " << i);
+            }
+            for (std::size_t i = 0; i != floats.size(); ++i) {
+                if (bits_stored[i] != T(floats[i]).bits) FAIL("float " << i);
+            }
+        }
+        CHECK((bits_loaded == as_floats));
+        CHECK((bits_stored == as_elements));
+    });
+}
+
 }  // namespace
 
 TEST_CASE("every instruction set of the processor gives the same bits", "[codec][host_target]") {
@@ -127,38 +173,47 @@ TEST_CASE("every instruction set of the processor gives the same bits", "[codec]
     check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::scale_search<shifted>>>>();
 }
 
-TEST_CASE("every instruction set converts every half, and every float to a half, alike", "[codec][host_target]") {
-    // As bits: what a NaN says besides, too.
-    std::vector<half> halves;
-    for (std::uint32_t bits = 0; bits != 0x10000; ++bits)
-        halves.push_back(half::from_bits(static_cast<std::uint16_t>(bits)));
-    std::vector<float> floats = mixed_floats(1 << 17, 17);
-    for (std::uint32_t bits = 0; bits < 0xffff0000u; bits += 0x8001u) floats.push_back(zeropp::bits_float(bits));
-    const zeropp::lossless<float> q;
-    std::vector<std::uint32_t> as_floats;
-    std::vector<std::uint16_t> as_halves;
-    on_every_target([&](auto target) {
-        CAPTURE(static_cast<int>(target));
-        std::vector<float> loaded(halves.size());
-        std::vector<half> stored(floats.size());
-        codec::encode(exec, q, halves.data(), zeropp::slices::single(halves.size(), 0, halves.size()),
-                      reinterpret_cast<std::byte*>(loaded.data()));
-        codec::decode(exec, q, reinterpret_cast<const std::byte*>(floats.data()),
-                      zeropp::slices::single(floats.size(), 0, floats.size()), stored.data());
-        std::vector<std::uint32_t> bits_loaded;
-        std::vector<std::uint16_t> bits_stored;
-        for (const float x : loaded) bits_loaded.push_back(zeropp::float_bits(x));
-        for (const half h : stored) bits_stored.push_back(h.bits);
-        if (as_floats.empty()) {
-            as_floats = bits_loaded;
-            as_halves = bits_stored;
-            for (std::size_t i = 0; i != halves.size(); ++i) {
-                if (bits_loaded[i] != zeropp::float_bits(static_cast<float>(halves[i]))) FAIL("half " << i);
-            }
-        }
-        CHECK((bits_loaded == as_floats));
-        CHECK((bits_stored == as_halves));
-    });
+TEST_CASE("every instruction set converts every element of 16 bits, and every float to one, alike",
+          "[codec][host_target]") {
+    check_conversions<half>();
+    check_conversions<bfloat16>();
+}
+
+TEST_CASE("every instruction set encodes every kind of bfloat16 alike", "[codec][host_target]") {
+    // Blocks all above or below zero, of zeros of either sign, and with what is rare at their ends and in between.
+    constexpr std::uint16_t rare[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x807f, 0x0080, 0x7f7f, 0xff7f,
+                                      0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffff, 0x3f80, 0xbf80};
+    constexpr std::size_t n = 10 * 2048 + 100;
+    random_source random(11);
+    std::vector<bfloat16> tensor;
+    for (std::size_t i = 0; i != n; ++i) {
+        const std::size_t kind = i / 128 % 8;
+        const float x = (static_cast<float>(random.below(4001)) - 2000.0f) * (kind == 7 ? 0x1p-140f : 0.013f);
+        std::uint16_t bits = bfloat16(x).bits;
+        if (kind == 1) bits &= 0x7fff;
+        if (kind == 2) bits |= 0x8000;
+        if (kind == 3) bits &= 0x8000;
+        if (kind == 4) bits = rare[random.below(9)];
+        const bool at_an_end = i % 128 == 0 || i % 128 == 127 || i % 128 == 64;
+        if (kind > 4 && at_an_end && i / 1024 % 2 == 0) bits = rare[random.below(std::size(rare))];
+        tensor.push_back(bfloat16::from_bits(bits));
+    }
+    const auto check = [&]<class Q>(const Q& q) {
+        const zeropp::slices where = zeropp::slices::single(n, 0, n);
+        std::vector<std::byte> expected;
+        on_every_target([&](auto target) {
+            CAPTURE(static_cast<int>(target), zeropp::short_text(q.name()).str());
+            std::vector<std::byte> message(zeropp::wire_bytes(q, n));
+            codec::encode(exec, q, tensor.data(), where, message.data());
+            if (expected.empty()) expected = message;
+            CHECK((message == expected));
+        });
+    };
+    check(zeropp::block_integer<8, 256>());
+    check(zeropp::block_integer<8, 64, zeropp::signed_extreme, half>());
+    check(zeropp::block_integer<4, 128, zeropp::symmetric, half>());
+    check(zeropp::block_integer<4, 128, zeropp::signed_extreme, bfloat16>());
+    check(zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_extreme>>());
 }
 
 TEST_CASE("a rotation makes +0 of what is too small, with every instruction set", "[codec][host_target][rotation]") {

@@ -13,9 +13,9 @@
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
 
 #if defined(__clang__)
-#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
+#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]]
 #else
-#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::optimize("O3")]]
+#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi"), gnu::optimize("O3")]]
 #endif
 
 namespace zeropp::detail::avx512 {
@@ -278,5 +278,4 @@ ZEROPP_DETAIL_AVX512 inline void halves_of_floats(const float* from, std::size_t
 
 }  // namespace zeropp::detail::avx512
 
-#undef ZEROPP_DETAIL_AVX512
 #endif

@@ -4,6 +4,7 @@
 /// functions of slots know no execution, so that all host executions share their instances.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host/bfloat16.hpp>
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/message_values.hpp>
 #include <zeropp/codec/host/residuals.hpp>
@@ -22,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace zeropp::detail {
 
@@ -44,13 +46,66 @@ std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::ui
     return absmax;
 }
 
+/// Whether values are bfloat16 as they lie in a tensor, and whole blocks of them can be encoded with integers at once.
+template <quantizer Q, class Values>
+inline constexpr bool encodes_bfloat16 = [] {
+    constexpr bool as_they_lie = std::is_same_v<decltype(Values::load), tensor_elements<bfloat16>> &&
+                                 !decltype(Values::residuals)::any && !rotating_quantizer<Q>;
+    constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
+    if constexpr (unit == 0 || !integer_quantizer<Q> || searching_quantizer<Q> || dithering_quantizer<Q>) {
+        return false;
+    } else {
+        return as_they_lie && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
+    }
+}();
+
+/// Whether n values of a section from `begin` on have been encoded so: by targets that can, in whole groups of blocks.
+template <quantizer Q, class Values>
+bool encode_bfloat16([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
+                     [[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t n,
+                     [[maybe_unused]] typename Q::params* params, [[maybe_unused]] std::byte* codes) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    if constexpr (encodes_bfloat16<Q, Values>) {
+        constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+        constexpr std::size_t group = avx512::blocks_together * block_size;
+        if (!avx512::in_use() || n % group != 0) return false;
+        const bfloat16* const elements = values.load.first + begin;
+        for (std::size_t first = 0; first != n; first += group) {
+            avx512::extremes found[avx512::blocks_together];
+            avx512::find_extremes(elements + first, block_size, found);
+            for (std::size_t b = 0; b != avx512::blocks_together; ++b) {
+                typename Q::stats stats;
+                stats.add(found[b].above);
+                stats.add(found[b].below);
+                params[first / block_size + b] = q.fit(stats);
+            }
+        }
+        for (std::size_t first = 0; first != n; first += block_size) {
+            const float step = q.multiplier(params[first / block_size]);
+            std::byte* const to = codes + code_bytes<Q>(first);
+            if (is_finite(step)) {
+                const float factor = step != 0 ? quotient(1.0f, step) : 0.0f;
+                avx512::encode_integers<Q::code_bits, Q::reaches_above>(elements + first, block_size, factor, to);
+            } else {
+                std::memset(to, 0, code_bytes<Q>(block_size));
+            }
+        }
+        return true;
+    }
+#endif
+    return false;
+}
+
 /// Encodes values of a section, `size` from `first` on, which begins a block and a piece; the section's first is that
 /// of element `what`. `q` is the message's own.
 template <quantizer Q, class Values>
 void encode_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                     const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    constexpr std::size_t stretch = stretch_blocks<Q> * block_size;
+    // Blocks that are encoded together have a stretch.
+    constexpr std::size_t blocks =
+        encodes_bfloat16<Q, Values> ? std::max<std::size_t>(stretch_blocks<Q>, 8) : stretch_blocks<Q>;
+    constexpr std::size_t stretch = blocks * block_size;
     using residuals_type = decltype(values.residuals);
     constexpr bool any_residuals = residuals_type::any;
     static_assert(residuals_type::block_size <= std::max<std::size_t>(block_size, 1024),
@@ -58,17 +113,20 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
     // A block of residuals is kept at once.
     constexpr std::size_t piece = std::max(whole_piece<Q>, residuals_type::block_size);
     alignas(64) float buffer[stretch];
-    std::array<typename Q::params, stretch_blocks<Q>> params;
+    std::array<typename Q::params, blocks> params;
     for_each_piece_on_target<stretch, piece>(size, [&](std::size_t stretches, auto n) {
         const std::size_t begin = first + stretches;
-        // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
-        const float* x = nullptr;
-        for_each_piece<piece>(n, [&](std::size_t done, auto some) {
-            const float* const prepared = values(begin + done, some, buffer + done);
-            fit_blocks(q, prepared, some, params.data() + done / block_size);
-            if (done == 0) x = prepared;
-        });
-        encode_blocks(q, params.data(), x, n, {what.index + begin, what.sums}, to.codes + code_bytes<Q>(begin));
+        std::byte* const codes = to.codes + code_bytes<Q>(begin);
+        if (!encode_bfloat16(q, values, begin, n, params.data(), codes)) {
+            // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
+            const float* x = nullptr;
+            for_each_piece<piece>(n, [&](std::size_t done, auto some) {
+                const float* const prepared = values(begin + done, some, buffer + done);
+                fit_blocks(q, prepared, some, params.data() + done / block_size);
+                if (done == 0) x = prepared;
+            });
+            encode_blocks(q, params.data(), x, n, {what.index + begin, what.sums}, codes);
+        }
         if constexpr (params_bytes<Q> != 0) {
             std::memcpy(to.params + begin / block_size * params_bytes<Q>, params.data(),
                         ceil_div(n, block_size) * params_bytes<Q>);

@@ -19,18 +19,24 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Of the elements of a tensor from `offset` on.
+/// The elements of a tensor from `first` on.
 template <element T>
-auto loader(const T* tensor, std::size_t offset) {
-    return [=](std::size_t begin, auto n, float* buffer) -> const float* {
-        const T* const slice = tensor + offset + begin;
+struct tensor_elements {
+    const T* first;
+
+    template <class Size>
+    const float* operator()(std::size_t begin, Size n, float* buffer) const {
         if constexpr (std::is_same_v<T, float>) {
-            return slice;
+            return first + begin;
         } else {
-            load_elements(slice, n, buffer);
+            load_elements(first + begin, n, buffer);
             return buffer;
         }
-    };
+    }
+};
+template <element T>
+tensor_elements<T> loader(const T* tensor, std::size_t offset) {
+    return {tensor + offset};
 }
 template <class T, class Base>
 auto loader(const difference<T*, Base*>& d, std::size_t offset) {
