@@ -44,18 +44,15 @@ struct formats : zero3_gpt::wire_formats {
         zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
                                  rotated<4, 128, 32>, rotated<3, 128, 32>, rotated<2, 64, 32>, rotated<2, 128, 128>,
                                  lloyd<4>, lloyd<3>, lloyd<2>, lloyd<4, zeropp::unbiased>, lloyd<3, zeropp::unbiased>,
-                                 lloyd<2, zeropp::unbiased>, zeropp::spike_reserving<2, 256>, lagging<70>,
-                                 noisy<70>>;
+                                 lloyd<2, zeropp::unbiased>, zeropp::spike_reserving<2, 256>, lagging<70>, noisy<70>>;
     using replicas = zeropp::named_quantizers<bf16>;
-    using gradients =
-        zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8_rotated, rotated<4, 128, 32>>,
-                           hops<int8_rotated, rotated<3, 128, 32>>, hops<int8_rotated, rotated<2, 64, 32>>,
-                           hops<int8_rotated, rotated<2, 128, 128>>, hops<int8_rotated, lloyd<4>>,
-                           hops<int8_rotated, lloyd<3>>, hops<int8_rotated, lloyd<2>>,
-                           hops<int8_rotated, lloyd<4, zeropp::unbiased>>,
-                           hops<int8_rotated, lloyd<2, zeropp::unbiased>>,
-                           hops<int8_rotated, zeropp::spike_reserving<2, 256>>,
-                           hops<int8_rotated, zeropp::spike_reserving<3, 256>>, hops<int8_rotated, lagging<70>>>;
+    using gradients = zeropp::named_hops<
+        hops<bf16, bf16>, hops<fp32, fp32>, hops<int8_rotated, rotated<4, 128, 32>>,
+        hops<int8_rotated, rotated<3, 128, 32>>, hops<int8_rotated, rotated<2, 64, 32>>,
+        hops<int8_rotated, rotated<2, 128, 128>>, hops<int8_rotated, lloyd<4>>, hops<int8_rotated, lloyd<3>>,
+        hops<int8_rotated, lloyd<2>>, hops<int8_rotated, lloyd<4, zeropp::unbiased>>,
+        hops<int8_rotated, lloyd<2, zeropp::unbiased>>, hops<int8_rotated, zeropp::spike_reserving<2, 256>>,
+        hops<int8_rotated, zeropp::spike_reserving<3, 256>>, hops<int8_rotated, lagging<70>>>;
 };
 
 }  // namespace pareto

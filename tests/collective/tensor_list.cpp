@@ -370,9 +370,8 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         const tensor_list<float> only_one({own});
         refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, differs, differs); },
                 "a list of 2 tensors");
-        refuses(
-            [&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? only_one : shard, full); },
-            "on rank 3, expected a list of 2 slices, given one of 1");
+        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? only_one : shard, full); },
+                "on rank 3, expected a list of 2 slices, given one of 1");
         refuses(
             [&] {
                 zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full);

@@ -66,8 +66,7 @@ bool rounds_to(float x, T actual) {
 template <class T>
 std::vector<T> elements_from(const std::vector<float>& values) {
     std::vector<T> elements;
-    for (const float x : values)
-        elements.push_back(zeropp::element_traits<T>::from_float(x));
+    for (const float x : values) elements.push_back(zeropp::element_traits<T>::from_float(x));
     return elements;
 }
 
@@ -150,8 +149,7 @@ inline std::vector<std::uint8_t> reference_messages(const reference_format& f, c
     std::vector<std::uint8_t> messages;
     for (int s = 0; s != c.slots; ++s) {
         std::vector<float> values;
-        for (const std::size_t i : c.carried(s))
-            values.push_back(tensor[i]);
+        for (const std::size_t i : c.carried(s)) values.push_back(tensor[i]);
         const auto message = f.message(values, c.count);
         messages.insert(messages.end(), message.begin(), message.end());
     }
@@ -170,8 +168,7 @@ inline std::vector<std::vector<float>> reference_sums(const reference_format& f,
             const auto slot = static_cast<std::size_t>(k * c.slots + s);
             const auto values = f.elements(messages.data() + slot * bytes, c.count, n);
             if (k == 0) sum = values;
-            for (std::size_t i = 0; k != 0 && i != n; ++i)
-                sum[i] = float_sum(sum[i], values[i]);
+            for (std::size_t i = 0; k != 0 && i != n; ++i) sum[i] = float_sum(sum[i], values[i]);
         }
         sums.push_back(sum);
     }
@@ -237,8 +234,7 @@ void check_encode(const auto& exec, const Q& q, const cut& c) {
     const std::string what = std::string(zeropp::short_text(q.name()).str()) + " encode " + c.what;
     const std::vector<T> elements = elements_from<T>(mixed_floats(c.elements, 51));
     std::vector<float> floats;
-    for (const T x : elements)
-        floats.push_back(as_float(x));
+    for (const T x : elements) floats.push_back(as_float(x));
     const auto expected = reference_messages(f, c, floats);
     for (const std::uint8_t pattern : patterns) {
         guarded<T> tensor(elements, pattern);
@@ -327,8 +323,7 @@ void check_codec(const auto& exec, const Q& q) {
 template <class From, class To>
 void check_between(const auto& exec, const From& from, const To& to) {
     for (const cut& c : telling_cuts(static_cast<std::size_t>(std::max(From::block_size, To::block_size)))) {
-        for (const int contributors : {1, 2, 3, 4})
-            check_reduce_encode(exec, from, to, c, contributors);
+        for (const int contributors : {1, 2, 3, 4}) check_reduce_encode(exec, from, to, c, contributors);
     }
 }
 

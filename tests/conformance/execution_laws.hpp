@@ -22,8 +22,7 @@ template <zeropp::host_execution Execution>
 void runs_in_order() {
     const Execution exec;
     std::vector<int> order;
-    for (int i = 0; i != 1000; ++i)
-        exec.enqueue([&order, i] { order.push_back(i); });
+    for (int i = 0; i != 1000; ++i) exec.enqueue([&order, i] { order.push_back(i); });
     exec.wait();
     std::vector<int> expected(1000);
     std::iota(expected.begin(), expected.end(), 0);
@@ -63,8 +62,7 @@ void orders_work_by_events() {
     }
     ping.wait();
     long expected = 0;
-    for (int i = 0; i != 1000; ++i)
-        expected = (expected + 1) * -3 % 1000003;
+    for (int i = 0; i != 1000; ++i) expected = (expected + 1) * -3 % 1000003;
     CHECK(value == expected);
 }
 

@@ -58,16 +58,14 @@ std::vector<std::uint8_t> bytes(const Params& p) {
 template <class Stats>
 Stats taken(const std::vector<float>& values) {
     Stats s;
-    for (const float x : values)
-        s.add(x);
+    for (const float x : values) s.add(x);
     return s;
 }
 
 template <class Stats>
 Stats left(const std::vector<std::vector<float>>& parts) {
     Stats s;
-    for (const auto& part : parts)
-        s.merge(taken<Stats>(part));
+    for (const auto& part : parts) s.merge(taken<Stats>(part));
     return s;
 }
 
@@ -184,8 +182,7 @@ inline void check_stats_laws(const quantizer_model& q, std::uint64_t seed) {
         const parts swapped{p[1], p[0], p[2]};
         const parts reversed{p[2], p[1], p[0]};
         parts whole(1);
-        for (const auto& part : p)
-            whole[0].insert(whole[0].end(), part.begin(), part.end());
+        for (const auto& part : p) whole[0].insert(whole[0].end(), part.begin(), part.end());
         const auto expected = q.fit_left(whole);
         for (const parts& other : {p, swapped, reversed}) {
             const bool in_any_order = q.fit_left(other) == expected && q.fit_right(other) == expected &&
@@ -234,14 +231,11 @@ inline void check_not_finite(const quantizer_model& q) {
 inline void check_blocks(const quantizer_model& q) {
     const std::size_t n = q.block_size;
     for (const std::size_t size : {std::size_t{1}, std::size_t{2}, std::size_t{7}, n - 1, n}) {
-        for (const double scale : {1e-3, 1.0, 300.0})
-            check_block(q, normal_floats(size, size, scale));
+        for (const double scale : {1e-3, 1.0, 300.0}) check_block(q, normal_floats(size, size, scale));
         std::vector<float> shifted = normal_floats(size, 11, 0.01);
-        for (float& x : shifted)
-            x += 100.0f;
+        for (float& x : shifted) x += 100.0f;
         check_block(q, shifted);
-        for (float& x : shifted)
-            x = -x;
+        for (float& x : shifted) x = -x;
         check_block(q, shifted);
     }
     for (const float x : {1.0f, -1.0f, 0.1f, -3.75f, 65504.0f, 1e-30f, 1e-42f}) {

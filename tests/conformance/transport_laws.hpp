@@ -151,8 +151,7 @@ void exchanges(Transport& world, expectations& expect, std::size_t bytes) {
     const Execution exec;
     std::vector<std::byte> send(place(world.size(), bytes));
     guarded_bytes received(place(world.size(), bytes));
-    for (int r = 0; r != world.size(); ++r)
-        message(world.rank(), r).write(send.data() + place(r, bytes), bytes);
+    for (int r = 0; r != world.size(); ++r) message(world.rank(), r).write(send.data() + place(r, bytes), bytes);
     world.all_to_all(exec, send.data(), received.data(), bytes);
     exec.wait();
     for (int r = 0; r != world.size(); ++r) {
@@ -171,8 +170,7 @@ void keeps_the_order_of_operations(Transport& world, expectations& expect) {
     std::vector<std::byte> start(all);
     std::vector<std::byte> there(all);
     std::vector<std::byte> back(all);
-    for (int r = 0; r != world.size(); ++r)
-        message(world.rank(), r).write(start.data() + place(r, bytes), bytes);
+    for (int r = 0; r != world.size(); ++r) message(world.rank(), r).write(start.data() + place(r, bytes), bytes);
     for (int round = 0; round != 25; ++round) {
         world.all_to_all(exec, round == 0 ? start.data() : back.data(), there.data(), bytes);
         world.all_to_all(exec, there.data(), back.data(), bytes);
@@ -224,8 +222,7 @@ std::vector<int> members_of(Transport& part, int world_rank) {
 
 inline std::string text_of(const std::vector<int>& ranks) {
     std::string text;
-    for (const int r : ranks)
-        text += (text.empty() ? "" : " ") + std::to_string(r);
+    for (const int r : ranks) text += (text.empty() ? "" : " ") + std::to_string(r);
     return text;
 }
 
@@ -253,14 +250,12 @@ struct grid {
 
     std::vector<int> row_of(int rank) const {
         std::vector<int> row;
-        for (int c = 0; c != columns; ++c)
-            row.push_back(rank / columns * columns + c);
+        for (int c = 0; c != columns; ++c) row.push_back(rank / columns * columns + c);
         return row;
     }
     std::vector<int> column_of(int rank) const {
         std::vector<int> column;
-        for (int r = 0; r != rows; ++r)
-            column.push_back(r * columns + rank % columns);
+        for (int r = 0; r != rows; ++r) column.push_back(r * columns + rank % columns);
         return column;
     }
 };
@@ -286,8 +281,7 @@ void splits(Transport& world, expectations& expect) {
     // The list of a nested split is of ranks of its parent.
     const grid of_backwards(backwards.size());
     std::vector<int> expected;
-    for (const int b : of_backwards.row_of(backwards.rank()))
-        expected.push_back(world.size() - 1 - b);
+    for (const int b : of_backwards.row_of(backwards.rank())) expected.push_back(world.size() - 1 - b);
     {
         Transport nested = backwards.split(of_backwards.row_of(backwards.rank()));
         connects(nested, rank, expected, expect);
@@ -328,10 +322,8 @@ void carries_two_splits_at_once(Transport& world, expectations& expect) {
         const std::size_t all = place(part.size(), bytes);
         send.resize(all);
         received.resize(rounds * all);
-        for (int r = 0; r != part.size(); ++r)
-            message(part.rank(), r).write(send.data() + place(r, bytes), bytes);
-        for (std::size_t i = 0; i != rounds; ++i)
-            part.all_to_all(queue, send.data(), received.data() + i * all, bytes);
+        for (int r = 0; r != part.size(); ++r) message(part.rank(), r).write(send.data() + place(r, bytes), bytes);
+        for (std::size_t i = 0; i != rounds; ++i) part.all_to_all(queue, send.data(), received.data() + i * all, bytes);
     };
     const auto check = [&](const Transport& part, const std::vector<std::byte>& received) {
         for (std::size_t i = 0; i != rounds * static_cast<std::size_t>(part.size()); ++i) {
@@ -509,8 +501,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     equals(traffic_of(world, ""), 0, 107 * inside, 107 * across, expect);
     equals(world.total(), 5, 197 * inside, 197 * across, expect);
     std::string names;
-    for (const zeropp::traffic& t : world.by_primitive())
-        names += "[" + t.primitive.str() + "]";
+    for (const zeropp::traffic& t : world.by_primitive()) names += "[" + t.primitive.str() + "]";
     expect.equal(names, "[][a][b][c]");
 
     // Splits, and splits of splits, count in the same totals, by where their ranks are in the world.
@@ -522,8 +513,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     Counting backwards = world.split(reversed);
     Counting nested = backwards.split(ranks.row_of(backwards.rank()));
     std::vector<int> nested_ranks;
-    for (const int b : ranks.row_of(backwards.rank()))
-        nested_ranks.push_back(world.size() - 1 - b);
+    for (const int b : ranks.row_of(backwards.rank())) nested_ranks.push_back(world.size() - 1 - b);
     world.reset();
     equals(world.total(), 0, 0, 0, expect);
     equals(column.total(), 0, 0, 0, expect);
@@ -559,14 +549,12 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     connects(comm.world(), rank, everyone, expect);
     if (topology.group_size() > 1 || topology.groups() == 1) {
         std::vector<int> members;
-        for (int i = 0; i != topology.group_size(); ++i)
-            members.push_back(topology.rank_of(comm.group_id(), i));
+        for (int i = 0; i != topology.group_size(); ++i) members.push_back(topology.rank_of(comm.group_id(), i));
         connects(comm.group(), rank, members, expect);
     }
     if (topology.groups() > 1 || topology.group_size() == 1) {
         std::vector<int> members;
-        for (int g = 0; g != topology.groups(); ++g)
-            members.push_back(topology.rank_of(g, comm.index()));
+        for (int g = 0; g != topology.groups(); ++g) members.push_back(topology.rank_of(g, comm.index()));
         connects(comm.across(), rank, members, expect);
     }
 }

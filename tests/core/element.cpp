@@ -138,10 +138,8 @@ TEMPLATE_TEST_CASE("floats round to the nearest 16-bit value, ties to even", "[c
         }
     }
     random_source random(1);
-    for (int i = 0; i != 1'000'000; ++i)
-        check_from_float<TestType>(t, random.any_float());
-    for (std::uint32_t bits = 0; bits != 0x10000u; ++bits)
-        check_from_float<TestType>(t, float_of(bits * 0x10001u));
+    for (int i = 0; i != 1'000'000; ++i) check_from_float<TestType>(t, random.any_float());
+    for (std::uint32_t bits = 0; bits != 0x10000u; ++bits) check_from_float<TestType>(t, float_of(bits * 0x10001u));
     CAPTURE(t.first);
     CHECK(t.wrong == 0);
 }

@@ -85,8 +85,7 @@ TEST_CASE("float bits and back", "[core][math]") {
 }
 
 TEST_CASE("is_finite", "[core][math]") {
-    for (const float x : {0.0f, -0.0f, float_of(1), largest, -largest, 1.0f})
-        CHECK(zeropp::is_finite(x));
+    for (const float x : {0.0f, -0.0f, float_of(1), largest, -largest, 1.0f}) CHECK(zeropp::is_finite(x));
     for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7f800001u, 0xffffffffu, 0x7fc00000u}) {
         CHECK_FALSE(zeropp::is_finite(float_of(bits)));
     }

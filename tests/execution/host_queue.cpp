@@ -131,12 +131,10 @@ TEST_CASE("host_queue grows to any depth and keeps the order", "[execution][host
     order.reserve(count);
     const auto watched = std::make_shared<int>();
     // Seven first, so that the ring grows while its start is not at zero and a piece of work runs.
-    for (int i = 0; i != 7; ++i)
-        queue.enqueue([&order, i] { order.push_back(i); });
+    for (int i = 0; i != 7; ++i) queue.enqueue([&order, i] { order.push_back(i); });
     queue.wait();
     queue.enqueue(closed.task());
-    for (int i = 7; i != count; ++i)
-        queue.enqueue([&order, i, watched] { order.push_back(i); });
+    for (int i = 7; i != count; ++i) queue.enqueue([&order, i, watched] { order.push_back(i); });
     CHECK(watched.use_count() == 1 + count - 7);
     closed.open();
     queue.wait();
@@ -154,8 +152,7 @@ TEST_CASE("host_queue holds callables of up to task_capacity bytes", "[execution
         int* result;
         std::array<std::byte, host_queue::task_capacity - sizeof(int*)> values;
         void operator()() const {
-            for (const std::byte b : values)
-                *result += std::to_integer<int>(b);
+            for (const std::byte b : values) *result += std::to_integer<int>(b);
         }
     };
     STATIC_REQUIRE(sizeof(sums) == host_queue::task_capacity);
@@ -169,8 +166,7 @@ TEST_CASE("host_queue holds callables of up to task_capacity bytes", "[execution
     gate closed;
     const host_queue queue;
     queue.enqueue(closed.task());
-    for (int i = 0; i != 40; ++i)
-        queue.enqueue(work);  // the ring grows meanwhile, and moves them
+    for (int i = 0; i != 40; ++i) queue.enqueue(work);  // the ring grows meanwhile, and moves them
     closed.open();
     queue.wait();
     CHECK(result == 40 * expected);
@@ -192,8 +188,7 @@ TEST_CASE("host_queue allocates nothing once it has reached its working depth", 
         const auto opens = closed.task();
         const std::size_t before = zeropp_test::allocation_count;
         queue.enqueue(opens);
-        for (int i = 0; i != depth; ++i)
-            queue.enqueue([&sum, large] { sum += 1 + large[0]; });
+        for (int i = 0; i != depth; ++i) queue.enqueue([&sum, large] { sum += 1 + large[0]; });
         other.wait(queue.record());
         other.enqueue([&sum] { sum += 1000; });
         queue.wait(other.record());
@@ -202,8 +197,7 @@ TEST_CASE("host_queue allocates nothing once it has reached its working depth", 
         return zeropp_test::allocation_count - before;
     };
     CHECK(iteration() > 0);  // the ring grows: what this test counts is there to be counted
-    for (int i = 0; i != 10; ++i)
-        CHECK(iteration() == 0);
+    for (int i = 0; i != 10; ++i) CHECK(iteration() == 0);
     CHECK(sum == 11 * (depth + 1000));
 }
 
@@ -320,8 +314,7 @@ TEST_CASE("host_queue takes work from several threads", "[execution][host_queue]
         std::vector<std::jthread> threads;
         for (auto& mine : seen) {
             threads.emplace_back([&] {
-                for (int i = 0; i != 2000; ++i)
-                    queue.enqueue([&mine, i] { mine.push_back(i); });
+                for (int i = 0; i != 2000; ++i) queue.enqueue([&mine, i] { mine.push_back(i); });
             });
         }
     }
@@ -329,8 +322,7 @@ TEST_CASE("host_queue takes work from several threads", "[execution][host_queue]
     for (const auto& mine : seen) {
         REQUIRE(mine.size() == 2000);
         int in_order = 0;
-        for (int i = 0; i != 2000; ++i)
-            in_order += mine[static_cast<std::size_t>(i)] == i;
+        for (int i = 0; i != 2000; ++i) in_order += mine[static_cast<std::size_t>(i)] == i;
         CHECK(in_order == 2000);
     }
 }
@@ -344,8 +336,7 @@ TEST_CASE("host_queue: destruction lets enqueued work finish", "[execution][host
     {
         const host_queue queue;
         queue.enqueue(closed.task());
-        for (int i = 0; i != 1000; ++i)
-            queue.enqueue([&ran, watched] { ++ran; });
+        for (int i = 0; i != 1000; ++i) queue.enqueue([&ran, watched] { ++ran; });
         opening = std::async(std::launch::async, [&] {
             std::this_thread::sleep_for(a_while);
             closed.open();

@@ -59,8 +59,8 @@ void check_feedback(const Storage& storage, const Q& q) {
                 const auto memory = [&](std::byte* at) {
                     return feedback<Storage>{storage, first ? nullptr : at, at, slice, 0.5f, v % 2 == 0 ? 0.0f : 0.75f};
                 };
-                gpu::on_host::encode(host{}, q, difference{elements.data(), base.data()}, where,
-                                     expected.data(), memory(kept.data()));
+                gpu::on_host::encode(host{}, q, difference{elements.data(), base.data()}, where, expected.data(),
+                                     memory(kept.data()));
                 gpu::on_device::encode(exec, q, difference{in.data(), less.data()}, where, out.data(),
                                        memory(device_kept.data()));
                 exec.wait();

@@ -98,8 +98,7 @@ void check_extremes(const integer_model& m) {
 
 TEMPLATE_TEST_CASE("integer quantizers of every width and scale keep the laws", "[quantizer][block_integer]", symmetric,
                    signed_extreme, asymmetric) {
-    for (const auto& m : every_scale_and_width<TestType>())
-        check_quantizer_laws(m.quantizer);
+    for (const auto& m : every_scale_and_width<TestType>()) check_quantizer_laws(m.quantizer);
 }
 
 TEMPLATE_TEST_CASE("integer quantizers of every block size keep the laws", "[quantizer][block_integer]", symmetric,
@@ -118,15 +117,12 @@ TEMPLATE_TEST_CASE("integer quantizers of every block size keep the laws", "[qua
 
 TEMPLATE_TEST_CASE("stated bounds are within half a step, or one", "[quantizer][block_integer]", symmetric,
                    signed_extreme, asymmetric) {
-    for (const auto& m : every_scale_and_width<TestType>())
-        check_bounds_are_tight(m);
-    for (const auto& m : every_block_size<TestType>())
-        check_bounds_are_tight(m);
+    for (const auto& m : every_scale_and_width<TestType>()) check_bounds_are_tight(m);
+    for (const auto& m : every_block_size<TestType>()) check_bounds_are_tight(m);
 }
 
 TEMPLATE_TEST_CASE("extremes are not clipped", "[quantizer][block_integer]", symmetric, signed_extreme, asymmetric) {
-    for (const auto& m : every_scale_and_width<TestType>())
-        check_extremes(m);
+    for (const auto& m : every_scale_and_width<TestType>()) check_extremes(m);
 }
 
 TEST_CASE("names of integer quantizers", "[quantizer][block_integer]") {

@@ -31,8 +31,7 @@ const std::vector<float>& heavy_tailed() {
     static const std::vector<float> values = [] {
         random_source random(42);
         std::vector<float> v(count);
-        for (float& x : v)
-            x = static_cast<float>(random.student_t3());
+        for (float& x : v) x = static_cast<float>(random.student_t3());
         return v;
     }();
     return values;

@@ -63,8 +63,7 @@ block_list telling_blocks() {
         std::vector<float> block;
         const float a = random.any_float();
         // Neighbouring magnitudes, so that codes other than the ends are used.
-        for (int k = 0; k != 4; ++k)
-            block.push_back(a * static_cast<float>(random.normal() * 0.5));
+        for (int k = 0; k != 4; ++k) block.push_back(a * static_cast<float>(random.normal() * 0.5));
         blocks.push_back(block);
     }
     return blocks;
@@ -101,12 +100,9 @@ void check_against_reference(const integer_model& m, const block_list& blocks) {
 TEMPLATE_TEST_CASE("schemes compute what their documentation says, to the bit", "[quantizer][integer_scheme]",
                    symmetric, signed_extreme, asymmetric) {
     const block_list blocks = telling_blocks();
-    for (const auto& m : integer_models<16, TestType, float>())
-        check_against_reference(m, blocks);
-    for (const auto& m : integer_models<16, TestType, half>())
-        check_against_reference(m, blocks);
-    for (const auto& m : integer_models<16, TestType, bfloat16>())
-        check_against_reference(m, blocks);
+    for (const auto& m : integer_models<16, TestType, float>()) check_against_reference(m, blocks);
+    for (const auto& m : integer_models<16, TestType, half>()) check_against_reference(m, blocks);
+    for (const auto& m : integer_models<16, TestType, bfloat16>()) check_against_reference(m, blocks);
 }
 
 TEST_CASE("symmetric by hand", "[quantizer][integer_scheme]") {

@@ -27,8 +27,7 @@ TEMPLATE_TEST_CASE("lossless keeps the laws", "[quantizer][lossless]", float, ha
     check_zeros(q);
     check_not_finite(q);
     // No overflow here: half and bfloat16 have their own infinity for what they cannot hold.
-    for (const double scale : {1e-40, 1e-6, 1.0, 1e4})
-        check_block(q, normal_floats(64, 13, scale));
+    for (const double scale : {1e-40, 1e-6, 1.0, 1e4}) check_block(q, normal_floats(64, 13, scale));
 }
 
 TEST_CASE("lossless floats are exact to the bit, NaN payloads included", "[quantizer][lossless]") {

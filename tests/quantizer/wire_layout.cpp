@@ -25,16 +25,14 @@ using zeropp::wire_layout;
 
 std::vector<std::size_t> telling_counts(std::size_t block) {
     std::vector<std::size_t> counts;
-    for (std::size_t n = 0; n != 70; ++n)
-        counts.push_back(n);
+    for (std::size_t n = 0; n != 70; ++n) counts.push_back(n);
     for (const std::size_t n : {block, 2 * block, 3 * block, 1000 * block}) {
         for (const std::size_t more : {0u, 1u, 7u}) {
             counts.push_back(n + more);
             counts.push_back(n - more);
         }
     }
-    for (const std::size_t n : {1009u, 7919u, 104729u})
-        counts.push_back(n);
+    for (const std::size_t n : {1009u, 7919u, 104729u}) counts.push_back(n);
     return counts;
 }
 

@@ -139,8 +139,8 @@ std::string difference(const std::vector<T>& given, const std::vector<T>& expect
         const float e = zeropp::element_traits<T>::to_float(expected[i]);
         if (g != g && e != e) continue;
         char text[128];
-        std::snprintf(text, sizeof text, "element %zu of %zu is %a, expected %a", i, given.size(), static_cast<double>(g),
-                      static_cast<double>(e));
+        std::snprintf(text, sizeof text, "element %zu of %zu is %a, expected %a", i, given.size(),
+                      static_cast<double>(g), static_cast<double>(e));
         return text;
     }
     return {};
@@ -168,7 +168,8 @@ std::string message_difference(const Q& q, const zeropp::slices& where, const st
         }
         return "byte " + std::to_string(byte) + " of slot " + std::to_string(i / wire.bytes) + " (of " +
                std::to_string(wire.bytes) + " bytes, parameters from " + std::to_string(wire.params_offset) + ") is " +
-               std::to_string(static_cast<int>(given[i])) + ", expected " + std::to_string(static_cast<int>(expected[i]));
+               std::to_string(static_cast<int>(given[i])) + ", expected " +
+               std::to_string(static_cast<int>(expected[i]));
     }
     return {};
 }

@@ -207,12 +207,13 @@ private:
         for (;;) {
             for (std::size_t first = 0; first < active_; first += warp_size) run_warp(first);
             if (all(state::finished)) return;
-            if (!all(state::at_block_barrier)) throw fault{"__syncthreads in " + somewhere(state::at_block_barrier) +
-                                                           " is not reached by all threads of the block"};
+            if (!all(state::at_block_barrier))
+                throw fault{"__syncthreads in " + somewhere(state::at_block_barrier) +
+                            " is not reached by all threads of the block"};
             for (std::size_t t = 0; t != active_; ++t) {
                 if (!threads_[t]->at.same_place(threads_[0]->at)) {
-                    throw fault{"threads of a block wait at different __syncthreads: " + threads_[0]->at.text() + " and " +
-                                threads_[t]->at.text()};
+                    throw fault{"threads of a block wait at different __syncthreads: " + threads_[0]->at.text() +
+                                " and " + threads_[t]->at.text()};
                 }
                 threads_[t]->now = state::ready;
             }
@@ -255,7 +256,8 @@ private:
             if (!named(i)) throw fault{what + here.text() + ": lane " + std::to_string(i) + " is not in its own mask"};
             for (std::size_t lane = 0; lane != warp_size; ++lane) {
                 if (!named(lane)) continue;
-                if (lane >= lanes || threads_[first + lane]->now != as || !threads_[first + lane]->at.same_place(here)) {
+                if (lane >= lanes || threads_[first + lane]->now != as ||
+                    !threads_[first + lane]->at.same_place(here)) {
                     throw fault{what + here.text() + ": lane " + std::to_string(lane) + " is named and never arrives" +
                                 whereabouts(first + lane, lane < lanes)};
                 }

@@ -65,7 +65,8 @@ T __shfl_xor_sync(unsigned mask, T value, int distance,
     return value;
 }
 
-inline void __syncwarp(unsigned mask = 0xffffffffu, const std::source_location& where = std::source_location::current()) {
+inline void __syncwarp(unsigned mask = 0xffffffffu,
+                       const std::source_location& where = std::source_location::current()) {
     zeropp_test::simt::meet_warp(mask, where);
 }
 

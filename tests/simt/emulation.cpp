@@ -49,9 +49,10 @@ TEST_CASE("emulation: shuffles exchange the values of lanes", "[simt][emulation]
 }
 
 TEST_CASE("emulation: a lane that does not come to a shuffle is a fault", "[simt][emulation]") {
-    CHECK(mentions(fault_of(32, [] {
-                       if (threadIdx.x != 7) __shfl_xor_sync(everyone, 1, 1);
-                   }),
+    CHECK(mentions(fault_of(32,
+                            [] {
+                                if (threadIdx.x != 7) __shfl_xor_sync(everyone, 1, 1);
+                            }),
                    "lane 7 is named and never arrives: it has ended"));
     // Apart from the CHECK, which would put both on one line.
     const auto diverge = [] {
@@ -64,14 +65,16 @@ TEST_CASE("emulation: a lane that does not come to a shuffle is a fault", "[simt
     CHECK(mentions(fault_of(32, diverge), "is named and never arrives: it waits in line"));
     CHECK(mentions(fault_of(32, [] { __shfl_xor_sync(everyone, 1, threadIdx.x == 3 ? 2 : 1); }), "with distance"));
     CHECK(mentions(fault_of(32, [] { __shfl_xor_sync(threadIdx.x == 3 ? 0xfffffffeu : everyone, 1, 2); }), "and mask"));
-    CHECK(mentions(fault_of(40, [] { __shfl_xor_sync(everyone, 1, 1); }), "lane 8 is named and never arrives: the warp has"));
-    CHECK(mentions(fault_of(32, [] {
-                       if (threadIdx.x % 2 == 0) {
-                           __shfl_xor_sync(everyone, 1, 1);
-                       } else {
-                           __syncthreads();
-                       }
-                   }),
+    CHECK(mentions(fault_of(40, [] { __shfl_xor_sync(everyone, 1, 1); }),
+                   "lane 8 is named and never arrives: the warp has"));
+    CHECK(mentions(fault_of(32,
+                            [] {
+                                if (threadIdx.x % 2 == 0) {
+                                    __shfl_xor_sync(everyone, 1, 1);
+                                } else {
+                                    __syncthreads();
+                                }
+                            }),
                    "is named and never arrives"));
 }
 
@@ -82,9 +85,10 @@ TEST_CASE("emulation: masks name who takes part in a shuffle", "[simt][emulation
           }) == "");
     CHECK(sum == 8);
     CHECK(mentions(fault_of(32, [] { __shfl_xor_sync(0xffu, 1, 4); }), "lane 8 is not in its own mask"));
-    CHECK(mentions(fault_of(32, [] {
-                       if (threadIdx.x < 8) __shfl_xor_sync(0xffu, 1, 8);
-                   }),
+    CHECK(mentions(fault_of(32,
+                            [] {
+                                if (threadIdx.x < 8) __shfl_xor_sync(0xffu, 1, 8);
+                            }),
                    "reads from lane 8, which is not in the mask"));
 }
 
@@ -112,9 +116,10 @@ TEST_CASE("emulation: barriers order the threads of a block", "[simt][emulation]
 }
 
 TEST_CASE("emulation: a barrier that is not for all is a fault", "[simt][emulation]") {
-    CHECK(mentions(fault_of(64, [] {
-                       if (threadIdx.x != 63) __syncthreads();
-                   }),
+    CHECK(mentions(fault_of(64,
+                            [] {
+                                if (threadIdx.x != 63) __syncthreads();
+                            }),
                    "is not reached by all threads of the block"));
     const auto diverge = [] {
         if (threadIdx.x < 32) {
@@ -124,9 +129,10 @@ TEST_CASE("emulation: a barrier that is not for all is a fault", "[simt][emulati
         }
     };
     CHECK(mentions(fault_of(64, diverge), "different __syncthreads"));
-    CHECK(mentions(fault_of(32, [] {
-                       if (threadIdx.x != 5) __syncwarp();
-                   }),
+    CHECK(mentions(fault_of(32,
+                            [] {
+                                if (threadIdx.x != 5) __syncwarp();
+                            }),
                    "lane 5 is named and never arrives"));
 }
 
@@ -144,7 +150,8 @@ TEST_CASE("emulation: a fault ends the grid, and the next one runs", "[simt][emu
                    "a kernel threw: on purpose"));
     CHECK(ran < 64);
     ran = 0;
-    CHECK(fault_of(64, [&] { ++ran; }, 3) == "");
+    CHECK(fault_of(
+              64, [&] { ++ran; }, 3) == "");
     CHECK(ran == 192);
 }
 

@@ -14,11 +14,14 @@ using eight_bits = block_integer<8, 256>;
 constexpr std::array<std::array<unsigned, 2>, 5> grids{{{1, 1}, {3, 2}, {7, 1}, {2, 11}, {40, 5}}};
 
 /// 11 slots, reordered, the last of them short or empty, and enough elements that every loop goes round.
-zeropp::slices work() { return {zeropp::partition(200001, 11), {}, 0, zeropp::partition(200001, 11).slice_size(), 0, 11}; }
+zeropp::slices work() {
+    return {zeropp::partition(200001, 11), {}, 0, zeropp::partition(200001, 11).slice_size(), 0, 11};
+}
 
 template <class Kernel>
 void run_on(const simt::owned_stream& stream, std::array<unsigned, 2> grid, const Kernel& kernel) {
-    zeropp::detail::emulate_launch(dim3(grid[0], grid[1]), dim3(zeropp::detail::kernel_threads), stream.native(), kernel);
+    zeropp::detail::emulate_launch(dim3(grid[0], grid[1]), dim3(zeropp::detail::kernel_threads), stream.native(),
+                                   kernel);
     stream.exec().wait();
 }
 
@@ -42,14 +45,14 @@ TEST_CASE("kernels: the same bits from every grid", "[simt][kernels]") {
         INFO("grid of " << grid[0] << " x " << grid[1]);
         const simt::device_array<std::byte> out(bytes);
         run_on(stream, grid,
-               zeropp::detail::encode_kernel<four_bits, zeropp::detail::tensor_source<float>>{{}, {tensor.data()}, where, out.data()});
+               zeropp::detail::encode_kernel<four_bits, zeropp::detail::tensor_source<float>>{
+                   {}, {tensor.data()}, where, out.data()});
         REQUIRE(simt::message_difference(four_bits(), where, out.read(), encoded) == "");
 
         using source = zeropp::detail::sum_source<eight_bits, 0>;
         const zeropp::wire_layout<eight_bits> layout(where.last_count(), where.last());
         const source messages_in{{{}, in.data(), 3, layout, 11 * layout.bytes}};
-        run_on(stream, grid,
-               zeropp::detail::encode_kernel<four_bits, source>{{}, messages_in, where, out.data()});
+        run_on(stream, grid, zeropp::detail::encode_kernel<four_bits, source>{{}, messages_in, where, out.data()});
         REQUIRE(simt::message_difference(four_bits(), where, out.read(), sums) == "");
 
         const simt::device_array<zeropp::half> decoded(where.part.count(), 1);

@@ -170,7 +170,7 @@ TEST_CASE("kernels on lists: windows that span blocks of the sums", "[simt][kern
     // Most tensors begin in the middle of a window, were windows counted from the first.
     for (int seed = 30; seed != 36; ++seed) {
         check<float, hadamard<block_integer<8, 256>, 256>, block_integer<4, 128>, zeropp::lossless<float>>({}, {}, seed,
-                                                                                                          7, 9000);
+                                                                                                           7, 9000);
     }
 }
 

@@ -24,8 +24,8 @@ std::vector<float> zeros(int contributors, int c) {
 
 template <class T>
 void check_zeros(int contributors, zeropp::epilogue last) {
-    INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated on " : " on ")
-                      << zeropp::element_traits<T>::name);
+    INFO(contributors << " contributors, divided by " << last.divisor
+                      << (last.accumulate ? ", accumulated on " : " on ") << zeropp::element_traits<T>::name);
     constexpr lossless<float> q;
     const auto where = zeropp::slices::single(19, 0, 19);
     const std::size_t bytes = wire_bytes(q, 19);

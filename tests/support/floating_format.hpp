@@ -88,8 +88,7 @@ inline std::string text_of(float x) {
 }
 inline std::string text_of(const std::vector<float>& values) {
     std::string text;
-    for (const float x : values)
-        text += (text.empty() ? "" : " ") + text_of(x);
+    for (const float x : values) text += (text.empty() ? "" : " ") + text_of(x);
     return text;
 }
 

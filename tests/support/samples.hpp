@@ -55,8 +55,7 @@ private:
 inline std::vector<float> normal_floats(std::size_t n, std::uint64_t seed, double scale = 1.0) {
     random_source random(seed);
     std::vector<float> values(n);
-    for (float& x : values)
-        x = static_cast<float>(scale * random.normal());
+    for (float& x : values) x = static_cast<float>(scale * random.normal());
     return values;
 }
 

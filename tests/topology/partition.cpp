@@ -38,8 +38,7 @@ TEST_CASE("partition cuts as torch.chunk does: equal slices, then what is left, 
           "[topology][partition]") {
     const partition p(10, 8);
     CHECK(p.slice_size() == 2);
-    for (int rank = 0; rank != 5; ++rank)
-        CHECK(p.size(rank) == 2);
+    for (int rank = 0; rank != 5; ++rank) CHECK(p.size(rank) == 2);
     for (int rank = 5; rank != 8; ++rank) {
         CHECK(p.size(rank) == 0);
         CHECK(p.offset(rank) == 10);

@@ -46,8 +46,7 @@ TEST_CASE("two_level of round-robin ranks obeys the laws of topologies", "[topol
         for (int ranks_per_node = 1; ranks_per_node != 6; ++ranks_per_node) {
             INFO(nodes << " nodes of " << ranks_per_node);
             std::vector<int> node_of_rank;
-            for (int rank = 0; rank != nodes * ranks_per_node; ++rank)
-                node_of_rank.push_back(rank % nodes);
+            for (int rank = 0; rank != nodes * ranks_per_node; ++rank) node_of_rank.push_back(rank % nodes);
             const two_level t = of_nodes(node_of_rank);
             CHECK(t.groups() == nodes);
             CHECK(t.group_size() == ranks_per_node);

@@ -35,8 +35,7 @@ TEST_CASE("communicator connects each rank with its group and its counterparts",
         joins_on_threads(t);
     }
     const std::vector<std::vector<int>> maps{{0, 1, 0, 1}, {0, 1, 2, 0, 1, 2}, {0, 1, 1, 0}, {5, -1, 3, 3, 5, -1}};
-    for (const auto& map : maps)
-        joins_on_threads(two_level(std::span<const int>(map)));
+    for (const auto& map : maps) joins_on_threads(two_level(std::span<const int>(map)));
     joins_on_threads(flat(1));
     joins_on_threads(flat(5));
 }

@@ -228,8 +228,7 @@ TEST_CASE("under an abort, an operation happens on all of its ranks or on none",
             const int rank = world.rank();
             thread_transport part = world.split(rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2});
             if (rank == 2) {
-                while (completed[0] < 1)
-                    std::this_thread::yield();
+                while (completed[0] < 1) std::this_thread::yield();
                 // At another moment of the others' round each time.
                 std::this_thread::sleep_for(one_round.load() * (round + 1) / rounds);
                 throw std::runtime_error("now");

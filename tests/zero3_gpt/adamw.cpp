@@ -24,27 +24,18 @@ constexpr adamw_options options{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-6, .w
 constexpr std::size_t size = 37;
 constexpr std::size_t decayed = 20;
 
-bool near(double a, double b) {
-    return std::abs(a - b) < 1e-12;
-}
+bool near(double a, double b) { return std::abs(a - b) < 1e-12; }
 
 /// Changes from step to step: AdamW all but undoes a constant factor.
-double clipping(int step) {
-    return step % 3 == 0 ? 0.25 : 1.0;
-}
+double clipping(int step) { return step % 3 == 0 ? 0.25 : 1.0; }
 
-double rate(int step) {
-    return 0.01 * (step + 1);
-}
+double rate(int step) { return 0.01 * (step + 1); }
 
-float gradient_at(int step, std::size_t i) {
-    return zero3_gpt::random_normal(3, static_cast<std::uint64_t>(step), i);
-}
+float gradient_at(int step, std::size_t i) { return zero3_gpt::random_normal(3, static_cast<std::uint64_t>(step), i); }
 
 std::vector<float> initial_weights() {
     std::vector<float> weights(size);
-    for (std::size_t i = 0; i < size; ++i)
-        weights[i] = zero3_gpt::random_normal(4, 0, i);
+    for (std::size_t i = 0; i < size; ++i) weights[i] = zero3_gpt::random_normal(4, 0, i);
     return weights;
 }
 
@@ -53,12 +44,10 @@ std::vector<float> train_shard(std::size_t first, std::size_t count) {
     const auto all = initial_weights();
     std::vector<float> weights(count);
     std::vector<float> gradient(count);
-    for (std::size_t i = 0; i < count && first + i < size; ++i)
-        weights[i] = all[first + i];
+    for (std::size_t i = 0; i < count && first + i < size; ++i) weights[i] = all[first + i];
     adamw optimizer{device, options, count, std::clamp(decayed, first, first + count) - first};
     for (int step = 0; step < 10; ++step) {
-        for (std::size_t i = 0; i < count && first + i < size; ++i)
-            gradient[i] = gradient_at(step, first + i);
+        for (std::size_t i = 0; i < count && first + i < size; ++i) gradient[i] = gradient_at(step, first + i);
         optimizer.update(weights, gradient, rate(step), clipping(step));
     }
     CHECK(optimizer.steps() == 10);
@@ -93,8 +82,7 @@ TEST_CASE("shards of any cut, padding included, give the bits of the whole", "[z
     const std::size_t shard = GENERATE(1U, 7U, 10U, 40U);
     for (std::size_t first = 0; first < size; first += shard) {
         const auto part = train_shard(first, shard);
-        for (std::size_t i = 0; i < shard; ++i)
-            REQUIRE(part[i] == (first + i < size ? whole[first + i] : 0.0F));
+        for (std::size_t i = 0; i < shard; ++i) REQUIRE(part[i] == (first + i < size ? whole[first + i] : 0.0F));
     }
 }
 
@@ -116,8 +104,7 @@ TEST_CASE("the learning rate warms up and falls along a cosine", "[zero3_gpt][ad
     CHECK(near(schedule.at(14), 1.25));
     CHECK(schedule.at(24) == 0.5);
     CHECK(schedule.at(1000) == 0.5);
-    for (int step = 4; step < 24; ++step)
-        CHECK(schedule.at(step) > schedule.at(step + 1));
+    for (int step = 4; step < 24; ++step) CHECK(schedule.at(step) > schedule.at(step + 1));
 
     const zero3_gpt::learning_rate_schedule without_warmup{
         .peak = 1.0, .floor = 0.0, .warmup_steps = 0, .total_steps = 2};

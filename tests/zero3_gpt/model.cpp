@@ -47,8 +47,7 @@ public:
 
     double loss(const std::vector<std::vector<double>>& units) const {
         double sum = 0.0;
-        for (std::size_t first = 0; first < tokens_.size(); first += context_)
-            sum += window_loss(units, first);
+        for (std::size_t first = 0; first < tokens_.size(); first += context_) sum += window_loss(units, first);
         return sum / static_cast<double>(tokens_.size());
     }
 
@@ -62,8 +61,7 @@ private:
         row y(out);
         for (std::size_t j = 0; j < out; ++j) {
             y[j] = bias == nullptr ? 0.0 : bias[j];
-            for (std::size_t i = 0; i < x.size(); ++i)
-                y[j] += x[i] * weight[i * out + j];
+            for (std::size_t i = 0; i < x.size(); ++i) y[j] += x[i] * weight[i * out + j];
         }
         return y;
     }
@@ -71,11 +69,9 @@ private:
     static row norm(const row& x, const double* gain, const double* bias) {
         const auto count = static_cast<double>(x.size());
         double mean = 0.0;
-        for (const double value : x)
-            mean += value / count;
+        for (const double value : x) mean += value / count;
         double variance = 0.0;
-        for (const double value : x)
-            variance += (value - mean) * (value - mean) / count;
+        for (const double value : x) variance += (value - mean) * (value - mean) / count;
         row y(x.size());
         for (std::size_t i = 0; i < x.size(); ++i)
             y[i] = (x[i] - mean) / std::sqrt(variance + 1e-5) * gain[i] + bias[i];
@@ -84,10 +80,8 @@ private:
 
     static row softmax(row x) {
         double sum = 0.0;
-        for (double& value : x)
-            sum += value = std::exp(value);
-        for (double& value : x)
-            value /= sum;
+        for (double& value : x) sum += value = std::exp(value);
+        for (double& value : x) value /= sum;
         return x;
     }
 
@@ -98,8 +92,7 @@ private:
                 stream[t][i] = units[0][tokens_[first + t] * width_ + i] + units[0][(vocabulary + t) * width_ + i];
             }
         }
-        for (std::size_t layer = 1; layer <= layers_; ++layer)
-            block(units[layer].data(), stream);
+        for (std::size_t layer = 1; layer <= layers_; ++layer) block(units[layer].data(), stream);
 
         const double* head = units[layers_ + 1].data();
         const double* gain = head + width_ * vocabulary;
@@ -133,8 +126,7 @@ private:
             for (std::size_t first = 0; first < width_; first += head_width) {
                 row score(t + 1);
                 for (std::size_t s = 0; s <= t; ++s) {
-                    for (std::size_t i = first; i < first + head_width; ++i)
-                        score[s] += qkv[t][i] * qkv[s][width_ + i];
+                    for (std::size_t i = first; i < first + head_width; ++i) score[s] += qkv[t][i] * qkv[s][width_ + i];
                     score[s] /= std::sqrt(static_cast<double>(head_width));
                 }
                 score = softmax(score);
@@ -155,8 +147,7 @@ private:
     }
 
     static void add(const row& x, row& to) {
-        for (std::size_t i = 0; i < x.size(); ++i)
-            to[i] += x[i];
+        for (std::size_t i = 0; i < x.size(); ++i) to[i] += x[i];
     }
 
     std::size_t layers_;
@@ -189,8 +180,7 @@ struct experiment {
 
     float step(pass& batch) {
         batch.begin(tokens, targets);
-        for (int unit = 0; unit < network.units(); ++unit)
-            batch.forward(unit, of(weights, unit));
+        for (int unit = 0; unit < network.units(); ++unit) batch.forward(unit, of(weights, unit));
         const float loss = batch.loss();
         for (int unit = network.units() - 1; unit >= 0; --unit) {
             batch.backward(unit, of(weights, unit), of(gradients, unit));
@@ -218,9 +208,7 @@ std::string message_of(auto action) {
     return "";
 }
 
-bool contains(std::string_view text, std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-}
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace
 
@@ -236,8 +224,7 @@ TEST_CASE("loss and gradients agree with a plain double-precision model", "[zero
 
     const reference plain{config, trial.tokens, trial.targets};
     std::vector<std::vector<double>> weights;
-    for (const auto& unit : trial.weights)
-        weights.emplace_back(unit.begin(), unit.end());
+    for (const auto& unit : trial.weights) weights.emplace_back(unit.begin(), unit.end());
     CHECK(std::abs(static_cast<double>(loss) - plain.loss(weights)) < 2e-6);
 
     // A sample spread over each unit, over its rows and its columns.
@@ -303,8 +290,7 @@ TEST_CASE("the mean over two micro-batches is the mean of their means", "[zero3_
         one.tokens = bytes(both.tokens.begin() + first, both.tokens.begin() + first + tiny.context);
         one.targets = bytes(both.targets.begin() + first, both.targets.begin() + first + tiny.context);
         sum += one.step(batch);
-        for (std::size_t i = 0; i < gradient.size(); ++i)
-            gradient[i] += 0.5 * static_cast<double>(one.gradients[1][i]);
+        for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += 0.5 * static_cast<double>(one.gradients[1][i]);
     }
     CHECK(std::abs(loss - 0.5F * sum) < 2e-6F);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -345,7 +331,8 @@ TEST_CASE("fifty steps learn a short text", "[zero3_gpt][model]") {
     std::vector<zero3_gpt::adamw<zero3_gpt::host_device>> optimizers;
     for (int unit = 0; unit < network.units(); ++unit) {
         network.initialise(unit, 1, weights.emplace_back(network.unit_parameters(unit)));
-        optimizers.emplace_back(device, zero3_gpt::adamw_options{}, network.unit_parameters(unit), decayed(network, unit));
+        optimizers.emplace_back(device, zero3_gpt::adamw_options{}, network.unit_parameters(unit),
+                                decayed(network, unit));
     }
     pass batch{device, network, 4};
     float first_loss = 0.0F;
@@ -353,8 +340,7 @@ TEST_CASE("fifty steps learn a short text", "[zero3_gpt][model]") {
     std::vector<float> gradient;
     for (int step = 0; step < 50; ++step) {
         batch.begin(tokens, targets);
-        for (int unit = 0; unit < network.units(); ++unit)
-            batch.forward(unit, weights[static_cast<std::size_t>(unit)]);
+        for (int unit = 0; unit < network.units(); ++unit) batch.forward(unit, weights[static_cast<std::size_t>(unit)]);
         loss = batch.loss();
         if (step == 0) first_loss = loss;
         for (int unit = network.units() - 1; unit >= 0; --unit) {
@@ -414,10 +400,10 @@ TEST_CASE("tensors of a unit are where the structs say, those that decay before 
     const model network{{.layers = 1, .heads = 2, .width = 16, .context = 10}};
     std::vector<float> unit(network.unit_parameters(1));
     const auto block = cut_block(network.config(), unit.data());
-    const float* const begins[] = {block.qkv_weight, block.attention_out_weight, block.mlp_in_weight,
-                                   block.mlp_out_weight, block.qkv_bias, block.attention_out_bias, block.mlp_in_bias,
-                                   block.mlp_out_bias, block.norm1_gain, block.norm1_bias, block.norm2_gain,
-                                   block.norm2_bias};
+    const float* const begins[] = {
+        block.qkv_weight, block.attention_out_weight, block.mlp_in_weight, block.mlp_out_weight,
+        block.qkv_bias,   block.attention_out_bias,   block.mlp_in_bias,   block.mlp_out_bias,
+        block.norm1_gain, block.norm1_bias,           block.norm2_gain,    block.norm2_bias};
     const auto tensors = network.tensors(1);
     REQUIRE(tensors.size() == 12);
     for (std::size_t t = 0; t != 12; ++t) {
@@ -480,8 +466,7 @@ TEST_CASE("a wrong call says what was expected", "[zero3_gpt][model]") {
     CHECK_THROWS_AS(batch.loss(), std::logic_error);
     CHECK(contains(message_of([&] { batch.forward(1, trial.weights[1]); }), "expected forward of unit 0, given"));
     CHECK(contains(message_of([&] { batch.forward(0, trial.weights[1]); }), "unit 0 has 2088 parameters, given 872"));
-    for (int unit = 0; unit < 4; ++unit)
-        batch.forward(unit, experiment::of(trial.weights, unit));
+    for (int unit = 0; unit < 4; ++unit) batch.forward(unit, experiment::of(trial.weights, unit));
     CHECK_NOTHROW(batch.loss());
     CHECK(contains(message_of([&] { batch.backward(2, trial.weights[2], trial.gradients[2]); }),
                    "expected backward of unit 3"));

@@ -49,8 +49,7 @@ private:
 /// Bytes in which a window tells its place: four at a time count up.
 std::string counting_text(std::size_t size) {
     std::string result(size, '\0');
-    for (std::size_t i = 0; i < size; ++i)
-        result[i] = static_cast<char>((i / 4) >> (8 * (i % 4)));
+    for (std::size_t i = 0; i < size; ++i) result[i] = static_cast<char>((i / 4) >> (8 * (i % 4)));
     return result;
 }
 
@@ -63,9 +62,7 @@ std::string message_of(auto action) {
     return "";
 }
 
-bool contains(std::string_view text, std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-}
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 }  // namespace
 
@@ -118,11 +115,9 @@ TEST_CASE("targets are the tokens one byte later", "[zero3_gpt][text]") {
         return place;
     };
     corpus.sample_batch(1, 2, 3, 5, tokens, targets);
-    for (std::size_t row = 0; row < 5; ++row)
-        check_row(row);
+    for (std::size_t row = 0; row < 5; ++row) check_row(row);
     REQUIRE(corpus.held_out_batch(0, 1, 2, 5, tokens, targets) == 5);
-    for (std::size_t row = 0; row < 5; ++row)
-        CHECK(check_row(row) == corpus.held_out_start(5 + row));
+    for (std::size_t row = 0; row < 5; ++row) CHECK(check_row(row) == corpus.held_out_start(5 + row));
 }
 
 TEST_CASE("a batch depends on seed and step, and ranks share the global one", "[zero3_gpt][text]") {

@@ -104,7 +104,7 @@ inline constexpr bool has_float_arithmetic = false;
 ///   `multiplier(params)`  what the value of a code is multiplied by: `decode` is `product` of the two
 template <class Q>
 concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !positional_quantizer<Q> &&
-    !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+                          !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
     typename Q::format;
     { q.multiplier(params) }
     noexcept->std::same_as<float>;

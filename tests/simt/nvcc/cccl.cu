@@ -13,7 +13,8 @@
 
 using namespace zeropp;
 
-static_assert(std::constructible_from<cuda_stream, cudaStream_t> && std::constructible_from<cuda_stream, cuda::stream_ref>);
+static_assert(std::constructible_from<cuda_stream, cudaStream_t> &&
+              std::constructible_from<cuda_stream, cuda::stream_ref>);
 static_assert(!std::convertible_to<cuda::stream_ref, cuda_stream>);
 
 template <class T>

@@ -14,7 +14,8 @@ using codec = zeropp::codec<stream>;
 
 template <class Q, class... T>
 struct encoded {
-    static void instantiate(const stream& s, const Q& q, const void* tensor, const zeropp::slices& where, std::byte* out) {
+    static void instantiate(const stream& s, const Q& q, const void* tensor, const zeropp::slices& where,
+                            std::byte* out) {
         (codec::encode(s, q, static_cast<const T*>(tensor), where, out), ...);
     }
 };
@@ -37,14 +38,16 @@ struct fed_back {
 
 template <class Q, class... T>
 struct decoded {
-    static void instantiate(const stream& s, const Q& q, const std::byte* in, const zeropp::slices& where, void* tensor) {
+    static void instantiate(const stream& s, const Q& q, const std::byte* in, const zeropp::slices& where,
+                            void* tensor) {
         (codec::reduce_decode(s, q, in, 1, where, static_cast<T*>(tensor), {}), ...);
     }
 };
 
 template <class Q, class... To>
 struct summed {
-    static void instantiate(const stream& s, const Q& q, const zeropp::slices& where, const std::byte* in, std::byte* out) {
+    static void instantiate(const stream& s, const Q& q, const zeropp::slices& where, const std::byte* in,
+                            std::byte* out) {
         (codec::reduce_encode(s, q, in, 1, where, To(), out), ...);
     }
 };
