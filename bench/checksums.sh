@@ -25,6 +25,7 @@ run=("$build_dir/bench/checksummed_perf" -b 64M -e 64M -n 7 --ranks-per-node 2)
     echo "Where other work shares the machine (load $(cut -d ' ' -f 1 /proc/loadavg) at the start), processor time says more than time."
     printf '\n```\n'
     "${run[@]}"
+    # shellcheck disable=SC2016  # quotes of Markdown
     printf '```\n\n```\n'
     launch_ranks 4 "${run[@]}"
     printf '```\n'

@@ -32,7 +32,7 @@ for name in zero3 qwz hpz qgz zeropp differences; do configs+=("$root/examples/z
 
 # What is measured. Sizes are of the whole tensor; fewer iterations where one takes seconds.
 # shellcheck disable=SC2034,SC2054  # small and large are used by name; commas are the programs' own
-if [ $quick = yes ]; then
+if [ "$quick" = yes ]; then
     codec=(-b 16M -e 16M -n 5 -c 0)
     small=(-b 4K -e 64K -f 16 -n 50)
     large=(-b 8M -e 8M -n 3)

@@ -24,7 +24,7 @@ value arch native
 flag prebuilt
 flag build_only
 parse_options "$@"
-if [ $prebuilt = yes ] && [ $build_only = yes ]; then options_wrong "--prebuilt and --build-only leave nothing to do"; fi
+if [ "$prebuilt" = yes ] && [ "$build_only" = yes ]; then options_wrong "--prebuilt and --build-only leave nothing to do"; fi
 [ -z "$include" ] || include=$(cd "$include" && pwd)
 
 deadline=$((SECONDS + 470))
@@ -76,7 +76,7 @@ if [ -n "${NCCL_ROOT:-}" ]; then
 fi
 
 # And cuBLAS, for programs that were built elsewhere.
-if [ $prebuilt = yes ] && command -v python3 >/dev/null; then
+if [ "$prebuilt" = yes ] && command -v python3 >/dev/null; then
     where='import glob, importlib.util as u
 for root in u.find_spec("nvidia").submodule_search_locations:
     for library in glob.glob(root + "/*/lib/libcublas.so.*"): print(library.rpartition("/")[0])'
@@ -85,7 +85,7 @@ for root in u.find_spec("nvidia").submodule_search_locations:
     done
 fi
 
-if [ $prebuilt = no ]; then
+if [ "$prebuilt" = no ]; then
     heading "building in $build_dir"
     configure=(-S "$root" -B "$build_dir" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DZEROPP_WERROR=ON
         -DZEROPP_BUILD_GPU=ON -DZEROPP_ENABLE_CUDA=ON -DZEROPP_ENABLE_MPI=OFF -DZEROPP_INSTALL=OFF
@@ -96,10 +96,10 @@ if [ $prebuilt = no ]; then
     [ -z "$include" ] || configure+=("-DZEROPP_CATCH2_INCLUDE=$include" "-DCMAKE_INCLUDE_PATH=$include")
     step configure 60 cmake "${configure[@]}" || exit 1
     build_limit=240
-    [ $build_only = no ] || deadline=$((SECONDS + 3600)) build_limit=3600
+    [ "$build_only" = no ] || deadline=$((SECONDS + 3600)) build_limit=3600
     step build $build_limit cmake --build "$build_dir" --target zeropp_gpu -j "$(nproc)" || exit 1
 fi
-if [ $build_only = yes ]; then
+if [ "$build_only" = yes ]; then
     exit 0
 fi
 

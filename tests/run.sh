@@ -30,8 +30,8 @@ flag everywhere
 value fuzz_seconds ''
 folder build_dir "$root/build/tests"
 parse_options "$@"
-if [ $all$everywhere = nono ] && [ -n "$fuzz_seconds" ]; then options_wrong "--fuzz-seconds is for --all and --everywhere"; fi
-if [ $all = yes ] && [ $everywhere = yes ]; then options_wrong "--all and --everywhere are two runs"; fi
+if [ "$all$everywhere" = nono ] && [ -n "$fuzz_seconds" ]; then options_wrong "--fuzz-seconds is for --all and --everywhere"; fi
+if [ "$all" = yes ] && [ "$everywhere" = yes ]; then options_wrong "--all and --everywhere are two runs"; fi
 [[ $fuzz_seconds =~ ^([1-9][0-9]*)?$ ]] || options_wrong "--fuzz-seconds needs a whole number, not: $fuzz_seconds"
 cd "$root"
 
@@ -74,7 +74,7 @@ run_part() {
         built=$SECONDS
         status=FAILED
     fi
-    [ $status = passed ] || failed=$((failed + 1))
+    [ "$status" = passed ] || failed=$((failed + 1))
     row "$name" $status $((SECONDS - start)) "compiled in $((built - start)) s, $(grep -E '^[0-9]+% tests passed' "$log" ||
         echo "did not get as far as its tests") ($(count_assertions "$directory"))"
     while IFS= read -r test; do left_out+=("$name: $test was skipped"); done < <(
@@ -93,7 +93,7 @@ run_script() {
     fi
     parts=$((parts + 1))
     [ $result -eq 0 ] || status=FAILED
-    [ $status = passed ] || failed=$((failed + 1))
+    [ "$status" = passed ] || failed=$((failed + 1))
     row "$name" $status $((SECONDS - start)) ""
 }
 
@@ -118,11 +118,11 @@ start=$SECONDS
 packages=(cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev
     libxxhash-dev libboost-context-dev)
 clang=
-if [ $all = yes ]; then packages+=(iproute2 python3 valgrind libsimgrid-dev libeigen3-dev); fi
-if [ $everywhere = yes ]; then packages+=(mpich libmpich-dev debootstrap g++-aarch64-linux-gnu qemu-user); fi
+if [ "$all" = yes ]; then packages+=(iproute2 python3 valgrind libsimgrid-dev libeigen3-dev); fi
+if [ "$everywhere" = yes ]; then packages+=(mpich libmpich-dev debootstrap g++-aarch64-linux-gnu qemu-user); fi
 require_packages "${packages[@]}"
 find_cuda_headers
-if [ $all = yes ] || { [ $everywhere = yes ] && [ -n "$fuzz_seconds" ]; }; then
+if [ "$all" = yes ] || { [ "$everywhere" = yes ] && [ -n "$fuzz_seconds" ]; }; then
     clang=$(choose_clang)
     # On a machine that has never seen apt-get update, nothing is known of clang yet.
     if [ "$clang" != 19 ] && command -v apt-get >/dev/null && require_packages_may_install; then
@@ -159,7 +159,7 @@ run_fuzzing() {
 
 with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
 with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
-if [ $all = yes ]; then
+if [ "$all" = yes ]; then
     run_part everything ci "${with_gcc[@]}"
     if [ -n "$clang" ]; then
         run_part asan+ubsan asan-ubsan "${with_clang[@]}"
@@ -169,7 +169,7 @@ if [ $all = yes ]; then
     run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch"
     left_out+=("another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh" \
         "more than 2^32 elements, and all of valgrind: README.md says how")
-elif [ $everywhere = yes ]; then
+elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
     run_part aarch64 aarch64

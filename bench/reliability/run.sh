@@ -20,12 +20,12 @@ value document "$root/docs/reliability.md"
 flag rows
 operands_anywhere=yes
 parse_options "$@"
-if [ $rows = no ] && [ ${#operands[@]} -gt 0 ]; then options_wrong "unknown option: ${operands[0]}"; fi
+if [ "$rows" = no ] && [ ${#operands[@]} -gt 0 ]; then options_wrong "unknown option: ${operands[0]}"; fi
 
 require_packages iproute2 util-linux
 build_programs "$build_dir" reliability_faults
 faults=("$root/bench/reliability/faults.py" --program "$build_dir/bench/reliability_faults")
-if [ $rows = yes ]; then
+if [ "$rows" = yes ]; then
     exec python3 "${faults[@]}" --rows "${operands[@]}"
 fi
 exec python3 "${faults[@]}" --results "$results" --document "$document"

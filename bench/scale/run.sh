@@ -24,7 +24,7 @@ require_packages libsimgrid-dev gnuplot-nox iproute2 util-linux
 build_programs "$build_dir" scale_step scale_step_simulated zeropp-plan
 
 options=()
-[ $quick = no ] || options=(--quick)
+[ "$quick" = no ] || options=(--quick)
 "$here/experiments.py" "${options[@]}" "$build_dir" "$results"
 status=0
 "$here/report.py" "$results" || status=$?

@@ -29,7 +29,7 @@ if ! "$python" -c "import expecttest, pytest, sklearn, torch; assert torch.__ver
     }
 fi
 with_cuda=OFF
-[ $cuda = no ] || with_cuda=ON
+[ "$cuda" = no ] || with_cuda=ON
 "$python" -m pip install --quiet --no-deps --force-reinstall -C cmake.define.ZEROPP_TORCH_CUDA=$with_cuda "$root/examples/torch"
 cd "$build_dir"
 # Ranks are here alone, and a bare machine may not know its own name.
