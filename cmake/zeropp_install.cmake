@@ -16,4 +16,10 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/zeropp-config-version.cma
                                                                                    ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/zeropp-config.cmake ${PROJECT_BINARY_DIR}/zeropp-config-version.cmake
         DESTINATION ${zeropp_package_dir})
+
+# For pkg-config, and as easily moved. MPI and CUDA have compilers of their own that know where they are: one file is enough.
+file(RELATIVE_PATH zeropp_include_from_pc ${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+configure_file(cmake/zeropp.pc.in ${PROJECT_BINARY_DIR}/zeropp.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/zeropp.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/zeropp)

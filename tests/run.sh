@@ -118,7 +118,7 @@ start=$SECONDS
 packages=(cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev
     libxxhash-dev libboost-context-dev)
 clang=
-if [ "$all" = yes ]; then packages+=(iproute2 python3 valgrind libsimgrid-dev libeigen3-dev); fi
+if [ "$all" = yes ]; then packages+=(iproute2 pkgconf python3 valgrind libsimgrid-dev libeigen3-dev); fi
 if [ "$everywhere" = yes ]; then packages+=(mpich libmpich-dev debootstrap g++-aarch64-linux-gnu qemu-user); fi
 require_packages "${packages[@]}"
 find_cuda_headers
