@@ -19,6 +19,7 @@
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
+#   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   Debian 13    this command and examples/run.sh in a bare Debian 13, made with debootstrap; needs root
 #
 # Ends with what took how long, and what was left out. Exit status: 0 all passed, 1 a part failed, 2 something to run
@@ -173,6 +174,7 @@ elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
     run_part aarch64 aarch64
+    run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     if [ "$(id -u)" -eq 0 ]; then
         run_script "Debian 13" tests/in_debian.sh --suite trixie --build-dir "$build_dir/trixie"
     else
