@@ -81,17 +81,17 @@ bool gains(const run& zero3, const run& compressed) {
                     saved(zero3.time.with_overlap(), compressed.time.with_overlap())) >= notable;
 }
 
-std::string on_the_whole(const settings& s, const run& zero3, const run& zeropp) {
-    const double plain = saved(zero3.time.without_overlap(), zeropp.time.without_overlap());
-    const double hidden = saved(zero3.time.with_overlap(), zeropp.time.with_overlap());
+std::string on_the_whole(const settings& s, const run& zero3, const run& compressed) {
+    const double plain = saved(zero3.time.without_overlap(), compressed.time.without_overlap());
+    const double hidden = saved(zero3.time.with_overlap(), compressed.time.with_overlap());
     const double computing = s.compute.forward + s.compute.backward;
     const std::string share =
         "communication is " + milliseconds(zero3.time.communication()) + " of ZeRO-3's step" +
         (computing > 0 ? ", " + percent(zero3.time.communication() / zero3.time.without_overlap())
                        : " (without its time of computation, nothing can be said of the whole step)");
     if (s.ranks.size() == 1) return "No gain on one rank: nothing is communicated.";
-    if (gains(zero3, zeropp)) {
-        return (zeropp.name == "zeropp" ? "All of ZeRO++" : zeropp.name) + " saves " + percent(plain) +
+    if (gains(zero3, compressed)) {
+        return (compressed.name == "zeropp" ? "All of ZeRO++" : compressed.name) + " saves " + percent(plain) +
                " of the step without overlap and " + percent(hidden) +
                " where communication overlaps computation entirely: " + share + ".";
     }
@@ -99,8 +99,9 @@ std::string on_the_whole(const settings& s, const run& zero3, const run& zeropp)
     const double rate = (alone ? s.speed.inside : s.speed.across).bytes_per_second;
     std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") +
                           fixed(rate * 8e-9, 0) + (alone ? " Gbit/s, " : " Gbit/s between nodes, ") + share;
-    const double codec = zeropp.time.forward.codec + zeropp.time.backward.codec + zeropp.time.gradients.codec;
-    if (codec > 0 && zeropp.time.communication() > zero3.time.communication()) {
+    const double codec =
+        compressed.time.forward.codec + compressed.time.backward.codec + compressed.time.gradients.codec;
+    if (codec > 0 && compressed.time.communication() > zero3.time.communication()) {
         because += "; fewer bytes save less than quantizing takes, " + milliseconds(codec);
     } else if (computing > 0 && zero3.time.with_overlap() < (1 + notable) * computing) {
         because += ", and overlaps with computation";
@@ -117,7 +118,7 @@ std::vector<std::string> advise(const settings& s, const prediction& p) {
     if (s.memory > 0) {
         advice.push_back(on_secondary(s, p));
     } else {
-        advice.push_back("Which secondary groups fit can be said where the memory of a GPU is given.");
+        advice.emplace_back("Which secondary groups fit can be said where the memory of a GPU is given.");
     }
     if (const std::string latency = on_latency(s, all_of_zeropp(p.runs)); !latency.empty()) advice.push_back(latency);
     return advice;

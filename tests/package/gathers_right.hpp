@@ -18,7 +18,8 @@ bool gathers_right(Transport transport) {
     std::vector<float> full(10 * static_cast<std::size_t>(comm.size()));
     zeropp::quantized_all_gather(zeropp::host{}, comm, zeropp::block_integer<8, 64>{}, shard, full);
     for (std::size_t i = 0; i != full.size(); ++i) {
-        const float error = full[i] - static_cast<float>(i / 10);
+        const std::size_t rank = i / 10;
+        const float error = full[i] - static_cast<float>(rank);
         if (error > 1e-3f || error < -1e-3f) return false;
     }
     return true;

@@ -27,11 +27,11 @@ workspace<Space> resident(std::span<T>... arrays) {
     static_assert(((alignof(T) == alignof(void*) && sizeof(T) % alignof(void*) == 0) && ...));
     std::vector<std::byte> table((arrays.size_bytes() + ... + 0));
     std::size_t end = 0;
-    const auto put = [&](const auto& array) {
-        if (!array.empty()) std::memcpy(table.data() + end, array.data(), array.size_bytes());
-        end += array.size_bytes();
+    const auto put = [&](std::span<const std::byte> bytes) {
+        if (!bytes.empty()) std::memcpy(table.data() + end, bytes.data(), bytes.size());
+        end += bytes.size();
     };
-    (put(arrays), ...);
+    (put(std::as_bytes(arrays)), ...);
     workspace<Space> memory(table.size());
     memory.assign(table.data(), table.size());
     return memory;
@@ -169,6 +169,7 @@ private:
             has_gaps_ = has_gaps_ || tensors_[t].divided.stride != 0;
         }
         std::vector<T*> addresses;
+        addresses.reserve(size());
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
         memory_ = detail::resident<Space>(std::span<const segment>(world_), std::span<const segment>(group_),
                                           std::span<T* const>(addresses));

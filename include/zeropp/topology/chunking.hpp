@@ -17,7 +17,7 @@ inline constexpr int automatic = -1;
 /// start of its messages, and c of them leave 1 / c of what can overlap in the open: the best c grows as the root of
 /// the bytes. The 32 KiB are measured (bench/all_reduce.sh).
 constexpr int automatic_chunks(std::size_t message_bytes) {
-    constexpr std::size_t of_one = 32 * 1024;
+    constexpr std::size_t of_one = std::size_t{32} * 1024;
     int chunks = 1;
     std::size_t squared = 4;
     while (chunks != 16 && squared * of_one <= message_bytes) {
@@ -30,7 +30,7 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
 /// Whether a tensor whose message has so many bytes is so small that an all-reduce does best to send it whole to
 /// everybody: all that a rank receives then costs less than the start of more messages. Measured as above.
 constexpr bool sums_everywhere(int ranks, std::size_t tensor_bytes) {
-    return static_cast<std::size_t>(ranks) * tensor_bytes <= 128 * 1024;
+    return static_cast<std::size_t>(ranks) * tensor_bytes <= std::size_t{128} * 1024;
 }
 
 /// Cuts a slice of `size` elements into as many chunks as wanted, of whole blocks; fewer where it has fewer blocks, and

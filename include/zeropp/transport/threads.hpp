@@ -331,7 +331,7 @@ private:
     template <class E, class Work>
     static void in_turn(const E& exec, Work work) {
         if constexpr (host_execution<E>) {
-            exec.enqueue([work] { work(host{}); });
+            exec.enqueue([work = std::move(work)] { work(host{}); });
         } else {
             work(exec);
         }
