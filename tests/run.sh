@@ -15,11 +15,13 @@
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: all unit tests
 #   tsan         clang, ThreadSanitizer: the tests that have threads
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
+#   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
 #   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
+#   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
 #   Debian 13    this command and examples/run.sh in a bare Debian 13, made with debootstrap; needs root
 #
 # Ends with what took how long, and what was left out. Exit status: 0 all passed, 1 a part failed, 2 something to run
@@ -167,6 +169,7 @@ if [ "$all" = yes ]; then
         run_part tsan tsan "${with_clang[@]}"
     fi
     run_fuzzing
+    run_script style tests/style.sh --build-dir "$build_dir/style"
     run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch"
     left_out+=("another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh" \
         "more than 2^32 elements, and all of valgrind: README.md says how")
@@ -176,9 +179,10 @@ elif [ "$everywhere" = yes ]; then
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     if [ "$(id -u)" -eq 0 ]; then
+        run_script launchers tests/cluster/launchers.sh --build-dir "$build_dir/launchers"
         run_script "Debian 13" tests/in_debian.sh --suite trixie --build-dir "$build_dir/trixie"
     else
-        left_out+=("Debian 13: needs root")
+        left_out+=("Debian 13 and launchers: need root")
     fi
     if [ -n "$fuzz_seconds" ]; then
         run_fuzzing
