@@ -42,8 +42,14 @@ nsenter --target 1 --mount unshare --mount sh -c "mount --bind '$folder/tmp.$nod
 
 if [ "$node" = node0 ]; then
     status=0
-    until [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ]; do sleep 0.2; done
-    "$@" || status=$?
+    until [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ] || [ $SECONDS -gt 60 ]; do sleep 0.2; done
+    if [ $SECONDS -le 60 ]; then
+        "$@" || status=$?
+    else
+        echo "slurm_node.sh: the nodes are not idle after a minute:" >&2
+        cat "$folder"/*.log >&2
+        status=2
+    fi
     echo $status >"$folder/status"
     scontrol shutdown
 fi
