@@ -1,6 +1,6 @@
 /// \file
-/// Gradient accumulation, in both ways: microbatches added up on each rank and reduced once, and each microbatch reduced
-/// into what the shard holds.
+/// Gradient accumulation, in both ways: microbatches added up on each rank and reduced once, and each microbatch
+/// reduced into what the shard holds.
 
 #include <zeropp/zeropp.hpp>
 

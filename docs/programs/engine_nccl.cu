@@ -1,7 +1,8 @@
 /// \file
 /// The communication of one ZeRO-3 step between GPUs, one process for each: `mpirun -n 8 engine_nccl 4` for nodes of
-/// four GPUs. MPI starts the processes and carries NCCL's id; all tensors travel by NCCL. It ends with 77 without a GPU.
+/// four GPUs. MPI starts the processes and carries NCCL's id; all tensors travel by NCCL. Ends with 77 without a GPU.
 
+#include <zeropp/cuda.cuh>
 #include <zeropp/nccl.hpp>
 
 #include <mpi.h>

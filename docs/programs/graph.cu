@@ -1,6 +1,6 @@
 /// \file
-/// A collective captured into a CUDA graph once and replayed in every step. A single rank shows the calls, which are the
-/// same between GPUs, on nccl_transport. It ends with 77 without a GPU.
+/// A collective captured into a CUDA graph once and replayed in every step. A single rank shows the calls, which are
+/// the same between GPUs, on nccl_transport. Ends with 77 without a GPU.
 
 #include <zeropp/cuda.cuh>
 

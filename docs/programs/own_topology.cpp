@@ -1,6 +1,6 @@
 /// \file
-/// A topology of your own: ranks dealt out to nodes in turn, as `mpirun --map-by node` places them. It says who is who by
-/// arithmetic, and the collectives find their way by it.
+/// A topology of your own: ranks dealt out to nodes in turn, as `mpirun --map-by node` places them. It says who is who
+/// by arithmetic, and the collectives find their way by it.
 
 #include <zeropp/zeropp.hpp>
 

@@ -18,26 +18,25 @@ int main() {
     std::atomic<int> timeouts = 0;
 
     // [timeout]
-    zeropp::run_on_threads(ranks,
-                           [&](zeropp::thread_transport transport) {
-                               zeropp::communicator comm(zeropp::two_level(2, 2), transport);
-                               if (comm.rank() == lost) return;  // as if it had been killed
-                               const std::vector<float> shard(1000, 1.0f);
-                               std::vector<float> full(4000);
-                               try {
-                                   zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
-                               } catch (const zeropp::timeout_error& first) {
-                                   if (comm.rank() == 0) std::printf("%s\n", first.what());
-                                   ++timeouts;
-                               }
-                               // The transport, its splits and what it was split from are of no further use: every call says the same.
-                               try {
-                                   zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
-                               } catch (const zeropp::timeout_error&) {
-                                   ++timeouts;
-                               }
-                           },
-                           {.timeout = 300ms});
+    const auto work = [&](zeropp::thread_transport transport) {
+        zeropp::communicator comm(zeropp::two_level(2, 2), transport);
+        if (comm.rank() == lost) return;  // as if it had been killed
+        const std::vector<float> shard(1000, 1.0f);
+        std::vector<float> full(4000);
+        try {
+            zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
+        } catch (const zeropp::timeout_error& first) {
+            if (comm.rank() == 0) std::printf("%s\n", first.what());
+            ++timeouts;
+        }
+        // The transport and all that is split from it are of no further use: every call says the same.
+        try {
+            zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
+        } catch (const zeropp::timeout_error&) {
+            ++timeouts;
+        }
+    };
+    zeropp::run_on_threads(ranks, work, {.timeout = 300ms});
     // [timeout]
 
     // Again with the ranks that are left: here two, in a node each.
