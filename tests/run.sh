@@ -172,7 +172,7 @@ if [ "$all" = yes ]; then
     run_script style tests/style.sh --build-dir "$build_dir/style"
     run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch"
     left_out+=("another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh" \
-        "more than 2^32 elements, and all of valgrind: README.md says how")
+        "more than 2^32 elements, and all of valgrind: docs/concepts/commands.md says how")
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
