@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -45,21 +46,26 @@ void train(Communicator& comm, int steps) {
 
     const zeropp::host exec;
     for (std::uint64_t step = 1; step <= static_cast<std::uint64_t>(steps); ++step) {
+        // Forward (qwZ), and this rank's part of it kept on the way.
         zeropp::quantized_all_gather(exec, comm, int8{}, shard, weights, {}, scratch.view(),
-                                     zeropp::stored_in(secondary, step));                          // forward, qwZ
-        zeropp::secondary_partition_gather(exec, comm, secondary, step, weights, scratch.view());  // backward, hpZ
-        for (std::size_t i = 0; i != parameters; ++i) gradient[i] = weights[i];  // of the loss |w|^2 / 2
+                                     zeropp::stored_in(secondary, step));
+        // Backward (hpZ): from what the node keeps.
+        zeropp::secondary_partition_gather(exec, comm, secondary, step, weights, scratch.view());
+        gradient = weights;  // of the loss |w|^2 / 2
+        // Gradients (qgZ): 8 bits inside the node, 4 across.
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8_gradients{}, int4_gradients{}, gradient,
                                                       shard_gradient, {.operation = zeropp::reduction::mean},
-                                                      scratch.view());                         // gradients, qgZ
+                                                      scratch.view());
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] -= 0.1f * shard_gradient[i];  // your optimizer
     }
-    std::printf("rank %d: weights are %.4f after %d steps\n", comm.rank(), static_cast<double>(shard.at(0)), steps);
+    const float reached = shard.at(0), exact = std::pow(0.9f, static_cast<float>(steps));
+    std::printf("rank %d: weights are %.4f after %d steps\n", comm.rank(), static_cast<double>(reached), steps);
+    if (!(std::fabs(reached - exact) < 0.01f)) throw zeropp::error("the weights are wrong");
 }
 // [engine]
 
 // [main]
-/// Trains with counted bytes; whether every rank got where it should.
+/// Trains, and prints what each collective has sent.
 void run(int ranks_per_node) {
     // A rank that does not come is an error after 30 seconds, not a hang.
     auto world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, {.timeout = std::chrono::seconds(30)});

@@ -36,7 +36,7 @@ int main() {
             ++timeouts;
         }
     };
-    zeropp::run_on_threads(ranks, work, {.timeout = 300ms});
+    zeropp::run_on_threads(ranks, work, {.timeout = 2s});
     // [timeout]
 
     // Again with the ranks that are left: here two, in a node each.
