@@ -42,6 +42,7 @@ WORDS = {
     },
     "secondary_partition_gather": {
         "rows": ["kept since forward: 1/3 of the tensor", "decoded: the whole tensor"],
+        "parts": "slice",
     },
     "hierarchical_quantized_reduce_scatter": {
         "rows": ["each rank's gradient, encoded", "sums of the node, encoded", "sums of all ranks: each rank's shard"],
@@ -73,7 +74,7 @@ def centre(rank):
     return MARGIN + rank * COLUMN + (GAP if rank >= PER_NODE else 0) + COLUMN / 2
 
 
-def hop_text(messages):
+def hop_text(messages, part):
     """One hop in words, from its messages."""
     others = [m for m in messages if m["from"] != m["to"]]
     inside = {m["from"] // PER_NODE == m["to"] // PER_NODE for m in others}
@@ -83,7 +84,7 @@ def hop_text(messages):
     assert len(peers) == 1 and len(slots) == 1, "all ranks send alike"
     to, of = peers.pop(), slots.pop()
     where = "inside the node" if inside.pop() else "across nodes"
-    return f"{where}: {of} slot{'s' if of > 1 else ''} to {'its counterpart' if to == 1 else f'each of {to}'}"
+    return f"{where}: {of} {part}{'s' if of > 1 else ''} to {'its counterpart' if to == 1 else f'each of {to}'}"
 
 
 def held_by(pairs):
@@ -137,8 +138,8 @@ class Picture:
                     self.parts.append(f'<circle class="kept" cx="{x + CELL_W - 4:g}" cy="{y + 4:g}" r="5"/>')
         self.y += 2 * CELL_H + 12
 
-    def hop(self, messages):
-        self.text(MARGIN + 6, self.y + 24, hop_text(messages), size=19)
+    def hop(self, messages, part):
+        self.text(MARGIN + 6, self.y + 24, hop_text(messages, part), size=19)
         top, bottom = self.y + 32, self.y + 92
         for watched in (False, True):
             for m in messages:
@@ -197,7 +198,7 @@ def draw(name, lines):
             assert all(len(row[r]) == slots for r in range(RANKS)), "residuals are of what is encoded"
         picture.row(words["rows"][number], row, sums, kept)
         if number < len(hops):
-            picture.hop(hops[sorted(hops)[number]])
+            picture.hop(hops[sorted(hops)[number]], words.get("parts", "slot"))
     return picture.svg(name + " on 2 nodes of 3 ranks")
 
 
