@@ -1,0 +1,17 @@
+# The pictures in docs/figures are what docs/figures.py draws of the messages that are sent:
+# cmake -DMESSAGES=... -DPYTHON=... -DDOCS=... -DSCRATCH=... -P figures.cmake
+file(REMOVE_RECURSE ${SCRATCH})
+file(MAKE_DIRECTORY ${SCRATCH})
+execute_process(COMMAND ${MESSAGES} COMMAND ${PYTHON} ${DOCS}/figures.py ${SCRATCH} COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB drawn RELATIVE ${SCRATCH} ${SCRATCH}/*)
+file(GLOB kept RELATIVE ${DOCS}/figures ${DOCS}/figures/*)
+if(NOT drawn OR NOT drawn STREQUAL kept)
+    message(FATAL_ERROR "docs/figures has ${kept}, and drawn were ${drawn}")
+endif()
+foreach(name IN LISTS drawn)
+    file(READ ${SCRATCH}/${name} now)
+    file(READ ${DOCS}/figures/${name} before)
+    if(NOT now STREQUAL before)
+        message(FATAL_ERROR "docs/figures/${name} is not what is sent: draw it again, as docs/figures.py says")
+    endif()
+endforeach()
