@@ -23,18 +23,14 @@ int main() {
         std::vector<zeropp::bfloat16> weights(n);
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = zeropp::bfloat16(std::sin(static_cast<float>(i)));
 
-        // [replica]
         using replica_type = zeropp::secondary_replica<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
         std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), n));  // 1/k of the weights, in bf16
         replica_type replica(comm.topology(), comm.rank(), n, storage);
-        // [replica]
         std::uint64_t sent_at_first = 0;
         const std::uint64_t steps = 20;
         for (std::uint64_t step = 1; step <= steps; ++step) {
-            // [step]
             zeropp::quantized_update_gather(exec, comm, int2, shard, replica, step, weights);  // forward: 2 bits across
             zeropp::secondary_partition_gather(exec, comm, replica, step, weights);  // backward: nothing across nodes
-            // [step]
             if (step == 1) sent_at_first = comm.world().total().bytes_across;
             for (std::size_t i = 0; i != shard.size(); ++i) {
                 const float change = 0.01f * std::cos(static_cast<float>(i) * static_cast<float>(step));
@@ -44,17 +40,13 @@ int main() {
         const std::uint64_t sent = comm.world().total().bytes_across;
 
         // To the bit: once everything, and then, of one weight in a hundred, those alone.
-        // [exact]
         zeropp::exact_update(exec, comm, shard, replica, steps + 1);
-        // [exact]
         const std::uint64_t sent_whole = comm.world().total().bytes_across - sent;
         for (std::size_t i = 0; i < shard.size(); i += 100)
             shard[i] = zeropp::bfloat16(2 + static_cast<float>(shard[i]));
         zeropp::exact_update(exec, comm, shard, replica, steps + 2);
         const std::uint64_t sent_changes = comm.world().total().bytes_across - sent - sent_whole;
-        // [check]
         zeropp::require_equal_replicas(exec, comm, replica);  // for when in doubt: compares hashes
-        // [check]
         zeropp::secondary_partition_gather(exec, comm, replica, steps + 2, weights);
         const std::size_t own = zeropp::partition(n, comm.size()).offset(comm.rank());
         for (std::size_t i = 0; i != shard.size(); ++i) {
