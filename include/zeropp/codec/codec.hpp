@@ -33,6 +33,7 @@ struct feedback {
     static_assert(!message_scaled_quantizer<Storage>,
                   "feedback: Storage must not scale whole messages, for residuals are kept in parts");
 
+    /// The quantizer that stores residuals.
     Storage storage;
     /// The residuals of slot s, all of its slice, at byte s * wire_bytes(storage, slice). nullptr stands for zeros.
     const std::byte* previous;

@@ -249,6 +249,7 @@ private:
 
 /// A reduction without error feedback.
 struct no_error_feedback {
+    /// What collectives ask of error_feedback: nothing is wrong, nothing is agreed, nothing is kept.
     template <class Division, class Topology>
     static std::string problem(const Division&, const Topology&) {
         return {};

@@ -66,6 +66,7 @@ public:
         if (!problem.empty()) throw precondition_error("secondary_partition: " + problem);
     }
 
+    /// Bytes of storage for such tensors over a group of so many ranks.
     static std::size_t storage_bytes(const Quantizer&, const tensors_shape& tensors, int group_size) {
         return detail::over_group(group_size, tensors,
                                   [](const auto& whole) { return detail::whole_wire_bytes<Quantizer>(whole); });
@@ -90,18 +91,20 @@ public:
     /// Forgets what is stored: gathering is an error until the next `store`.
     void invalidate() { version_.reset(); }
 
+    /// The quantizer of what is stored.
     const Quantizer& stored_as() const { return quantizer_; }
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
+    /// The ranks of the group, and which of them this is.
     int group_size() const { return group_size_; }
     int index() const { return index_; }
+    /// The version of what is stored; none before the first `store` and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
     /// The message to gather.
     const std::byte* message() const { return storage_.data(); }
 
-    // For collectives: the messages of this rank, how a whole tensor is divided into the messages of the group, how
-    // many those are, and whose.
-
+    /// For collectives: the messages of this rank, how a whole tensor is divided into the messages of the group, how
+    /// many those are, and whose.
     template <class Execution, class Operand, class Slices, topology Topology>
     const std::byte* messages(const Execution&, const Operand&, const Slices&, const Topology&, bool,
                               std::byte*) const {
@@ -121,9 +124,8 @@ public:
         return {};
     }
 
-    // For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when
-    // they do. Where this one was expected, and where those were.
-
+    /// For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when
+    /// they do. Where this one was expected, and where those were.
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
         if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
@@ -159,6 +161,7 @@ private:
 
 /// A gather that stores nothing on its way.
 struct not_stored {
+    /// What collectives ask of stored_in: nothing is wrong, nothing is agreed, nothing is stored.
     template <class Operand>
     static std::string problem(const Operand&) {
         return {};
@@ -175,8 +178,8 @@ class stored_in {
 public:
     stored_in(Secondary& secondary, std::uint64_t version) : secondary_(secondary), version_(version) {}
 
-    // For collectives.
-
+    /// For collectives: why these tensors cannot be stored there, empty where they can; what ranks agree on, in words;
+    /// and storing them.
     template <class Operand>
     std::string problem(const Operand& tensors) const {
         return secondary_.partition_problem(tensors);

@@ -56,6 +56,7 @@ public:
         detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
     }
 
+    /// Bytes of storage for such tensors over these ranks.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
@@ -66,11 +67,14 @@ public:
     /// Forgets what is stored: the next update moves whole weights. On all ranks alike.
     void invalidate() { version_.reset(); }
 
+    /// The quantizer of messages inside the group.
     const Inside& stored_as() const { return inside_; }
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
+    /// The ranks of a group, and which of this rank's group it is.
     int group_size() const { return group_size_; }
     int index() const { return index_; }
+    /// The version of what is stored; none before the first update and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
 
     // For collectives. What depends on whether tensors are an array or a list takes an operand that is the same.

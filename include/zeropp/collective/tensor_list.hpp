@@ -52,9 +52,11 @@ struct division {
 /// One array of a list. `array` is any array in Space.
 template <class T, class Space>
 struct list_tensor {
+    /// From an array, which is divided without gaps unless `how` says otherwise.
     template <array_in<Space> Array>
     list_tensor(Array&& array, const division& how = {}) : memory(as_view<Space>(array)), divided(how) {}
 
+    /// The array, and how it is divided.
     view<T, Space> memory;
     division divided;
 };
@@ -99,6 +101,7 @@ public:
     explicit tensor_list(std::initializer_list<list_tensor<T, Space>> slices)
         : tensor_list(std::span(slices.begin(), slices.size())) {}
 
+    /// How many tensors.
     std::size_t size() const { return tensors_.size(); }
     /// The arrays as they were given.
     view<T, Space> operator[](std::size_t t) const { return tensors_[t].memory; }

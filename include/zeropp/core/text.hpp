@@ -20,6 +20,7 @@ public:
     constexpr short_text(std::string_view text) { append(text); }
     constexpr short_text(const char* text) { append(std::string_view(text)); }
 
+    /// Appends text, as far as it fits.
     constexpr short_text& append(std::string_view text) {
         for (const char c : text) {
             if (size_ < capacity) characters_[size_++] = c;
@@ -43,6 +44,7 @@ public:
     }
 
     constexpr operator std::string_view() const { return {characters_, size_}; }
+    /// The same as a string.
     std::string str() const { return std::string(std::string_view(*this)); }
 
     friend constexpr bool operator==(const short_text& a, const short_text& b) {

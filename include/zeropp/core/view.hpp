@@ -31,6 +31,7 @@ public:
     requires(!std::is_const_v<U> && std::same_as<const U, T>) constexpr view(const view<U, Space>& other)
         : data_(other.data()), size_(other.size()) {}
 
+    /// The first element, and how many there are.
     constexpr T* data() const { return data_; }
     constexpr std::size_t size() const { return size_; }
 

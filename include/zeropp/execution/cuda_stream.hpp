@@ -103,6 +103,7 @@ public:
     }
     explicit cuda_stream(const Stream& stream) : cuda_stream(stream.get()) {}
 
+    /// The stream itself.
     cudaStream_t native() const { return native_; }
 
     /// Of the stream's device: what kernels are sized by.

@@ -40,6 +40,7 @@ struct collective_time {
     /// What the hops spend together when they are pipelined, or use their links at once.
     double hops = 0;
 
+    /// The hops and the codec.
     double total() const { return hops + codec; }
 
     collective_time& operator+=(const collective_time& other) {
@@ -195,6 +196,7 @@ struct step_time {
     collective_time gradients;
     compute_time compute;
 
+    /// All collectives of the step, one after another.
     double communication() const { return forward.total() + backward.total() + gradients.total(); }
     /// Nothing runs beside anything else: the slowest that it can be.
     double without_overlap() const { return compute.forward + compute.backward + communication(); }

@@ -179,6 +179,7 @@ struct step_volume {
     volume backward;
     volume gradients;
 
+    /// All of the step.
     volume total() const { return forward + backward + gradients; }
     friend bool operator==(const step_volume&, const step_volume&) = default;
 };

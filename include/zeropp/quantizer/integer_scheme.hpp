@@ -53,6 +53,7 @@ struct symmetric {
         constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t m) noexcept { absmax = m > absmax ? m : absmax; }
     };
 
+    /// The highest code.
     template <int Bits>
     static constexpr std::int32_t qmax = (1 << (Bits - 1)) - 1;
 
@@ -115,6 +116,7 @@ struct signed_extreme {
         constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t e) noexcept { extreme = e > extreme ? e : extreme; }
     };
 
+    /// The code at the wider end, that of the extreme.
     template <int Bits>
     static constexpr std::int32_t wide_end = -(1 << (Bits - 1));
 
@@ -141,11 +143,13 @@ struct signed_extreme {
         return symmetric::decode<Bits>(code, p);
     }
 
+    /// As `symmetric` has it.
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
         return symmetric::shrunk<Bits>(p, factor);
     }
 
+    /// The step between codes, and the largest error in steps.
     template <scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
         const float s = static_cast<float>(p.scale);
@@ -192,6 +196,7 @@ struct asymmetric {
         }
     };
 
+    /// The highest code, that of the maximum.
     template <int Bits>
     static constexpr std::int32_t top = (1 << Bits) - 1;
 
@@ -233,6 +238,7 @@ struct asymmetric {
         return {Scale(product(scale, factor)), Scale(static_cast<float>(p.minimum) + cut)};
     }
 
+    /// The step between codes, and the largest error in steps.
     template <scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
         return static_cast<float>(p.scale);

@@ -69,8 +69,7 @@ struct slices {
     }
     constexpr slices in_own(int r) const { return single(part.size(r), begin, count, part.offset(r)); }
 
-    // As list_slices.
-
+    /// As list_slices, with one section.
     static constexpr bool is_list = false;
     static constexpr ZEROPP_HOST_DEVICE std::size_t sections() { return 1; }
     constexpr ZEROPP_HOST_DEVICE section at(std::size_t) const { return only(); }
@@ -115,9 +114,11 @@ struct list_slices {
     /// Whether the tensors in memory are one rank's slices, and nothing else.
     bool own = false;
 
+    /// As slices: of the s-th slot of the run, its rank and the place of its slices in memory.
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
     constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return rank(s); }
 
+    /// Whether these are of a list, for code that has both.
     static constexpr bool is_list = true;
     /// The tensors that these messages carry parts of.
     constexpr ZEROPP_HOST_DEVICE std::size_t sections() const { return tensors; }
@@ -155,6 +156,7 @@ struct list_slices {
         return tensors == 0 ? message_place() : place(tensors - 1, last_place);
     }
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return tensors == 1 ? end - begin : end; }
+    /// The same elements in other slots, and in one rank's slices that memory holds alone.
     constexpr list_slices in_slots(const slice_order& of, int first_of_run, int n) const {
         list_slices run = *this;
         run.order = of;
@@ -186,6 +188,7 @@ struct packed_slices : Slices {
     /// The place of the first.
     int first_place = 0;
 
+    /// As `Slices` have them, of where these slices are in memory.
     constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return first_place + s; }
     constexpr ZEROPP_HOST_DEVICE section at(std::size_t i) const {
         section of = Slices::at(i);

@@ -42,6 +42,7 @@ public:
 protected:
     explicit adaptor(Inner inner) : inner_(std::move(inner)) {}
 
+    /// The transport inside.
     Inner& inner() { return inner_; }
 
 private:

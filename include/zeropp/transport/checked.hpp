@@ -40,6 +40,7 @@ public:
         return checked(this->inner().split(members), control_.split(members));
     }
 
+    /// Compares the calls and the problems of all ranks. See begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
         std::vector<statement> all(static_cast<std::size_t>(this->size()), mine);

@@ -70,6 +70,7 @@ public:
         return checksummed(std::move(inner), detail::world_ranks(state_->world_ranks, members), state_->collective);
     }
 
+    /// So that errors name the collective. See begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         adaptor<Transport>::begin(call, problem);
         *state_->collective = call.primitive;

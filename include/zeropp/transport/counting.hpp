@@ -67,6 +67,7 @@ public:
         return counting(std::move(inner), nodes_, detail::world_ranks(world_ranks_, members), totals_);
     }
 
+    /// Counts the call. See begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         adaptor<Transport>::begin(call, problem);
         ++totals_->enter(call.primitive).calls;

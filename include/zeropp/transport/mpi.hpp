@@ -88,6 +88,7 @@ public:
 
     int rank() const { return state_->wire.rank(); }
     int size() const { return state_->wire.size(); }
+    /// The communicator itself.
     MPI_Comm native() const { return state_->wire.native(); }
 
     /// So that errors name the collective. See begin_collective.

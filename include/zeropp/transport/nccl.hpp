@@ -74,6 +74,7 @@ public:
 
     int rank() const { return state_->rank; }
     int size() const { return state_->size; }
+    /// The communicator itself.
     ncclComm_t native() const { return state_->comm; }
 
     /// So that errors name the collective. See begin_collective.
