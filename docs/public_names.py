@@ -84,9 +84,10 @@ class Header:
         for match in token.finditer(self.text, at):
             sign, before = match[0], self.text[at : match.start()]
             if sign == "{" and depth == 0 and kind in ("function", "class", "struct"):
-                if not re.search(r"\brequires\s*(\([^()]*\))?\s*$", before):
+                clause = re.search(r"(\)|\bconst|\bnoexcept)\s*requires\s*\([^()]*\)\s*$", before)
+                if clause or not re.search(r"\brequires\s*(\([^()]*\))?\s*$", before):
                     return match.start()
-            if sign == ":" and depth == 0 and kind == "function" and before.rstrip().endswith((")", "noexcept")):
+            if sign == ":" and depth == 0 and kind == "function" and before.rstrip().endswith((")", ">", "noexcept")):
                 return match.start()
             if sign in "([{":
                 depth += 1
@@ -101,7 +102,9 @@ def readable(text):
     """A declaration without attributes of compilers, and concepts as one writes them, not as clang-format 14 does."""
     text = re.sub(r"\[\[gnu::[^\]]*\]\]\s*", "", text)
     text = re.sub(r"\}\s*noexcept\b", "} noexcept", text)
-    return re.sub(r" *-> *", " -> ", text) if text.count("concept ") else text
+    if re.search(r"\bconcept |\bconstexpr bool \w+ =", text):
+        text = re.sub(r">&& ", "> && ", re.sub(r" *-> *", " -> ", text))
+    return text
 
 
 def public_names(xml):

@@ -69,7 +69,34 @@ def inline(text, public):
 
 
 def code(*texts):
-    return "```cpp\n" + "\n".join(texts) + "\n```\n"
+    return "```cpp\n" + "\n".join(map(wrapped, texts)) + "\n```\n"
+
+
+def wrapped(text, width=92):
+    """A declaration in lines that fit a page; the headers' are longer."""
+    if "//" in text or max(map(len, text.split("\n"))) <= width:
+        return text
+    body = re.search(r"\{\n.*", text, re.S) if re.search(r"^concept ", text, re.M) else None
+    head = re.sub(r"\s+", " ", re.sub(r"([<(])\n\s*", r"\1", text[: body.start() + 1] if body else text))
+    lines, start, depth, indent = [], 0, 0, ""
+    breaks = []  # (depth, place) where the line may end
+    template = head.startswith("template <")
+    for at, sign in enumerate(head):
+        opens = sign in "([{" or sign == "<" and head[at + 1] not in " ="  # not where it compares
+        closes = sign in ")]}" or sign == ">" and head[at - 1] not in "-= "
+        depth += opens - closes
+        if template and depth == 0 and sign == ">":
+            lines.append(indent + head[start : at + 1])
+            start, breaks, indent = at + 2, [], ""
+            template = head.startswith("template <", start)
+        elif sign == "," and depth or re.match(r" (&&|\|\|) [^.]", head[at:]):
+            breaks.append((depth, at + (sign == ",")))
+        if at + 1 - start + len(indent) > width and breaks:
+            late = [place for place in breaks if place[1] - start > width // 2] or breaks
+            end = min(late, key=lambda place: (place[0], -place[1]))[1]
+            lines.append(indent + head[start:end].strip())
+            start, breaks, indent = end + 1, [place for place in breaks if place[1] > end], "    "
+    return "\n".join([*lines, indent + head[start:]]) + (body[0][1:] if body else "")
 
 
 def toctree(pages):
@@ -96,7 +123,8 @@ def section(names, public):
         out += ["::::{container} member\n", *map(target, new), code(*(member.text for member in group))]
         out += [markdown(group[0].comment, public), "::::\n"]
     if silent:
-        out += ["::::{container} member\n", code(*(member.text for member in silent)), "::::\n"]
+        out += ["::::{container} member\n", code(*(member.text for member in silent))]
+        out += ["What these are, the comment above says, or the concept that asks for them.\n", "::::\n"]
     return out
 
 
@@ -161,7 +189,7 @@ def write_pages(names, headers, pages, public):
 
 def write_header(page, path, header, own, public, entry):
     title = path if path.count("/") == 1 else path.removeprefix("zeropp/")
-    where = f" (`<{entry}>` has it)" if entry and entry != path else ""
+    where = f", part of `<{entry}>`" if entry and entry != path else ""
     out = [f"# {title}\n", markdown(header.brief(), public), f"[`<{path}>`](/include/{path}){where}\n"]
     for name in dict.fromkeys(name.name for name in own):
         out += section([n for n in own if n.name == name], public)
@@ -171,14 +199,13 @@ def write_header(page, path, header, own, public, entry):
 def included_by(headers):
     """Each header's entry header: the first that includes it, directly or through others."""
     entries = {}
-    for entry in ("zeropp", "mpi", "nccl", "checksummed", "cuda"):
-        entry = next(path for path in headers if re.fullmatch(rf"zeropp/{entry}\.(hpp|cuh)", path))
-        reached = [entry]
+    for entry in ("zeropp.hpp", "mpi.hpp", "nccl.hpp", "checksummed.hpp", "cuda.cuh"):
+        reached = [f"zeropp/{entry}"] if f"zeropp/{entry}" in headers else []
         for path in reached:
             found = re.findall(r"#include <(zeropp/[^>]*)>", headers[path].text)
-            reached += [path for path in found if path not in reached]
+            reached += [path for path in found if path in headers and path not in reached]
         for path in reached:
-            entries.setdefault(path, entry)
+            entries.setdefault(path, reached[0])
     return entries
 
 

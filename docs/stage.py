@@ -105,27 +105,27 @@ class Stage:
 
     def linked(self, page, text):
         """The text of a page with its links as the site has them. Code has none, but files that it includes."""
-        lines, fence = text.split("\n"), ""
+        lines, fences = text.split("\n"), []  # of each that is open, its mark, and whether it is code
         for number, line in enumerate(lines, 1):
-            mark = re.match(r" *(`{3,}|~{3,}|:{3,})", line)
+            mark = re.match(r" *(`{3,}|~{3,}|:{3,})(.*)", line)
             include = re.match(r" *[`:]{3,}\{(literalinclude|include|image|figure)\} +(\S+)", line)
 
             def site(match, what=include):
                 return match[1] + self.link(page, number, match[2], bool(what)) + match[3]
 
-            if include and not fence:
-                line = re.sub(r"(\} +)(\S+)()", site, line)
-            elif not fence or fence[0] == ":":
+            if mark and fences and not mark[2].strip() and mark[1].startswith(fences[-1][0]):
+                fences.pop()
+            elif not fences or not fences[-1][1]:
+                if include:
+                    line = re.sub(r"(\} +)(\S+)()", site, line)
                 parts = re.split(r"(`+[^`]*`+)", line)
                 for i in range(0, len(parts), 2):
                     parts[i] = re.sub(r"(\]\()([^()\s]+)(\)|\s+\"[^\"]*\"\))", site, parts[i])
                     parts[i] = re.sub(r"(^\[[^\]]+\]: +)(\S+)()", site, parts[i])
-                line = "".join(parts)
-            if mark and not fence:
-                fence = mark[1]
-            elif fence and re.match(rf" *{fence[0]}{{{len(fence)},}}\s*$", lines[number - 1]):
-                fence = ""
-            lines[number - 1] = line
+                lines[number - 1] = "".join(parts)
+                if mark:
+                    words = re.match(r"\{(code|code-block|toctree|raw)\}", mark[2])
+                    fences.append((mark[1], bool(words) or not re.match(r" *\{", mark[2])))
         return "\n".join(lines)
 
     def link(self, page, number, link, included):
@@ -156,8 +156,8 @@ class Stage:
 def main(repository, stage, url=""):
     made = Stage(Path(repository).resolve(), Path(stage).resolve(), url.rstrip("/"))
     made.make()
-    print("\n".join(made.broken), file=sys.stderr)
     if made.broken:
+        print("\n".join(made.broken), file=sys.stderr)
         raise SystemExit(f"docs/stage.py: {len(made.broken)} links lead to nothing")
     print(f"pages: {len(made.done)} of files of the repository, besides the reference")
 
