@@ -32,6 +32,9 @@ ROOMS = {
     "core": ("Core", "Words that every room uses: element types, views, errors, workspace."),
 }
 
+# Before which a declaration may go on in another line.
+OPERATORS = re.compile(r" (&&|\|\|) [^.]|(?<!&) requires\b")
+
 
 def markdown(comment, public):
     """The comment as Markdown: paragraphs, and lists of definitions for what it has in columns."""
@@ -89,7 +92,7 @@ def wrapped(text, width=92):
             lines.append(indent + head[start : at + 1])
             start, breaks, indent = at + 2, [], ""
             template = head.startswith("template <", start)
-        elif sign == "," and depth or re.match(r" (&&|\|\|) [^.]", head[at:]):
+        elif sign == "," and depth or OPERATORS.match(head, at):
             breaks.append((depth, at + (sign == ",")))
         if at + 1 - start + len(indent) > width and breaks:
             late = [place for place in breaks if place[1] - start > width // 2] or breaks
@@ -100,7 +103,9 @@ def wrapped(text, width=92):
 
 
 def toctree(pages):
-    return "\n".join(["```{toctree}", ":hidden:", "", *(f"/reference/{page}" for page in pages), "```", ""])
+    """A table of contents, of names as short as where they stand allows."""
+    entries = (f"{page.split('/')[-1]} </reference/{page}>" if "/" in page else f"/reference/{page}" for page in pages)
+    return "\n".join(["```{toctree}", ":hidden:", "", *entries, "```", ""])
 
 
 def target(name):
