@@ -52,8 +52,8 @@ struct row_loop {
     }
 };
 
-/// The calling thread computes, with OpenBLAS; collectives run beside it on threads of their own, and what they quantize
-/// is divided over as many as the device has.
+/// The calling thread computes, with OpenBLAS; collectives run beside it on threads of their own, and what they
+/// quantize is divided over as many as the device has.
 class host_device {
 public:
     using space = zeropp::host_space;

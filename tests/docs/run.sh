@@ -7,6 +7,7 @@
 #   --build-dir DIR   where to build (default: build/docs, which docs/build.sh uses too)
 #
 # Exit status: 0 the site is built and every fault was found, 1 otherwise, 77 what it needs cannot be had here.
+# shellcheck disable=SC2016  # backquotes are of Markdown
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 folder build_dir "$root/build/docs"

@@ -70,7 +70,11 @@ zt_status zt_predict(const zt_plan* asked, zt_prediction* prediction) {
         const plan::parts none, zeropp{.qwz = true, .hpz = asked->secondary_group > 0, .qgz = true};
         const plan::parts all = differences ? plan::parts{.differences = true} : zeropp;
         const plan::run before = plan::predict_run(s, "ZeRO-3", none);
-        const plan::run after = plan::predict_run(s, differences ? "moving differences" : all.hpz ? "zeropp" : "qwz+qgz", all);
+        const plan::run after = plan::predict_run(s,
+                                                  differences ? "moving differences"
+                                                  : all.hpz   ? "zeropp"
+                                                              : "qwz+qgz",
+                                                  all);
         thread_local std::string advice, report;
         advice = plan::on_the_whole(s, before, after);
         std::ostringstream text;

@@ -1,5 +1,6 @@
 /* What zeropp_torch calls: zeropp's collectives behind C functions, so that one library serves every Python and every
- * PyTorch. Functions that can fail return a zt_status; zt_error() says what was wrong, in words, for the calling thread. */
+ * PyTorch. Functions that can fail return a zt_status; zt_error() says what was wrong, in words, for the calling
+ * thread. */
 #ifndef ZEROPP_TORCH_H
 #define ZEROPP_TORCH_H
 
@@ -27,9 +28,9 @@ typedef struct zt_tensor {
     size_t row; /* its slices are whole rows of so many elements; 1 for any */
 } zt_tensor;
 
-/* A framework's process groups, which it numbers; 0 is the first. `all_gather` and `all_to_all` are as MPI's, `bytes` from
- * each rank to each, on `stream` where memory is a GPU's; they return 0 unless they have failed. `split` returns the number
- * of a group of these members, ranks of `group`, or -1. */
+/* A framework's process groups, which it numbers; 0 is the first. `all_gather` and `all_to_all` are as MPI's, `bytes`
+ * from each rank to each, on `stream` where memory is a GPU's; they return 0 unless they have failed. `split` returns
+ * the number of a group of these members, ranks of `group`, or -1. */
 typedef struct zt_callbacks {
     void* context;
     int (*all_gather)(void* context, int group, void* stream, const void* send, void* receive, size_t bytes);
@@ -47,13 +48,14 @@ ZT_API const char* zt_device(void);
 /* The words of the calling thread's last zt_failure. */
 ZT_API const char* zt_error(void);
 
-/* The formats that a gather can take, separated by ", ", those of differences, and those of a reduction, "INSIDE + ACROSS". */
+/* The formats that a gather can take, separated by ", ", those of differences, and those of a reduction, "INSIDE +
+ * ACROSS". */
 ZT_API const char* zt_gather_formats(void);
 ZT_API const char* zt_difference_formats(void);
 ZT_API const char* zt_reduce_formats(void);
 
-/* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, by way of `split`. One call at a time may run
- * on a communicator. */
+/* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, by way of `split`. One call at a time may
+ * run on a communicator. */
 ZT_API zt_status zt_communicator_create(const int* node_of_rank, int size, int rank, zt_callbacks callbacks,
                                         zt_communicator** communicator);
 ZT_API void zt_communicator_destroy(zt_communicator* communicator);
@@ -61,9 +63,9 @@ ZT_API void zt_communicator_destroy(zt_communicator* communicator);
 /* Bytes that this rank has sent to ranks of its node and to others, and how many collectives that took. */
 ZT_API void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls);
 
-/* So many threads, the calling one among them, for the `stream` of calls on tensors of the host, where codecs divide their
- * work over them; null is the calling one alone. For ever, and not for a process that forks later. In the library for the
- * host alone. */
+/* So many threads, the calling one among them, for the `stream` of calls on tensors of the host, where codecs divide
+ * their work over them; null is the calling one alone. For ever, and not for a process that forks later. In the library
+ * for the host alone. */
 ZT_API zt_status zt_threads_create(int threads, void** stream);
 
 /* Collectives on lists of `count` tensors. They block, or on a GPU are enqueued on `stream`. `fulls` are whole tensors,
@@ -83,9 +85,9 @@ ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* i
 ZT_API void zt_feedback_destroy(zt_feedback* feedback);
 ZT_API size_t zt_feedback_bytes(const zt_feedback* feedback);
 
-/* What a node keeps of whole tensors, divided over its ranks; empty. zt_update_gather brings it up to date with all ranks'
- * shards, moving differences in `format` across nodes alone (whole tensors where it is empty), and makes whole tensors of it;
- * zt_replica_gather makes them once more, inside the node. All of the replica's element type. */
+/* What a node keeps of whole tensors, divided over its ranks; empty. zt_update_gather brings it up to date with all
+ * ranks' shards, moving differences in `format` across nodes alone (whole tensors where it is empty), and makes whole
+ * tensors of it; zt_replica_gather makes them once more, inside the node. All of the replica's element type. */
 ZT_API zt_status zt_replica_create(zt_communicator* communicator, zt_element element, const zt_tensor* fulls,
                                    size_t count, zt_replica** replica);
 ZT_API void zt_replica_destroy(zt_replica* replica);
@@ -136,8 +138,9 @@ typedef struct zt_step {
 
 typedef struct zt_prediction {
     zt_step before, after;
-    int gains;          /* whether the step is notably faster */
-    const char* advice; /* what becomes of the step, in a sentence; both texts are the thread's until its next prediction */
+    int gains; /* whether the step is notably faster */
+    const char*
+        advice; /* what becomes of the step, in a sentence; both texts are the thread's until its next prediction */
     const char* report; /* all of it, for people */
 } zt_prediction;
 

@@ -30,8 +30,8 @@ using zeropp::half;
 
 constexpr zeropp::host exec;
 
-/// What comes of `contributors` messages: of their sum a message, what that decodes to, and means by two divisors, one of
-/// which has an exact reciprocal.
+/// What comes of `contributors` messages: of their sum a message, what that decodes to, and means by two divisors, one
+/// of which has an exact reciprocal.
 template <class Q>
 struct outcome {
     std::vector<std::byte> sum;
