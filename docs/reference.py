@@ -5,8 +5,8 @@
 
 XML is Doxygen's, made of HEADERS (include/zeropp); pages are written below PAGES.
 
-Why no Breathe: of what Doxygen 1.9.4 gives, which Debian 12 has, it shows concepts without their requirements, template
-parameters in one line, and the columns of a contract (Shapes, Result, Moves) run together.
+Why no Breathe: of the same XML, of Doxygen 1.9.4, Breathe 5.1 shows concepts without their requirements, template
+parameters in one line, and the columns of a contract (Shapes, Result, Moves) run together. It was tried.
 
 What needs a comment is every name in namespace zeropp that is not in a `detail` namespace, macros, and public members.
 A comment is that of all declarations that follow without a blank line. Overloads share one. Members need none of their
