@@ -31,8 +31,8 @@ public:
 };
 
 /// A transport has waited as long as its timeout allows. The text names the collective and its number, the operation
-/// and its size, the timeout, and the ranks that were not heard from, as the world numbers them: the transport that was
-/// not split from another.
+/// and its size, the timeout, and, but on NCCL, which does not tell, the ranks that were not heard from, as the world
+/// numbers them: the transport that was not split from another.
 class timeout_error : public error {
 public:
     using error::error;
