@@ -100,8 +100,8 @@ std::string take_target(const std::string& wanted) {
     return used;
 }
 
-/// Cycles of a core in a nanosecond, now: by multiplications of which each needs the one before, 3 cycles on x86-64 of
-/// all makers since 2013. NaN elsewhere.
+/// Cycles of a core in a nanosecond, now: by multiplications of which each needs the one before, which takes 3 cycles
+/// on AMD's Zen and on Intel's larger cores. NaN on other architectures.
 double clock_ghz() {
 #if defined(__x86_64__)
     constexpr int links = 1 << 20;

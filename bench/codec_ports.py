@@ -118,7 +118,8 @@ def page(rows, facts, version):
         "Made by `bench/codec_ports.py build/bench/codec_perf --write`: instructions and cycles for an element, tensors of "
         f"{ELEMENTS} elements in the first-level cache. Predicted columns are {version}'s, of the instructions that g++ made and this "
         "machine executed, in their order; nothing of them was measured. *Its bound* is what ports or front end alone would "
-        "take, if nothing waited for anything. Measured columns are of this machine: "
+        "take, if nothing waited for anything. Measured columns are of this machine, one pass at a time by a clock of 10 ns, in turns "
+        "with all others, so that what it reads comes from the second-level cache at first: "
         f"{facts['processor']}, family and model {facts['family and model']}, {facts['clock (GHz)']:.2f} GHz while this ran, on one thread.", "",
         "Of the model of Zen 4, which is this processor's core if it has AVX-512, the codec reaches, predicted by measured cycles, "
         f"{predicted_share}; of its bound {bound_share}. What lies between bound and prediction is waiting: the extremes of a block, "

@@ -17,7 +17,8 @@
 #   Sphinx              a link to a page or heading that is not there, a page in no table of contents, and all else that
 #                       it warns of
 #
-# All four run, whichever fails. Exit status: 0 built, 1 a check failed, 2 something to build it with is missing.
+# All four run, whichever fails. The folder of the site is emptied: it must be empty, or have been built by this.
+# Exit status: 0 built, 1 a check failed, 2 something to build it with is missing, 77 it cannot be had here.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
 folder build_dir "$root/build/docs"
@@ -27,13 +28,20 @@ parse_options "$@"
 output=${output:-$build_dir/html}
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
+if [ -n "$(ls -A "$output")" ] && [ ! -e "$output/.buildinfo" ]; then
+    options_wrong "--output needs a folder that is empty or has been built by this, not: $output"
+fi
 
 require_packages doxygen g++ python3
-if ! cmp -s "$root/docs/requirements.txt" "$build_dir/venv/requirements.txt"; then
+if ! cmp -s "$root/docs/requirements.txt" "$build_dir/venv/requirements.txt" ||
+    ! "$build_dir/venv/bin/python" -c 'import sphinx' 2>/dev/null; then
     echo "== installing Sphinx"
     python3 -c 'import ensurepip' 2>/dev/null || require_packages python3-venv
     python3 -m venv --clear "$build_dir/venv"
-    "$build_dir/venv/bin/pip" install --quiet --disable-pip-version-check -r "$root/docs/requirements.txt" || exit 2
+    "$build_dir/venv/bin/pip" install --quiet --disable-pip-version-check -r "$root/docs/requirements.txt" || {
+        echo "Sphinx cannot be installed here"
+        exit 77
+    }
     cp "$root/docs/requirements.txt" "$build_dir/venv/"
 fi
 

@@ -29,8 +29,13 @@ def squeezed(text):
 
 
 def blocks(page):
-    """The C++ blocks of a page, with the line that each begins in."""
+    """The C++ blocks of a page, with the line that each begins in. Refuses those that it would not see."""
     text = page.read_text()
+    for match in re.finditer(r"^[^\S\n]*(?:`{3,}|~{3,})[^\S\n]*(\S.*)", text, re.M):
+        words = match[1].strip()
+        if re.match(r"(c|cc|cpp|c\+\+|cxx|cuda|cu)\b|c\+\+|\{code", words, re.I) and words not in ("cpp", "c++", "cuda"):
+            line = text.count("\n", 0, match.start()) + 1
+            raise SystemExit(f"docs/examples.py: {page}:{line}: a fence for C++ is cpp, c++ or cuda, not {words}")
     for match in re.finditer(r"^( *)(`{3,}|~{3,})(?:cpp|c\+\+|cuda)\n(.*?)^\1\2", text, re.M | re.S):
         yield text.count("\n", 0, match.start(3)) + 1, match[3]
 
@@ -67,7 +72,8 @@ def main(repository):
         for page in [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]:
             for line, text in blocks(page):
                 parts = [squeezed(part) for part in re.split(r"^\s*(?://\s*)?\.\.\.\s*$", text, flags=re.M)]
-                if all(any(part in file for file in known) for part in parts):
+                parts = [part for part in parts if part]
+                if parts and any(all(part in file for part in parts) for file in known):
                     pieces += 1
                 elif re.search(r"\bint main\(", text):
                     path = Path(folder, f"block{len(programs)}.cpp")

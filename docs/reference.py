@@ -151,6 +151,8 @@ def write(path, lines):
 
 def main(xml, folder, pages):
     names, headers = public_names.read(xml, folder)
+    if not names:
+        raise SystemExit(f"docs/reference.py: no public name in {xml}")
     missing = public_names.without_comment(names, headers)
     for name in missing:
         kind = {"typedef": "type", "define": "macro"}.get(name.kind, name.kind)

@@ -24,6 +24,10 @@ cd "$root"
 tools=(clang-format-14 shellcheck)
 [ "$no_tidy" = yes ] || tools+=(clang-tidy-19 libopenmpi-dev nlohmann-json3-dev libcli11-dev libxxhash-dev)
 for tool in "${tools[@]}"; do
+    # A machine that has never seen apt-get update knows of no package.
+    if command -v apt-cache >/dev/null && ! require_packages_installed "$tool" && require_packages_may_install; then
+        require_packages_update
+    fi
     if command -v apt-cache >/dev/null && ! require_packages_installed "$tool" &&
         [ -z "$(apt-cache madison "$tool" 2>/dev/null)" ]; then
         echo "$tool cannot be had here"

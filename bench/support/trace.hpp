@@ -25,8 +25,9 @@ namespace zeropp_bench {
 #if defined(__linux__) && defined(__x86_64__)
 
 /// The addresses of the program's own instructions that call() executes, as its file has them. What it executes of
-/// libraries is left out. The call is made by a copy of the process, which is stopped behind each instruction; it must
-/// not need other threads. Throws std::runtime_error where the system does not allow that.
+/// shared libraries is left out; an instruction that repeats itself counts each time. The call is made by a copy of the
+/// process, which is stopped behind each instruction; it must not need other threads. Throws std::runtime_error where
+/// the system does not allow that.
 template <class Call>
 std::vector<std::uint64_t> trace(const Call& call) {
     const auto require = [](bool held) {
@@ -59,7 +60,10 @@ std::vector<std::uint64_t> trace(const Call& call) {
     std::vector<std::uint64_t> executed;
     while (true) {
         require(ptrace(PTRACE_SINGLESTEP, copy, nullptr, nullptr) == 0);
-        if (!stopped_by(SIGTRAP)) break;
+        if (!stopped_by(SIGTRAP)) {
+            if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGWINCH) continue;
+            break;
+        }
         user_regs_struct registers{};
         require(ptrace(PTRACE_GETREGS, copy, nullptr, &registers) == 0);
         if (registers.rip >= begin && registers.rip < end) executed.push_back(registers.rip - base);

@@ -58,6 +58,10 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
                                     std::to_string(s.dump_step));
     }
     s.device = device == "cuda" ? device_kind::cuda : device_kind::host;
+    if (s.device == device_kind::cuda && s.codec_threads != 1) {
+        throw std::invalid_argument("--codec-threads: expected 1 with --device cuda, whose kernels quantize, given " +
+                                    std::to_string(s.codec_threads));
+    }
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
     }

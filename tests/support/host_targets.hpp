@@ -9,12 +9,14 @@ namespace zeropp_test {
 /// Calls f(target) with the instructions of each target that the processor has.
 template <class F>
 void on_every_target(F f) {
-    const auto best = zeropp::detail::active_host_target();
+    const struct restore {
+        zeropp::detail::host_target best = zeropp::detail::active_host_target();
+        ~restore() { zeropp::detail::active_host_target() = best; }
+    } at_the_end;
     for (const auto target : zeropp::detail::host_targets()) {
         zeropp::detail::active_host_target() = target;
         f(target);
     }
-    zeropp::detail::active_host_target() = best;
 }
 
 }  // namespace zeropp_test

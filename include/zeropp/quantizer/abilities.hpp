@@ -85,7 +85,7 @@ inline constexpr bool has_integer_arithmetic = false;
 ///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`, where no element of a block
 ///                         is below `lowest` with the parameters that were fitted to it
 ///   `stats`               of a block are those of its elements that are farthest from zero on either side
-///   `reaches_above`       whether one may be above `highest_code`
+///   `reaches_above`       whether one may be above `highest_code`, by less than 2^31 steps
 template <class Q>
 concept integer_quantizer =
     quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 && !positional_quantizer<Q> &&

@@ -30,6 +30,28 @@ using zeropp::half;
 
 constexpr zeropp::host exec;
 
+/// A user's quantizer, whose highest code is not the largest that its bits hold.
+struct up_to_100 : zeropp::block_integer<8, 64> {
+    static constexpr std::int32_t highest_code = 100;
+    static constexpr bool reaches_above = true;
+
+    constexpr params fit(const stats& s) const noexcept {
+        if (s.absmax >= zeropp::infinity_bits) return {zeropp::quiet_nan};
+        return {zeropp::stored_step<float>(zeropp::bits_float(s.absmax), 101.0f)};
+    }
+    constexpr std::uint32_t encode(float x, const params& p) const noexcept {
+        return static_cast<std::uint32_t>(zeropp::nearest_code(x, p.scale, -101, highest_code)) & 0xffu;
+    }
+    static constexpr zeropp::short_text name() { return "int8:64:up_to_100"; }
+};
+
+}  // namespace
+
+template <>
+inline constexpr bool zeropp::has_integer_arithmetic<up_to_100> = true;
+
+namespace {
+
 /// What comes of `contributors` messages: of their sum a message, what that decodes to, and means by two divisors, one
 /// of which has an exact reciprocal.
 template <class Q>
@@ -214,6 +236,8 @@ TEST_CASE("every instruction set encodes every kind of bfloat16 alike", "[codec]
     check(zeropp::block_integer<4, 128, zeropp::symmetric, half>());
     check(zeropp::block_integer<4, 128, zeropp::signed_extreme, bfloat16>());
     check(zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_extreme>>());
+    static_assert(zeropp::integer_quantizer<up_to_100>);
+    check(up_to_100());
 }
 
 TEST_CASE("a rotation makes +0 of what is too small, with every instruction set", "[codec][host_target][rotation]") {

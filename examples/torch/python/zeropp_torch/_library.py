@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import threading
 
 import torch
 
@@ -191,7 +192,20 @@ def stream_of(tensor: torch.Tensor) -> int | None:
     """The current stream of a tensor's device; on the host, as many threads as torch computes with."""
     if tensor.is_cuda:
         return torch.cuda.current_stream(tensor.device).cuda_stream
-    return _threads(os.getpid(), torch.get_num_threads())
+    with _making_threads:
+        return _threads(os.getpid(), torch.get_num_threads())
+
+
+_making_threads = threading.Lock()
+
+
+def _lock_again() -> None:
+    global _making_threads
+    _making_threads = threading.Lock()
+
+
+# A thread that this process does not have may have held the lock.
+os.register_at_fork(after_in_child=_lock_again)
 
 
 @functools.lru_cache(maxsize=None)

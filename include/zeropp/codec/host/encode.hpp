@@ -54,6 +54,9 @@ inline constexpr bool encodes_bfloat16 = [] {
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
     if constexpr (unit == 0 || !integer_quantizer<Q> || searching_quantizer<Q> || dithering_quantizer<Q>) {
         return false;
+    } else if constexpr (Q::reaches_above && Q::highest_code != (1 << (Q::code_bits - 1)) - 1) {
+        // What is above is bounded where integers are narrowed.
+        return false;
     } else {
         return as_they_lie && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
     }
