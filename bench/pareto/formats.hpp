@@ -2,10 +2,13 @@
 /// \file
 /// What the trainings of bench/pareto put on the wire: formats of few bits, and controls that save nothing.
 
+#include "pareto/prediction.hpp"
+
 #include <formats.hpp>
 #include <zeropp/zeropp.hpp>
 
 #include <cstdint>
+#include <utility>
 
 namespace pareto {
 
@@ -44,15 +47,28 @@ struct formats : zero3_gpt::wire_formats {
         zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
                                  rotated<4, 128, 32>, rotated<3, 128, 32>, rotated<2, 64, 32>, rotated<2, 128, 128>,
                                  lloyd<4>, lloyd<3>, lloyd<2>, lloyd<4, zeropp::unbiased>, lloyd<3, zeropp::unbiased>,
-                                 lloyd<2, zeropp::unbiased>, zeropp::spike_reserving<2, 256>, lagging<70>, noisy<70>>;
+                                 lloyd<2, zeropp::unbiased>, zeropp::spike_reserving<2, 256>, lagging<70>, noisy<70>,
+                                 predicted<lloyd<2, zeropp::unbiased>, 90, 80>,
+                                 predicted<lloyd<3, zeropp::unbiased>, 90, 50>>;
     using replicas = zeropp::named_quantizers<bf16>;
+    template <class Exact, class Space>
+    using replica = moving_replica<Exact, Space>;
+    template <class Exec, class Communicator, class Q, class... More>
+    static void update(const Exec& exec, Communicator& comm, const Q& q, More&&... more) {
+        if constexpr (predicts<Q>) {
+            update_predicted(exec, comm, q, std::forward<More>(more)...);
+        } else {
+            zeropp::quantized_update_gather(exec, comm, q, std::forward<More>(more)...);
+        }
+    }
     using gradients = zeropp::named_hops<
         hops<bf16, bf16>, hops<fp32, fp32>, hops<int8_rotated, rotated<4, 128, 32>>,
         hops<int8_rotated, rotated<3, 128, 32>>, hops<int8_rotated, rotated<2, 64, 32>>,
         hops<int8_rotated, rotated<2, 128, 128>>, hops<int8_rotated, lloyd<4>>, hops<int8_rotated, lloyd<3>>,
-        hops<int8_rotated, lloyd<2>>, hops<int8_rotated, lloyd<4, zeropp::unbiased>>,
-        hops<int8_rotated, lloyd<2, zeropp::unbiased>>, hops<int8_rotated, zeropp::spike_reserving<2, 256>>,
-        hops<int8_rotated, zeropp::spike_reserving<3, 256>>, hops<int8_rotated, lagging<70>>>;
+        hops<int8_rotated, lloyd<2>>, hops<int8_rotated, zeropp::lloyd_max<2, 128>>,
+        hops<int8_rotated, lloyd<4, zeropp::unbiased>>, hops<int8_rotated, lloyd<2, zeropp::unbiased>>,
+        hops<int8_rotated, zeropp::spike_reserving<2, 256>>, hops<int8_rotated, zeropp::spike_reserving<3, 256>>,
+        hops<int8_rotated, lagging<70>>>;
 };
 
 }  // namespace pareto

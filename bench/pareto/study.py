@@ -4,9 +4,9 @@
 study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
 
 PROGRAMS has pareto and pareto_changes. Writes a configuration for each training into RUNS, runs what has no result there
-yet, and makes pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else,
-as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is Python's own library, of which
-3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
+yet, and makes pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
+seeds of their own or, as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is
+Python's own library, of which 3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
 """
 
 import argparse
@@ -30,6 +30,7 @@ INT4, INT3 = "int4:128:signed:bf16:h32", "int3:128:signed:bf16:h32"
 INT2, INT2_WIDE = "int2:64:signed:bf16:h32", "int2:128:signed:bf16:h128"
 SPIKE2, SPIKE3 = "spike2:256", "spike3:256"
 FOUR, THREE, SIGN = (f"lloyd{levels}:128:h128" for levels in (4, 3, 2))
+SIGN_UNROTATED = "lloyd2:128"
 FOUR_UNBIASED, THREE_UNBIASED, SIGN_UNBIASED = (f"lloyd{levels}:128:unbiased:h128" for levels in (4, 3, 2))
 
 
@@ -37,6 +38,9 @@ def differences(weights, gradients, **options):
     """Weight differences into what nodes keep, and gradients across nodes; None: both hops in bf16."""
     return {"differences": True, "weights": weights, "gradients": gradients, **options}
 
+
+# From which the later of the trainings are, where they are not on the CURVE.
+SECOND_MACHINE = (5, 6, 7, 8, 9, 10, 11, 12)
 
 # What travels, and what it is for.
 VARIANTS = {
@@ -68,6 +72,28 @@ VARIANTS = {
     "sign+sign": (differences(SIGN_UNBIASED, SIGN), "signs in both"),
     "sign+sign feedback": (differences(SIGN_UNBIASED, SIGN_UNBIASED, feedback=True),
                            "signs in both, error feedback on gradients"),
+    "sign+three ends4": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4, seeds=SECOND_MACHINE),
+                         "as sign+three, with gradients of embeddings and head in 4 bits"),
+    "sign+three ends4 slower": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4, block_rate=0.8,
+                                            seeds=SECOND_MACHINE[:4]),
+                                "the same at the rates of the control 'slower blocks'"),
+    "sign+three ends2": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT2, seeds=SECOND_MACHINE[:2]),
+                         "the same, those of embeddings and head in 2 bits"),
+    "sign+three both ends4": (differences(SIGN_UNBIASED, THREE, embedding_weights=INT4, embedding_gradients=INT4,
+                                          seeds=SECOND_MACHINE[:2]),
+                              "the same, their gradients and differences in 4 bits"),
+    "sign+sign ends4": (differences(SIGN_UNBIASED, SIGN, embedding_gradients=INT4, seeds=SECOND_MACHINE[:3]),
+                        "signs in both, but gradients of embeddings and head in 4 bits"),
+    "sign+unrotated ends4": (differences(SIGN_UNBIASED, SIGN_UNROTATED, embedding_gradients=INT4,
+                                         seeds=SECOND_MACHINE[:2]),
+                             "the same, signs of gradients as they are, not rotated"),
+    "slower blocks": ({"block_rate": 0.8, "seeds": SECOND_MACHINE[:4]},
+                      "control: what noise in gradients does to steps, nothing saved: blocks learn at 0.8 of the rate"),
+    "slowest blocks": ({"block_rate": 0.6, "seeds": SECOND_MACHINE[:2]}, "control: at 0.6 of it"),
+    "predicted sign+3": (differences(f"{SIGN_UNBIASED}:ahead90:kept80", INT3, seeds=SECOND_MACHINE[:4]),
+                         "as sign+3, differences to where a running mean of moves leads"),
+    "predicted three+16": (differences(f"{THREE_UNBIASED}:ahead90:kept50", None, seeds=SECOND_MACHINE[:2]),
+                           "as three+16, likewise"),
     "spike2+16": (differences(SPIKE2, None), "spikes reserved, 2 bits, in differences alone"),
     "16+spike2": (differences("bf16", SPIKE2), "spikes reserved, 2 bits, in gradients alone"),
     "sign+spike3": (differences(SIGN_UNBIASED, SPIKE3), "signs in differences, spikes reserved and 3 bits in gradients"),
@@ -120,10 +146,16 @@ def configuration(variant):
     if variant.get("gradients"):
         zero["zero_quantized_gradients"] = True
         ours |= {"gradient_quantizer_inside": INSIDE, "gradient_quantizer_across": variant["gradients"]}
+    if "embedding_weights" in variant:
+        ours["embedding_weight_quantizer"] = variant["embedding_weights"]
+    if "embedding_gradients" in variant:
+        ours["embedding_gradient_quantizer_across"] = variant["embedding_gradients"]
     if variant.get("hpz") or variant.get("differences"):
         zero["zero_hpz_partition_size"] = 2
     if variant.get("differences"):
         ours["weight_differences"] = True
+    if "block_rate" in variant:
+        ours["block_rate"] = variant["block_rate"]
     if variant.get("feedback"):
         ours["gradient_error_feedback"] = True
     return {
@@ -235,13 +267,17 @@ def entry(name, variant, purpose, of_seeds, baselines):
 def train_all(program, runs, seeds, steps, text):
     """Entries of VARIANTS, of AT_OTHER_RATES, and of the larger model, its sweep first; and what runs have in common."""
     every = VARIANTS | AT_OTHER_RATES
-    files = {}
-    for number, seed in enumerate(seeds):
-        for name, (variant, _) in every.items():
-            if name in CURVE or number < 2:
-                files.setdefault(name, []).append(train(program, runs, name, variant, seed, steps, text))
-    entries = {name: entry(name, variant, purpose, files[name], files[variant.get("against", BASELINE)])
-               for name, (variant, purpose) in every.items()}
+
+    def train_from(name, seed):
+        return train(program, runs, name, every[name][0], seed, steps, text)
+
+    def entry_of(name):
+        variant, purpose = every[name]
+        of = seeds if name in CURVE else variant.get("seeds", seeds[:2])
+        return entry(name, variant, purpose, [train_from(name, seed) for seed in of],
+                     [train_from(variant.get("against", BASELINE), seed) for seed in of])
+
+    entries = {name: entry_of(name) for name in every}
 
     def train_large(name, variant, of=seeds[:LARGE_SEEDS]):
         return [train(program, runs, f"large {name}", variant, seed, LARGE_STEPS, text, LARGE_MODEL) for seed in of]
@@ -253,7 +289,7 @@ def train_all(program, runs, seeds, steps, text):
              "sweep": [(rate, of[0]["runs"][0]["held_out_loss"]) for rate, of in sweep.items()],
              "runs": [entry(name, VARIANTS[name][0], VARIANTS[name][1], train_large(name, VARIANTS[name][0] | {"rate": best}),
                             baselines) for name in LARGE]}
-    return files[BASELINE][0], [entries[n] for n in VARIANTS], [entries[n] for n in AT_OTHER_RATES], large
+    return train_from(BASELINE, seeds[0]), [entries[n] for n in VARIANTS], [entries[n] for n in AT_OTHER_RATES], large
 
 
 def mean_text(values):
@@ -264,8 +300,14 @@ def mean_text(values):
 def wire_text(wire):
     """Weights and gradients."""
     plain = "bf16" if wire.get("bf16", True) else "fp32"
-    return (wire.get("weights", plain) + (", of differences" if wire.get("differences") else ""),
-            (wire.get("gradients") or plain) + (", error feedback" if wire.get("feedback") else ""))
+
+    def with_embedding(others, kind):
+        return f"{others}, {wire[kind]} for embeddings and head" if kind in wire else others
+
+    return (with_embedding(wire.get("weights", plain), "embedding_weights") +
+            (", of differences" if wire.get("differences") else ""),
+            with_embedding(wire.get("gradients") or plain, "embedding_gradients") +
+            (", error feedback" if wire.get("feedback") else ""))
 
 
 def rows_of(entries):

@@ -274,8 +274,12 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
         zeropp->read("weight_quantizer", config.zeropp.weight_quantizer);
         zeropp->read("gradient_quantizer_inside", config.zeropp.gradient_quantizer_inside);
         zeropp->read("gradient_quantizer_across", config.zeropp.gradient_quantizer_across);
+        zeropp->read("embedding_weight_quantizer", config.zeropp.embedding_weight_quantizer);
+        zeropp->read("embedding_gradient_quantizer_across", config.zeropp.embedding_gradient_quantizer_across);
         zeropp->read("secondary_quantizer", config.zeropp.secondary_quantizer);
         zeropp->read_count("gradient_chunks", config.zeropp.gradient_chunks);
+        zeropp->read_number(
+            "block_rate", config.zeropp.block_rate, [](double value) { return value > 0.0; }, "a number above 0");
         zeropp->read("gradient_error_feedback", config.zeropp.gradient_error_feedback);
         zeropp->read("weight_differences", config.zeropp.weight_differences);
         if (config.zeropp.gradient_error_feedback && !config.zero.quantized_gradients) {

@@ -30,10 +30,22 @@ struct deepspeed_config {
         std::string weight_quantizer = "int8:256:fp16";
         std::string gradient_quantizer_inside = "int8:256:bf16";
         std::string gradient_quantizer_across = "int4:128:signed:bf16";
+        std::string embedding_weight_quantizer;           ///< of embeddings and head; empty: as the others'
+        std::string embedding_gradient_quantizer_across;  ///< likewise
         std::string secondary_quantizer = "bf16";
         int gradient_chunks = 1;               ///< chunks that a gradient is reduced in, one after the other
         bool gradient_error_feedback = false;  ///< keep what quantization loses of gradients, add it to the next ones
+        double block_rate = 1.0;               ///< of the learning rate, for all but embeddings and head
         bool weight_differences = false;       ///< ranks, or nodes with hpZ, keep the weights; differences move
+
+        /// For a unit that is the embeddings or the head, or another.
+        [[nodiscard]] const std::string& weights(bool embedding) const {
+            return embedding && !embedding_weight_quantizer.empty() ? embedding_weight_quantizer : weight_quantizer;
+        }
+        [[nodiscard]] const std::string& gradients_across(bool embedding) const {
+            return embedding && !embedding_gradient_quantizer_across.empty() ? embedding_gradient_quantizer_across
+                                                                             : gradient_quantizer_across;
+        }
     };
 
     int train_micro_batch_size_per_gpu = 1;

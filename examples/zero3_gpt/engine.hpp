@@ -70,6 +70,8 @@ struct sum_squares {
 /// to date on the way forward; the way back then moves nothing. With hpZ besides, every node does, divided over its
 /// ranks: quantized_update_gather brings them up to date, and the way back is secondary_partition_gather's.
 ///
+/// Embeddings and head can go in formats of their own, of more bits than the blocks'.
+///
 /// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
 /// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.
 template <class Device, class Transport, class Formats = wire_formats>
@@ -89,19 +91,12 @@ public:
                           world.split(everyone(world.size()))),
           gradient_comm_(nodes, world.split(everyone(world.size()))), gather_queue_(device.make_queue()),
           reduce_queue_(device.make_queue()) {
-        const std::string plain = config.bf16 ? "bf16" : "fp32";
-        const bool quantized_gradients = config.zero.quantized_gradients;
-        weight_format_ =
-            Formats::weights::parse(config.zero.quantized_weights ? config.zeropp.weight_quantizer : plain);
-        gradient_format_ =
-            Formats::gradients::parse(quantized_gradients ? config.zeropp.gradient_quantizer_inside : plain,
-                                      quantized_gradients ? config.zeropp.gradient_quantizer_across : plain);
         secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
         differences_ = config.zeropp.weight_differences && !hpz_;
         node_replicas_ = config.zeropp.weight_differences && hpz_;
         if (node_replicas_) replica_format_ = Formats::replicas::parse(config.zeropp.secondary_quantizer);
-        feedback_ = quantized_gradients && config.zeropp.gradient_error_feedback;
+        feedback_ = config.zero.quantized_gradients && config.zeropp.gradient_error_feedback;
         std::size_t largest_unit = 0;
         for (int u = 0; u != network.units(); ++u) largest_unit = std::max(largest_unit, network.unit_parameters(u));
         for (auto& buffer : full_) buffer = floats(largest_unit);
@@ -164,7 +159,7 @@ public:
                                                                       mean_, reduce_scratch_.view());
                     }
                 },
-                gradient_format_);
+                u.gradient_format);
         });
         reduced_[parity(unit)] = reduce_queue_.exec().record();
         if (!overlap_) reduce_queue_.exec().wait();
@@ -187,7 +182,9 @@ public:
         const double norm = std::sqrt(replicated_ ? squares : sum_over_ranks(squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
-        for (unit_state& u : units_) u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate, scale);
+        for (unit_state& u : units_) {
+            u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate * u.rate, scale);
+        }
         ++weights_version_;
         return norm;
     }
@@ -231,7 +228,7 @@ private:
     struct replica_of;
     template <class... Q>
     struct replica_of<zeropp::named_quantizers<Q...>> {
-        using type = std::variant<zeropp::secondary_replica<Q, space>...>;
+        using type = std::variant<typename Formats::template replica<Q, space>...>;
     };
 
     template <class Hops>
@@ -246,6 +243,8 @@ private:
 
     struct unit_state {
         std::size_t parameters;
+        typename Formats::weights::variant weight_format;
+        typename Formats::gradients::variant gradient_format;
         floats shard;           // master weights: this rank's slices of the unit's tensors, one behind the other
         floats gradient_shard;  // of the mean over ranks
         floats replica;         // whole weights, where their differences move; else none
@@ -254,6 +253,7 @@ private:
         list full_gradient;
         list own_gradient;  // the gradient shard's slices, or all of it
         adamw<Device> optimizer;
+        double rate;  // of the learning rate
         zeropp::workspace<space> secondary_storage;
         std::vector<typename secondary_of<typename Formats::weights>::type> secondary;    // one with hpZ, or
         std::vector<typename replica_of<typename Formats::replicas>::type> node_replica;  // this, or neither
@@ -330,7 +330,14 @@ private:
                                     .weight_decay = config.optimizer.weight_decay};
         const auto own_weights = listed(shard, own_sizes);
         const auto own_gradient = listed(gradient_shard, own_sizes);
+        const deepspeed_config::zeropp_settings& names = config.zeropp;
+        const bool embedding = unit == 0 || unit == network_.head_unit();
+        const bool quantized_gradients = config.zero.quantized_gradients;
+        const std::string plain = config.bf16 ? "bf16" : "fp32";
         units_.push_back({n,
+                          Formats::weights::parse(config.zero.quantized_weights ? names.weights(embedding) : plain),
+                          Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_inside : plain,
+                                                    quantized_gradients ? names.gradients_across(embedding) : plain),
                           std::move(shard),
                           std::move(gradient_shard),
                           floats(differences_ ? n : 0),
@@ -339,6 +346,7 @@ private:
                           list(ranks, listed(gradient_[parity(unit)], sizes)),
                           replicated_ ? list(ranks, own_gradient) : list(own_gradient),
                           adamw<Device>(device_, options, own.size(), decayed),
+                          embedding ? 1.0 : names.block_rate,
                           zeropp::workspace<space>(0),
                           {},
                           {},
@@ -355,7 +363,7 @@ private:
                     std::max({largest_gather_, zeropp::quantized_all_gather_workspace_bytes(nodes, q, full),
                               zeropp::quantized_all_gather_workspace_bytes(nodes, exact, full)});
             },
-            weight_format_);
+            units_.back().weight_format);
         std::visit(
             [&]<class Hops>(const Hops& hop) {
                 if (replicated_) {
@@ -369,7 +377,7 @@ private:
                                                   nodes, hop.inside, hop.across, full, mean_));
                 if (feedback_) add_feedback<feedback_of<Hops>>(units_.back());
             },
-            gradient_format_);
+            units_.back().gradient_format);
         if (node_replicas_) {
             add_replica(units_.back());
         } else if (hpz_) {
@@ -380,7 +388,7 @@ private:
     void add_replica(unit_state& u) {
         std::visit(
             [&]<class Exact>(const auto& q, const Exact& kept) {
-                using replica = zeropp::secondary_replica<Exact, space>;
+                using replica = typename Formats::template replica<Exact, space>;
                 const zeropp::two_level& ranks = secondary_comm_.topology();
                 u.secondary_storage = zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient));
                 u.node_replica.emplace_back(std::in_place_type<replica>, ranks, world_.rank(), u.full_gradient,
@@ -389,7 +397,7 @@ private:
                     {largest_gather_, zeropp::quantized_update_gather_workspace_bytes(ranks, q, kept, u.full_gradient),
                      zeropp::secondary_partition_gather_workspace_bytes(ranks, kept, u.full_gradient)});
             },
-            weight_format_, replica_format_);
+            u.weight_format, replica_format_);
     }
 
     void add_secondary(unit_state& u) {
@@ -439,7 +447,7 @@ private:
                         zeropp::quantized_difference_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(),
                                                                 u.replica.view(), gather_scratch_.view());
                     },
-                    weight_format_);
+                    u.weight_format);
             } else if (node_replicas_) {
                 std::visit(
                     [&](const auto& q, auto& replica) {
@@ -447,19 +455,18 @@ private:
                             zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, replica,
                                                                weights_version_, full, gather_scratch_.view());
                         } else {
-                            zeropp::quantized_update_gather(gather_queue_.exec(), secondary_comm_, q, u.own_weights,
-                                                            replica, weights_version_, full, {},
-                                                            gather_scratch_.view());
+                            Formats::update(gather_queue_.exec(), secondary_comm_, q, u.own_weights, replica,
+                                            weights_version_, full, zeropp::gather_options{}, gather_scratch_.view());
                         }
                     },
-                    weight_format_, u.node_replica.front());
+                    u.weight_format, u.node_replica.front());
             } else if (u.secondary.empty()) {
                 std::visit(
                     [&](const auto& q) {
                         zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.own_weights, full, {},
                                                      gather_scratch_.view());
                     },
-                    weight_format_);
+                    u.weight_format);
             } else if (now.backward) {
                 std::visit(
                     [&](const auto& secondary) {
@@ -473,7 +480,7 @@ private:
                         zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.own_weights, full, {},
                                                      gather_scratch_.view(), zeropp::stored_in(secondary, version_));
                     },
-                    weight_format_, u.secondary.front());
+                    u.weight_format, u.secondary.front());
             }
         });
         ready_[v % 2] = gather_queue_.exec().record();
@@ -501,8 +508,6 @@ private:
     bool node_replicas_ = false;  // that every node keeps
     bool feedback_ = false;
     bool masters_ = false;
-    typename Formats::weights::variant weight_format_;
-    typename Formats::gradients::variant gradient_format_;
     typename Formats::weights::variant secondary_format_;
     typename Formats::replicas::variant replica_format_;
 

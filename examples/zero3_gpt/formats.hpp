@@ -2,6 +2,8 @@
 
 #include <zeropp/zeropp.hpp>
 
+#include <utility>
+
 namespace zero3_gpt {
 
 /// What this example can put on the wire. A framework would name its own.
@@ -22,6 +24,13 @@ struct wire_formats {
                                              int8, int6, int4, int4_rotated, int2_rotated, signs, fp8>;
     /// What nodes can keep weights in, where differences bring them up to date.
     using replicas = zeropp::named_quantizers<bf16, fp32>;
+    template <class Exact, class Space>
+    using replica = zeropp::secondary_replica<Exact, Space>;
+    /// How they do.
+    template <class... Arguments>
+    static void update(Arguments&&... arguments) {
+        zeropp::quantized_update_gather(std::forward<Arguments>(arguments)...);
+    }
     template <class Inside, class Across>
     using hops = zeropp::hops<Inside, Across>;
     using gradients =

@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require(fraction(c.optimizer.beta1) && fraction(c.optimizer.beta2), "averages that forget");
         require(std::isfinite(c.optimizer.weight_decay) && c.optimizer.weight_decay >= 0, "weights that do not grow");
         require(std::isfinite(c.gradient_clipping) && c.gradient_clipping >= 0, "a norm");
+        require(positive(c.zeropp.block_rate), "blocks that learn");
         require(!c.zeropp.gradient_error_feedback || c.zero.quantized_gradients, "feedback of something");
         const std::string& kept = c.zeropp.secondary_quantizer;
         require(!c.zeropp.weight_differences || c.zero.hpz_partition_size == 1 || kept == "bf16" || kept == "fp32",

@@ -61,7 +61,8 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
                             "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}},
               "zeropp": {"weight_quantizer": "a", "gradient_quantizer_inside": "b",
                          "gradient_quantizer_across": "c", "secondary_quantizer": "d",
-                         "gradient_chunks": 8, "gradient_error_feedback": true})",
+                         "embedding_weight_quantizer": "e", "embedding_gradient_quantizer_across": "f",
+                         "gradient_chunks": 8, "block_rate": 0.5, "gradient_error_feedback": true})",
              R"("zero_quantized_weights": true, "zero_hpz_partition_size": 8, "zero_quantized_gradients": true,
               "overlap_comm": false)"),
         "ds.json");
@@ -80,7 +81,10 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.zeropp.gradient_quantizer_inside == "b");
     CHECK(config.zeropp.gradient_quantizer_across == "c");
     CHECK(config.zeropp.secondary_quantizer == "d");
+    CHECK(config.zeropp.embedding_weight_quantizer == "e");
+    CHECK(config.zeropp.embedding_gradient_quantizer_across == "f");
     CHECK(config.zeropp.gradient_chunks == 8);
+    CHECK(config.zeropp.block_rate == 0.5);
     CHECK(config.zeropp.gradient_error_feedback);
     CHECK(config.warnings.empty());
 }
@@ -254,7 +258,10 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:bf16");
     CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:bf16");
     CHECK(config.zeropp.secondary_quantizer == "bf16");
+    CHECK(config.zeropp.embedding_weight_quantizer.empty());
+    CHECK(config.zeropp.embedding_gradient_quantizer_across.empty());
     CHECK(config.zeropp.gradient_chunks == 1);
+    CHECK(config.zeropp.block_rate == 1.0);
     CHECK_FALSE(config.zeropp.gradient_error_feedback);
     CHECK_FALSE(config.zeropp.weight_differences);
     CHECK(config.bf16);

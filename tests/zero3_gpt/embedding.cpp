@@ -1,0 +1,90 @@
+/// \file
+/// Embeddings and head, which go in formats of their own, and blocks, which learn at a rate of their own.
+
+#include "host_device.hpp"
+#include "support/catch.hpp"
+#include "trainer.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace zero3_gpt;
+
+struct formats : wire_formats {
+    using weights = zeropp::named_quantizers<bf16, fp32>;
+    using replicas = zeropp::named_quantizers<bf16>;
+    using gradients = zeropp::named_hops<hops<fp32, fp32>, hops<fp32, bf16>>;
+};
+
+/// What a step comes to, and which units it moves.
+struct outcome {
+    run_result result;
+    std::vector<bool> moved;
+};
+
+outcome train_once(const deepspeed_config::zeropp_settings& names) {
+    std::string words;
+    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
+    const model network({.layers = 1, .heads = 2, .width = 16, .context = 8});
+    const workload work(network, text(words, network.config().context));
+    settings s;
+    s.steps = 1;
+    run_settings run{"run", {}};
+    run.config.zero.quantized_weights = true;
+    run.config.zero.quantized_gradients = true;
+    run.config.zeropp = names;
+    pin_blas_to_one_thread();
+    const zeropp::two_level nodes(2, 2);
+    outcome first;
+    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
+        const host_device device;
+        const bool speaks = ranks.rank() == 0;
+        const auto result = train<formats>(device, s, run, work, ranks, nodes, [&](auto& engine, int) {
+            if (!speaks) return;
+            for (int u = 0; u != network.units(); ++u) {
+                // This rank's slice of the first tensor is where the unit begins.
+                std::vector<float> initial(network.unit_parameters(u));
+                network.initialise(u, s.seed, initial);
+                const auto own = static_cast<std::ptrdiff_t>(zeropp::partition(network.tensors(u)[0].size, 4).size(0));
+                first.moved.push_back(!std::equal(initial.begin(), initial.begin() + own, engine.masters(u).data()));
+            }
+        });
+        if (speaks) first.result = result;
+    });
+    return first;
+}
+
+}  // namespace
+
+TEST_CASE("embeddings and head go in formats of their own", "[zero3_gpt]") {
+    deepspeed_config::zeropp_settings names;
+    names.gradient_quantizer_inside = "fp32";
+    const auto bytes = [&](const char* blocks, const char* embedding) {
+        names.weight_quantizer = names.gradient_quantizer_across = blocks;
+        names.embedding_weight_quantizer = names.embedding_gradient_quantizer_across = embedding;
+        const phase_traffic all = train_once(names).result.traffic;
+        return std::vector{all.forward_gather.across, all.backward_gather.across, all.reduce.across};
+    };
+    const auto wide = bytes("fp32", ""), narrow = bytes("bf16", "");
+    const auto blocks = bytes("fp32", "bf16"), embedding = bytes("bf16", "fp32");
+    CHECK(bytes("fp32", "fp32") == wide);
+    for (std::size_t phase = 0; phase != wide.size(); ++phase) {
+        CAPTURE(phase);
+        CHECK(blocks[phase] + embedding[phase] == wide[phase] + narrow[phase]);
+        CHECK(wide[phase] > embedding[phase]);
+        // Of the elements, more are the embeddings' and the head's.
+        CHECK(embedding[phase] > blocks[phase]);
+    }
+}
+
+TEST_CASE("blocks learn at their rate", "[zero3_gpt]") {
+    deepspeed_config::zeropp_settings names;
+    names.weight_quantizer = names.gradient_quantizer_inside = names.gradient_quantizer_across = "fp32";
+    CHECK(train_once(names).moved == std::vector{true, true, true});
+    names.block_rate = 1e-30;
+    CHECK(train_once(names).moved == std::vector{true, false, true});
+}
