@@ -72,7 +72,7 @@ VARIANTS = {
     "sign+sign": (differences(SIGN_UNBIASED, SIGN), "signs in both"),
     "sign+sign feedback": (differences(SIGN_UNBIASED, SIGN_UNBIASED, feedback=True),
                            "signs in both, error feedback on gradients"),
-    "sign+three ends4": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4, seeds=SECOND_MACHINE[:6]),
+    "sign+three ends4": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4, seeds=SECOND_MACHINE[:7]),
                          "as sign+three, with gradients of embeddings and head in 4 bits"),
     "sign+three ends4 slower": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4, block_rate=0.8,
                                             against="slower blocks", seeds=SECOND_MACHINE[:2]),
@@ -84,7 +84,7 @@ VARIANTS = {
     "sign+unrotated ends4": (differences(SIGN_UNBIASED, SIGN_UNROTATED, embedding_gradients=INT4,
                                          seeds=SECOND_MACHINE[:1]),
                              "the same, signs of gradients as they are, not rotated"),
-    "slower blocks": ({"block_rate": 0.8, "seeds": SECOND_MACHINE[:4]},
+    "slower blocks": ({"block_rate": 0.8, "seeds": SECOND_MACHINE[:7]},
                       "control: what noise in gradients does to steps, nothing saved: blocks learn at 0.8 of the rate"),
     "slowest blocks": ({"block_rate": 0.6, "seeds": SECOND_MACHINE[:2]}, "control: at 0.6 of it"),
     "predicted sign+3": (differences(f"{SIGN_UNBIASED}:ahead90:kept80", INT3, seeds=SECOND_MACHINE[:4]),
@@ -369,7 +369,7 @@ blocks with, so that they take over noise, which Adam divides by second moments 
 {mean_text(of["sign+three ends4"]["difference_percent"])} in place of *sign+three*'s {mean_text(of["sign+three"]["difference_percent"])}. With signs for the blocks', {of["sign+sign ends4"]["reduction"]:.1f}x fewer, it is
 {mean_text(of["sign+sign ends4"]["difference_percent"])} in place of {mean_text(of["sign+sign"]["difference_percent"])}.
 
-That it ends below the baseline is not the wire's merit. Noise in gradients adds to second moments, which makes steps smaller, and the
+That it ends below the baseline is not all the wire's merit. Noise in gradients adds to second moments, which makes steps smaller, and the
 blocks do better with smaller ones: *slower blocks*, which saves no byte, has {mean_text(of["slower blocks"]["difference_percent"])}. Beside this control, of the same
 seeds, *sign+three ends4* has {mean_text(against_control(of["sign+three ends4"], of["slower blocks"]))}.
 
