@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Differences to what weights are predicted to be: nodes move the weights that they keep on as these have moved before.
+/// Differences to what weights are predicted to be: nodes move those that they keep on as these have moved before.
 
 #include <zeropp/zeropp.hpp>
 
