@@ -52,13 +52,12 @@ inline constexpr bool encodes_bfloat16 = [] {
     constexpr bool as_they_lie = std::is_same_v<decltype(Values::load), tensor_elements<bfloat16>> &&
                                  !decltype(Values::residuals)::any && !rotating_quantizer<Q>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
-    if constexpr (unit == 0 || !integer_quantizer<Q> || searching_quantizer<Q> || dithering_quantizer<Q>) {
-        return false;
-    } else if constexpr (Q::reaches_above && Q::highest_code != (1 << (Q::code_bits - 1)) - 1) {
+    if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !dithering_quantizer<Q>) {
         // What is above is bounded where integers are narrowed.
-        return false;
+        constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
+        return as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
     } else {
-        return as_they_lie && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
+        return false;
     }
 }();
 
