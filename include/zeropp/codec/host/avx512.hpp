@@ -33,6 +33,14 @@ using unsigned_bytes [[gnu::vector_size(16)]] = unsigned char;
 
 inline constexpr std::size_t lanes = 16;
 
+/// Sixteen floats from memory, and back: one by one, or GCC keeps arrays of them in memory.
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats loaded(const float* from) {
+    floats x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline void store(floats x, float* to) { std::memcpy(to, &x, sizeof x); }
+
 /// Sixteen bytes as integers, with and without sign. GCC 12 would convert them one by one.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints signed_ints(const std::byte* from) {
     bytes b;
@@ -113,16 +121,15 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
         if (adds) {
             ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
-                floats two[2];
-                std::memcpy(two, sums + i + 2 * k * lanes, sizeof two);
+                const floats first = loaded(sums + i + 2 * k * lanes);
+                const floats second = loaded(sums + i + (2 * k + 1) * lanes);
                 even[k] =
-                    __builtin_shufflevector(two[0], two[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                    __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
                 odd[k] =
-                    __builtin_shufflevector(two[0], two[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+                    __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             }
         } else {
-            floats table;
-            std::memcpy(&table, tables[0], sizeof table);
+            const floats table = loaded(tables[0]);
             ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
                 const ints two = unsigned_ints(codes + i / 2 + k * lanes);
@@ -132,8 +139,7 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
             m = 1;
         }
         for (; m != messages; ++m) {
-            floats table;
-            std::memcpy(&table, tables[m], sizeof table);
+            const floats table = loaded(tables[m]);
             const std::byte* const from = codes + m * stride + i / 2;
             ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
@@ -148,8 +154,8 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
                 __builtin_shufflevector(even[k], odd[k], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             const floats second =
                 __builtin_shufflevector(even[k], odd[k], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            std::memcpy(sums + i + 2 * k * lanes, &first, sizeof first);
-            std::memcpy(sums + i + (2 * k + 1) * lanes, &second, sizeof second);
+            store(first, sums + i + 2 * k * lanes);
+            store(second, sums + i + (2 * k + 1) * lanes);
         }
     }
 }
@@ -180,10 +186,10 @@ struct small_floats {
 #endif
         constexpr short sign = -0x8000;
         const shorts halves = MantissaBits == 3 ? (words << 8 & sign) | (words << 7 & 0x3f80) : words << 8;
-        half_shorts parts[2];
-        std::memcpy(parts, &halves, sizeof halves);
-        to[0] = floats_of(parts[0]);
-        to[1] = floats_of(parts[1]);
+        to[0] =
+            floats_of(__builtin_shufflevector(halves, halves, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        to[1] = floats_of(
+            __builtin_shufflevector(halves, halves, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
     }
 
     /// Whether `load` may read n codes. Requires n to be a multiple of 32.
@@ -215,7 +221,11 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
         floats sum[Pairs][2];
         std::size_t m = 0;
         if (adds) {
-            std::memcpy(sum, sums + i, sizeof sum);
+            ZEROPP_DETAIL_UNROLL(4)
+            for (std::size_t k = 0; k != Pairs; ++k) {
+                sum[k][0] = loaded(sums + i + 2 * k * lanes);
+                sum[k][1] = loaded(sums + i + (2 * k + 1) * lanes);
+            }
         } else {
             ZEROPP_DETAIL_UNROLL(4)
             for (std::size_t k = 0; k != Pairs; ++k) {
@@ -238,8 +248,8 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
         }
         ZEROPP_DETAIL_UNROLL(4)
         for (std::size_t k = 0; k != Pairs; ++k) {
-            std::memcpy(sums + i + 2 * k * lanes, &sum[k][0], sizeof(floats));
-            std::memcpy(sums + i + (2 * k + 1) * lanes, &sum[k][1], sizeof(floats));
+            store(sum[k][0], sums + i + 2 * k * lanes);
+            store(sum[k][1], sums + i + (2 * k + 1) * lanes);
         }
     }
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Encoding of bfloat16 with integers for AVX-512, as it lies in a tensor: no floats in between are stored. Bits are
-/// those of the loops beside which it stands.
+/// bfloat16 for AVX-512: floats to it, and encoding it with integers as it lies in a tensor, where no floats in between
+/// are stored. Bits are those of the loops beside which it stands.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -18,6 +18,34 @@ namespace zeropp::detail::avx512 {
 using unsigned_shorts [[gnu::vector_size(64)]] = unsigned short;
 using unsigned_lanes [[gnu::vector_size(64)]] = unsigned;
 using codes64 [[gnu::vector_size(64)]] = signed char;
+
+/// Whether to[i] <- n floats has been done: not where one is Inf or NaN. Requires n to be a multiple of 32.
+ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::size_t n, bfloat16* to) {
+    unsigned_shorts largest = {};
+    for (std::size_t i = 0; i != n; i += 2 * lanes) {
+        unsigned_shorts first;
+        unsigned_shorts second;
+        std::memcpy(&first, from + i, sizeof first);
+        std::memcpy(&second, from + i + lanes, sizeof second);
+        // From memory once, not for each use.
+        __asm__("" : "+v"(first), "+v"(second));
+        const unsigned_shorts lower =
+            __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34,
+                                    36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62);
+        const unsigned_shorts upper =
+            __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
+                                    37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+        // Ties go to even: up where the last bit that stays is set.
+        const unsigned_shorts stays = 0x8000 - (upper & 1);
+        const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
+        std::memcpy(to + i, &rounded, sizeof rounded);
+        const unsigned_shorts magnitude = upper << 1;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    constexpr auto not_less = 5;
+    const auto infinite = reinterpret_cast<shorts>(unsigned_shorts{} + static_cast<unsigned short>(2 * 0x7f80));
+    return __builtin_ia32_ucmpw512_mask(reinterpret_cast<shorts>(largest), infinite, not_less, ~0u) == 0;
+}
 
 /// The integers nearest to x * factor, ties to even. Requires magnitudes below 2^31.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints nearest(floats x, float factor) {

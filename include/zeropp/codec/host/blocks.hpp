@@ -170,10 +170,17 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
         const std::size_t first = begin + done;
         const typename Q::params params = read_params<Q>(from, first);
         const auto position = static_cast<std::uint32_t>(first % block_size);
-        code_word<Q::code_bits> words[piece];
-        unpack<Q::code_bits>(from.codes + code_bytes<Q>(first), some, words);
-        for (std::size_t i = 0; i != some; ++i) {
-            use(done + i, decode_element(q, words[i], params, position + static_cast<std::uint32_t>(i)));
+        const std::byte* const codes = from.codes + code_bytes<Q>(first);
+        const auto each = [&](std::size_t i, std::uint32_t code) {
+            use(done + i, decode_element(q, code, params, position + static_cast<std::uint32_t>(i)));
+        };
+        if constexpr (Q::code_bits == 8) {
+            // Where they lie: a copy would be in pieces smaller than those that loops for AVX2 read.
+            for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));
+        } else {
+            code_word<Q::code_bits> words[piece];
+            unpack<Q::code_bits>(codes, some, words);
+            for (std::size_t i = 0; i != some; ++i) each(i, words[i]);
         }
     });
 }

@@ -48,6 +48,14 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;
+        if constexpr (std::is_same_v<T, float>) {
+            // Where they stay, so that memory takes each while the next ones are computed, and not all at once.
+            if (!f.accumulate) {
+                sum_elements(from, message, stride, contributors, begin, n, slice);
+                divide(slice, n, f.divisor);
+                return;
+            }
+        }
         alignas(64) float sums[piece_size];
         sum_elements(from, message, stride, contributors, begin, n, sums);
         if (f.accumulate) {

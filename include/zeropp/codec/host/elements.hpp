@@ -3,6 +3,7 @@
 /// Elements of tensors to floats and back on the host, and sums to means.
 
 #include <zeropp/codec/host/avx512.hpp>
+#include <zeropp/codec/host/bfloat16.hpp>
 #include <zeropp/codec/host/pieces.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
@@ -32,6 +33,9 @@ void store_elements(const float* from, Size n, T* to) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     if constexpr (std::is_same_v<T, half> && is_multiple_of<Size, avx512::lanes>) {
         if (avx512::in_use()) return avx512::halves_of_floats(from, n, to);
+    }
+    if constexpr (std::is_same_v<T, bfloat16> && is_multiple_of<Size, 2 * avx512::lanes>) {
+        if (avx512::in_use() && avx512::bfloat16s_of_floats(from, n, to)) return;
     }
 #endif
     for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
