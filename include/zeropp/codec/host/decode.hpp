@@ -58,15 +58,13 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
         }
         alignas(64) float sums[piece_size];
         sum_elements(from, message, stride, contributors, begin, n, sums);
+        divide(sums, n, f.divisor);
         if (f.accumulate) {
-            for (std::size_t i = 0; i != n; ++i) {
-                const float present = element_traits<T>::to_float(slice[i]);
-                slice[i] = element_traits<T>::from_float(present + quotient(sums[i], f.divisor));
-            }
-        } else {
-            divide(sums, n, f.divisor);
-            store_elements(sums, n, slice);
+            alignas(64) float present[piece_size];
+            load_elements(slice, n, present);
+            for (std::size_t i = 0; i != n; ++i) sums[i] = present[i] + sums[i];
         }
+        store_elements(sums, n, slice);
     });
 }
 
