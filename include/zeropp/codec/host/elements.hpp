@@ -3,8 +3,8 @@
 /// Elements of tensors to floats and back on the host, and sums to means.
 
 #include <zeropp/codec/host/avx512.hpp>
-#include <zeropp/codec/host/bfloat16.hpp>
 #include <zeropp/codec/host/pieces.hpp>
+#include <zeropp/codec/host/sixteen_bits.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>

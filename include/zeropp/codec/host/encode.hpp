@@ -4,11 +4,11 @@
 /// functions of slots know no execution, so that all host executions share their instances.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/host/bfloat16.hpp>
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/message_values.hpp>
 #include <zeropp/codec/host/residuals.hpp>
 #include <zeropp/codec/host/share.hpp>
+#include <zeropp/codec/host/sixteen_bits.hpp>
 #include <zeropp/codec/host/slots.hpp>
 #include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -46,16 +46,19 @@ std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::ui
     return absmax;
 }
 
-/// Whether values are bfloat16 as they lie in a tensor, and whole blocks of them can be encoded with integers at once.
+/// Whether values are elements of 16 bits as they lie in a tensor, and whole blocks of them can be encoded with integers
+/// at once.
 template <quantizer Q, class Values>
-inline constexpr bool encodes_bfloat16 = [] {
-    constexpr bool as_they_lie = std::is_same_v<decltype(Values::load), tensor_elements<bfloat16>> &&
-                                 !decltype(Values::residuals)::any && !rotating_quantizer<Q>;
+inline constexpr bool encodes_as_they_lie = [] {
+    using load = decltype(Values::load);
+    constexpr bool plain = !decltype(Values::residuals)::any && !rotating_quantizer<Q>;
+    constexpr bool as_they_lie =
+        std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
     if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !dithering_quantizer<Q>) {
         // What is above is bounded where integers are narrowed.
         constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
-        return as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
+        return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
     } else {
         return false;
     }
@@ -63,19 +66,19 @@ inline constexpr bool encodes_bfloat16 = [] {
 
 /// Whether n values of a section from `begin` on have been encoded so: by targets that can, in whole groups of blocks.
 template <quantizer Q, class Values>
-bool encode_bfloat16([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
-                     [[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t n,
-                     [[maybe_unused]] typename Q::params* params, [[maybe_unused]] std::byte* codes) {
+bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
+                        [[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t n,
+                        [[maybe_unused]] typename Q::params* params, [[maybe_unused]] std::byte* codes) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    if constexpr (encodes_bfloat16<Q, Values>) {
+    if constexpr (encodes_as_they_lie<Q, Values>) {
         constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-        constexpr std::size_t group = avx512::blocks_together * block_size;
+        constexpr std::size_t group = blocks_together * block_size;
         if (!avx512::in_use() || n % group != 0) return false;
-        const bfloat16* const elements = values.load.first + begin;
+        const auto* const elements = values.load.first + begin;
         for (std::size_t first = 0; first != n; first += group) {
-            avx512::extremes found[avx512::blocks_together];
+            avx512::extremes found[blocks_together];
             avx512::find_extremes(elements + first, block_size, found);
-            for (std::size_t b = 0; b != avx512::blocks_together; ++b) {
+            for (std::size_t b = 0; b != blocks_together; ++b) {
                 typename Q::stats stats;
                 stats.add(found[b].above);
                 stats.add(found[b].below);
@@ -106,7 +109,7 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     // Blocks that are encoded together have a stretch.
     constexpr std::size_t blocks =
-        encodes_bfloat16<Q, Values> ? std::max<std::size_t>(stretch_blocks<Q>, 8) : stretch_blocks<Q>;
+        encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
     using residuals_type = decltype(values.residuals);
     constexpr bool any_residuals = residuals_type::any;
@@ -119,7 +122,7 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
     for_each_piece_on_target<stretch, piece>(size, [&](std::size_t stretches, auto n) {
         const std::size_t begin = first + stretches;
         std::byte* const codes = to.codes + code_bytes<Q>(begin);
-        if (!encode_bfloat16(q, values, begin, n, params.data(), codes)) {
+        if (!encode_as_they_lie(q, values, begin, n, params.data(), codes)) {
             // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
             const float* x = nullptr;
             for_each_piece<piece>(n, [&](std::size_t done, auto some) {

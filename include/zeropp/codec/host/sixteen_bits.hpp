@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// bfloat16 for AVX-512: floats to it, and encoding it with integers as it lies in a tensor, where no floats in between
-/// are stored. Bits are those of the loops beside which it stands.
+/// Elements of 16 bits for AVX-512: floats to bfloat16, and encoding of bfloat16 and half with integers as they lie in a
+/// tensor, where no floats in between are stored. Bits are those of the loops beside which it stands.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -10,6 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+
+namespace zeropp::detail {
+/// Blocks whose extremes are found together, so that none waits for what is made of another.
+inline constexpr std::size_t blocks_together = 8;
+}  // namespace zeropp::detail
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
 
@@ -64,59 +70,114 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
     return reinterpret_cast<floats>(two & -0x10000);
 }
 
-/// The integers nearest to 64 elements times `factor`, those beyond the range of a byte becoming its ends. In each 8
-/// bytes are 8 elements: four with even indices, then four with odd ones. Each 16 have 8 of the first 32 and 8 of the
-/// others.
-[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline codes64 nearest_codes(const bfloat16* x, float factor) {
-    using chars [[gnu::vector_size(64)]] = char;
-    ints two[2];
-    std::memcpy(two, x, sizeof two);
-    const ints even[2] = {nearest(even_elements(two[0]), factor), nearest(even_elements(two[1]), factor)};
-    const ints odd[2] = {nearest(odd_elements(two[0]), factor), nearest(odd_elements(two[1]), factor)};
+/// Four vectors of integers as bytes, those beyond the range of a byte becoming its ends. Each 16 bytes have four of each
+/// vector, one vector after the other.
+[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline codes64 packed(ints a, ints b, ints c, ints d) {
 #if defined(__clang__)
-    const shorts first = __builtin_ia32_packssdw512(even[0], odd[0]);
-    const shorts second = __builtin_ia32_packssdw512(even[1], odd[1]);
-    return reinterpret_cast<codes64>(static_cast<chars>(__builtin_ia32_packsswb512(first, second)));
+    return reinterpret_cast<codes64>(
+        __builtin_ia32_packsswb512(__builtin_ia32_packssdw512(a, b), __builtin_ia32_packssdw512(c, d)));
 #else
-    const shorts first = __builtin_ia32_packssdw512_mask(even[0], odd[0], shorts{}, ~0u);
-    const shorts second = __builtin_ia32_packssdw512_mask(even[1], odd[1], shorts{}, ~0u);
+    using chars [[gnu::vector_size(64)]] = char;
+    const shorts first = __builtin_ia32_packssdw512_mask(a, b, shorts{}, ~0u);
+    const shorts second = __builtin_ia32_packssdw512_mask(c, d, shorts{}, ~0u);
     return reinterpret_cast<codes64>(__builtin_ia32_packsswb512_mask(first, second, chars{}, ~0ull));
 #endif
 }
 
-/// Of each 8 elements in 8 bytes the codes of 4 bits, in the lower 4 bytes.
-[[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints pairs_of_codes(codes64 codes) {
-    using longs [[gnu::vector_size(64)]] = long long;
-    const longs eight = reinterpret_cast<longs>(codes);
-    return reinterpret_cast<ints>((eight & 0x0f0f0f0f) | (eight >> 28 & 0xf0f0f0f0));
-}
+/// Encoding of elements T: `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in an
+/// order of its own; `sorted` brings them into theirs, and those of 128 as codes of four bits.
+template <class T>
+struct codes_of;
+
+template <>
+struct codes_of<bfloat16> {
+    /// In each 8 bytes are 8 elements: four with even indices, then four with odd ones. Each 16 have 8 of the first 32
+    /// and 8 of the others.
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const bfloat16* x, float factor) {
+        ints first;
+        ints second;
+        std::memcpy(&first, x, sizeof first);
+        std::memcpy(&second, x + 2 * lanes, sizeof second);
+        return packed(nearest(even_elements(first), factor), nearest(odd_elements(first), factor),
+                      nearest(even_elements(second), factor), nearest(odd_elements(second), factor));
+    }
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 sorted(codes64 mixed) {
+        return __builtin_shufflevector(mixed, mixed, 0, 4, 1, 5, 2, 6, 3, 7, 16, 20, 17, 21, 18, 22, 19, 23, 32, 36, 33,
+                                       37, 34, 38, 35, 39, 48, 52, 49, 53, 50, 54, 51, 55, 8, 12, 9, 13, 10, 14, 11, 15,
+                                       24, 28, 25, 29, 26, 30, 27, 31, 40, 44, 41, 45, 42, 46, 43, 47, 56, 60, 57, 61,
+                                       58, 62, 59, 63);
+    }
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints sorted(codes64 a, codes64 b) {
+        return __builtin_shufflevector(pairs(a), pairs(b), 0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
+    }
+
+private:
+    /// Of each 8 elements in 8 bytes the codes of 4 bits, in the lower 4 bytes.
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
+        using longs [[gnu::vector_size(64)]] = long long;
+        const longs eight = reinterpret_cast<longs>(codes);
+        return reinterpret_cast<ints>((eight & 0x0f0f0f0f) | (eight >> 28 & 0xf0f0f0f0));
+    }
+};
+
+template <>
+struct codes_of<half> {
+    /// In each 4 bytes are 4 elements; each 16 have four of each 16 elements.
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const half* x, float factor) {
+        return packed(nearest(loaded_halves(x), factor), nearest(loaded_halves(x + lanes), factor),
+                      nearest(loaded_halves(x + 2 * lanes), factor), nearest(loaded_halves(x + 3 * lanes), factor));
+    }
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints sorted(codes64 mixed) {
+        const ints fours = reinterpret_cast<ints>(mixed);
+        return __builtin_shufflevector(fours, fours, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    }
+
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 sorted(codes64 a, codes64 b) {
+        const codes64 both = reinterpret_cast<codes64>(pairs(a) | pairs(b) << 8);
+        return __builtin_shufflevector(both, both, 0, 2, 16, 18, 32, 34, 48, 50, 4, 6, 20, 22, 36, 38, 52, 54, 8, 10,
+                                       24, 26, 40, 42, 56, 58, 12, 14, 28, 30, 44, 46, 60, 62, 1, 3, 17, 19, 33, 35, 49,
+                                       51, 5, 7, 21, 23, 37, 39, 53, 55, 9, 11, 25, 27, 41, 43, 57, 59, 13, 15, 29, 31,
+                                       45, 47, 61, 63);
+    }
+
+private:
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static floats loaded_halves(const half* x) {
+        half_shorts halves;
+        std::memcpy(&halves, x, sizeof halves);
+        return floats_of(halves);
+    }
+    /// Of each 2 elements in 2 bytes the codes of 4 bits, in the lower byte; nothing in the upper one.
+    [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
+        const ints four = reinterpret_cast<ints>(codes);
+        return (four & 0x000f000f) | (four >> 4 & 0x00f000f0);
+    }
+};
 
 /// codes <- the integers nearest to x[i] * factor, of so many bits as two's complement, for n elements. Requires those
 /// integers to be no less than the lowest code and, unless `Bounds`, no more than the highest one; n to be a multiple
 /// of 64, of 128 for 4 bits.
-template <int Bits, bool Bounds>
-ZEROPP_DETAIL_AVX512 void encode_integers(const bfloat16* x, std::size_t n, float factor, std::byte* codes) {
+template <int Bits, bool Bounds, class T>
+ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float factor, std::byte* codes) {
     static_assert(Bits == 8 || Bits == 4);
+    using codes_type = codes_of<T>;
     if constexpr (Bits == 8) {
         for (std::size_t i = 0; i != n; i += 64) {
-            const codes64 mixed = nearest_codes(x + i, factor);
-            const codes64 sorted = __builtin_shufflevector(
-                mixed, mixed, 0, 4, 1, 5, 2, 6, 3, 7, 16, 20, 17, 21, 18, 22, 19, 23, 32, 36, 33, 37, 34, 38, 35, 39,
-                48, 52, 49, 53, 50, 54, 51, 55, 8, 12, 9, 13, 10, 14, 11, 15, 24, 28, 25, 29, 26, 30, 27, 31, 40, 44,
-                41, 45, 42, 46, 43, 47, 56, 60, 57, 61, 58, 62, 59, 63);
+            const auto sorted = codes_type::sorted(codes_type::nearest_codes(x + i, factor));
             std::memcpy(codes + i, &sorted, sizeof sorted);
         }
     } else {
         const codes64 highest = static_cast<signed char>(7) - codes64{};
         for (std::size_t i = 0; i != n; i += 128) {
-            codes64 a = nearest_codes(x + i, factor);
-            codes64 b = nearest_codes(x + i + 64, factor);
+            codes64 a = codes_type::nearest_codes(x + i, factor);
+            codes64 b = codes_type::nearest_codes(x + i + 64, factor);
             if constexpr (Bounds) {
                 a = a > highest ? highest : a;
                 b = b > highest ? highest : b;
             }
-            const ints sorted = __builtin_shufflevector(pairs_of_codes(a), pairs_of_codes(b), 0, 4, 8, 12, 2, 6, 10, 14,
-                                                        16, 20, 24, 28, 18, 22, 26, 30);
+            const auto sorted = codes_type::sorted(a, b);
             std::memcpy(codes + i / 2, &sorted, sizeof sorted);
         }
     }
@@ -144,9 +205,6 @@ template <int Lanes>
     return lower > upper ? lower : upper;
 }
 
-/// Blocks whose extremes are found together, so that none waits for what is made of another.
-inline constexpr std::size_t blocks_together = 8;
-
 /// The elements of a block that are farthest from zero on either side, Inf and NaN being farther than all others. Where
 /// there are none on one side, another element in place of it.
 struct extremes {
@@ -155,8 +213,8 @@ struct extremes {
 };
 
 /// Those of each of `blocks_together`. Requires their size to be a multiple of 32.
-ZEROPP_DETAIL_AVX512 inline void find_extremes(const bfloat16* x, std::size_t block_size,
-                                               extremes (&of_blocks)[blocks_together]) {
+template <class T>
+ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extremes (&of_blocks)[blocks_together]) {
     // Bits as integers order like floats above zero and, once the sign is changed, those below do.
     constexpr int sign = -0x7fffffff - 1;
     ints found[blocks_together];
@@ -188,7 +246,12 @@ ZEROPP_DETAIL_AVX512 inline void find_extremes(const bfloat16* x, std::size_t bl
     const ints signs_of_below = {0, sign, 0, sign, 0, sign, 0, sign, 0, sign, 0, sign, 0, sign, 0, sign};
     const ints all = folded<1>(found[0], found[1]) ^ signs_of_below;
     static_assert(sizeof all == sizeof of_blocks);
-    std::memcpy(of_blocks, &all, sizeof all);
+    if constexpr (std::is_same_v<T, half>) {
+        const floats values = floats_of(__builtin_convertvector(all >> 16, half_shorts));
+        std::memcpy(of_blocks, &values, sizeof values);
+    } else {
+        std::memcpy(of_blocks, &all, sizeof all);
+    }
 }
 
 }  // namespace zeropp::detail::avx512
