@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
@@ -28,7 +29,7 @@ bool round_trip(const Quantizer& q, const std::vector<float>& tensor, float most
 
 }  // namespace
 
-int main() {
+int main() try {
     std::vector<float> tensor(10007);  // any size: the last block is as long as it is
     for (std::size_t i = 0; i != tensor.size(); ++i) tensor[i] = std::sin(static_cast<float>(i));
 
@@ -39,4 +40,7 @@ int main() {
     good &= round_trip(zeropp::block_integer<6, 128>{}, tensor, 0.017f);
     good &= round_trip(zeropp::block_integer<4, 128, zeropp::asymmetric, zeropp::half>{}, tensor, 0.068f);
     return good ? 0 : 1;
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -5,9 +5,10 @@
 
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);  // 2 nodes of 2 ranks
         const zeropp::block_integer<8, 256> int8;                       // 8 bits each, one scale for 256 elements
@@ -22,4 +23,7 @@ int main() {
                     comm.rank(), zeropp::wire_bytes(int8, shard.size()), error);
         if (error > 0.016f) throw zeropp::error("the error is larger than half a step of 8 bits");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -7,13 +7,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
 float gradient(int rank, std::size_t i) { return std::sin(static_cast<float>(i)) + 0.1f * static_cast<float>(rank); }
 }  // namespace
 
-int main() {
+int main() try {
     constexpr int nodes = 3, ranks_per_node = 2, ranks = nodes * ranks_per_node;
     constexpr std::size_t elements = 600'000;
 
@@ -43,4 +44,7 @@ int main() {
         // Across, a rank sends its slices to its counterparts only: fewer bytes than one slice in fp32.
         if (worst > 0.2f || sent.bytes_across > part.slice_size() * sizeof(float)) throw zeropp::error("wrong result");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -8,9 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     constexpr std::size_t elements = 100'000;
 
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
@@ -52,4 +53,7 @@ int main() {
                     static_cast<unsigned long long>(sent_backward.bytes_across), refused ? "yes" : "no");
         if (!same || !refused || sent_backward.bytes_across != 0) throw zeropp::error("wrong result");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 struct powers_of_two {
@@ -39,7 +40,7 @@ struct powers_of_two {
 };
 static_assert(zeropp::quantizer<powers_of_two>);
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::flat(4), transport);
         std::vector<float> shard(1000), full(4000);
@@ -54,4 +55,7 @@ int main() {
         std::printf("rank %d: largest relative error %.3f\n", comm.rank(), worst);
         if (worst > 0.34f) throw zeropp::error("wrong result");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

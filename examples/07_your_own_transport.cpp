@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
@@ -36,7 +37,7 @@ private:
 };
 static_assert(zeropp::transport_on<timed_link<zeropp::thread_transport>, zeropp::host>);
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         const auto clock = std::make_shared<double>(0);
         zeropp::communicator comm(zeropp::flat(4), timed_link(transport, 125e6, clock));  // 1 Gbit/s
@@ -49,4 +50,7 @@ int main() {
         std::printf("rank %d: %.4f s with fp32, %.4f s with int4:128\n", comm.rank(), exact, *clock);
         if (full.back() != 1.0f || exact < 7 * *clock) throw zeropp::error("wrong result");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

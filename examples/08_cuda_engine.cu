@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
@@ -72,8 +73,11 @@ void train(const zeropp::thread_transport& world) {
 
 }  // namespace
 
-int main() {
+int main() try {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return std::puts("skipped: no GPU here"), 77;
     zeropp::run_on_threads(4, train);
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -7,13 +7,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 using int8 = zeropp::block_integer<8, 256>;
 using int4 = zeropp::block_integer<4, 128>;
 using feedback = zeropp::error_feedback<int8, int4, zeropp::residuals_in_int8, zeropp::host_space>;
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
         constexpr std::size_t n = 4000;
@@ -58,4 +59,7 @@ int main() {
                     steps, 100 * plain_error, 100 * fed_error);
         if (fed_error > plain_error / 5) throw zeropp::error("feedback does not help");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -7,13 +7,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
 float gradient_of(int rank, std::size_t i) { return std::sin(static_cast<float>(i) + static_cast<float>(rank)); }
 }  // namespace
 
-int main() {
+int main() try {
     constexpr int nodes = 2, ranks_per_node = 2;
     constexpr std::size_t elements = 100'000;
     zeropp::run_on_threads(nodes * ranks_per_node, [](zeropp::thread_transport transport) {
@@ -48,4 +49,7 @@ int main() {
                                      {.operation = zeropp::reduction::mean});
         report("int8 inside nodes, int4 across", 0.2f);
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

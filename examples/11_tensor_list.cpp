@@ -7,9 +7,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     constexpr int ranks = 4;
     zeropp::run_on_threads(ranks, [](zeropp::thread_transport transport) {
         const zeropp::two_level topology(2, 2);
@@ -43,4 +44,7 @@ int main() {
                         static_cast<unsigned long long>(comm.world().total().bytes_across));
         }
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

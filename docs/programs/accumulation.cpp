@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
@@ -15,7 +16,7 @@ float gradient_of(int rank, int microbatch, std::size_t i) {
 }
 }  // namespace
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         constexpr int microbatches = 4;
         constexpr std::size_t n = 40'000;
@@ -63,4 +64,7 @@ int main() {
         }
         if (bytes_each != microbatches * bytes_once || off(once) > 1 || off(each) > 1) throw zeropp::error("wrong");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

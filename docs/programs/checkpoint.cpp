@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
@@ -73,7 +74,7 @@ struct engine {
 
 }  // namespace
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport world) {
         engine first(world);
         first.train_until(5);
@@ -93,4 +94,7 @@ int main() {
                     first.shard == second.shard ? "yes" : "no", refused ? "yes" : "no");
         if (first.shard != second.shard || !refused) throw zeropp::error("wrong result");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

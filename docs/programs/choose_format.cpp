@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,7 +23,7 @@ using formats = zeropp::named_quantizers<bf16, int8, int4, int4_rotated>;  // wh
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     const std::string name = argc > 1 ? argv[1] : "int4:128:signed:bf16:h32";
     zeropp::run_on_threads(4, [&](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
@@ -55,5 +56,8 @@ int main(int argc, char** argv) {
         std::printf("%s\n", wrong.what());
         return 0;
     }
+    return 1;
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
     return 1;
 }

@@ -9,9 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(6, [](zeropp::thread_transport transport) {
         constexpr std::size_t n = 100'003;
         zeropp::communicator comm(zeropp::two_level(2, 3), transport);
@@ -51,4 +52,7 @@ int main() {
         same("two queues, five chunks");
         if (comm.rank() == 0) std::puts("the same bits: again, on three threads, in seven chunks, on two queues");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

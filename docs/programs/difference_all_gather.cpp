@@ -7,9 +7,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(6, [](zeropp::thread_transport transport) {
         constexpr std::size_t n = 60'000;
         zeropp::communicator comm(zeropp::two_level(2, 3), transport);
@@ -39,4 +40,7 @@ int main() {
         std::printf("rank %d: after 100 steps of 4 bits, replicas are off by %.6f at most\n", comm.rank(), worst);
         if (worst > 0.001f) throw zeropp::error("the error has added up");
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -84,8 +85,8 @@ void run(int ranks_per_node) {
 int main_of(int argc, char** argv) {
     try {
         run(argc > 1 ? std::atoi(argv[1]) : 0);
-    } catch (const zeropp::error& failure) {
-        std::fprintf(stderr, "%s\n", failure.what());
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "error: %s\n", e.what());
         MPI_Abort(MPI_COMM_WORLD, 1);  // MPI_Finalize would wait for ranks that may be gone
     }
     return 0;

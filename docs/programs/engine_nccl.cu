@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -102,8 +103,8 @@ int main(int argc, char** argv) {
     int status = 1;
     try {
         status = start(argc > 1 ? std::atoi(argv[1]) : 1);
-    } catch (const zeropp::error& failure) {
-        std::fprintf(stderr, "%s\n", failure.what());
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "error: %s\n", e.what());
         MPI_Abort(MPI_COMM_WORLD, 1);  // the other ranks may be gone
     }
     MPI_Finalize();

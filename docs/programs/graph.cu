@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 
 namespace {
 
@@ -47,7 +48,7 @@ void capture(Communicator& comm, const zeropp::device_view<zeropp::bfloat16>& sh
 
 }  // namespace
 
-int main() {
+int main() try {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return std::puts("skipped: no GPU here"), 77;
     zeropp::run_on_threads(1, [](zeropp::thread_transport world) {
@@ -63,4 +64,7 @@ int main() {
         capture(comm, {elements, n}, {elements + n, n}, {reinterpret_cast<std::byte*>(elements + 2 * n), bytes});
         check(cudaFree(memory));
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

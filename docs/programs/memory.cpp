@@ -5,10 +5,11 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <memory_resource>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         const zeropp::host exec;
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
@@ -36,4 +37,7 @@ int main() {
         if (full.front() != 2.0f || full.back() != 2.0f) throw zeropp::error("wrong weights");
         std::printf("rank %d: %zu bytes of scratch for %zu elements\n", comm.rank(), bytes, full.size());
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -222,8 +223,11 @@ void record(const zeropp::thread_transport& world, album& pictures) {
 
 }  // namespace
 
-int main() {
+int main() try {
     album pictures;
     zeropp::run_on_threads(ranks, [&](const zeropp::thread_transport& world) { record(world, pictures); });
     pictures.print();
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 // [topology]
@@ -31,7 +32,7 @@ private:
 static_assert(zeropp::topology<cyclic>);
 // [topology]
 
-int main() {
+int main() try {
     const cyclic nodes(2, 3);
     // The laws, on every rank and every slot.
     for (int rank = 0; rank != nodes.size(); ++rank) {
@@ -51,4 +52,7 @@ int main() {
         std::printf("rank %d is rank %d of node %d; it sent %llu bytes across nodes\n", comm.rank(), comm.index(),
                     comm.group_id(), static_cast<unsigned long long>(comm.world().total().bytes_across));
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -5,9 +5,10 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
         const zeropp::block_integer<8, 256> int8;
@@ -41,4 +42,7 @@ int main() {
         if (full != again || full != overlapped) throw zeropp::error("other bits");
         std::printf("rank %d: the same bits on threads, on a queue and in 8 chunks\n", comm.rank());
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

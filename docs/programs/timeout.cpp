@@ -8,10 +8,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
-int main() {
+int main() try {
     using namespace std::chrono_literals;
     constexpr int ranks = 4, lost = 3;
     const zeropp::block_integer<8, 256> int8;
@@ -49,4 +50,7 @@ int main() {
         if (comm.rank() == 0) std::printf("went on with %d ranks\n", comm.size());
     });
     return timeouts == 2 * (ranks - 1) ? 0 : 1;
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }

@@ -8,9 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(6, [](zeropp::thread_transport transport) {
         constexpr std::size_t n = 60'000;
         const zeropp::host exec;
@@ -63,4 +64,7 @@ int main() {
             print("to the bit, where one in a hundred has:", sent_changes);
         }
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }
