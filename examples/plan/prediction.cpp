@@ -2,21 +2,43 @@
 
 #include <zeropp/topology/flat.hpp>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace plan {
 
 namespace {
 
-zeropp::step_options options_of(const settings& s, const parts& of) {
+/// Tensors that move in the same formats.
+struct tensor_group {
+    std::span<const std::size_t> tensors;
+    zeropp::step_options options;
+    std::optional<residual_formats> residuals;
+};
+
+zeropp::step_options with_differences(const settings& s, const zeropp::wire_format& differences,
+                                      const zeropp::wire_format& gradients) {
+    return {.weights = differences,
+            .gradients_inside = s.gradients_inside,
+            .gradients_across = gradients,
+            // What differences are added to is not quantized.
+            .replicas = s.secondary.plain ? s.secondary : s.plain,
+            .chunks = s.chunks,
+            .gather_chunks = s.gather_chunks};
+}
+
+std::vector<tensor_group> groups_of(const settings& s, const parts& of) {
+    const std::span all(s.tensors);
+    if (of.by_layer) {
+        const by_layer_formats& by = s.by_layer.value();
+        return {
+            {all.first(by.embeddings), with_differences(s, by.differences, by.embedding_gradients),
+             by.embedding_residuals},
+            {all.subspan(by.embeddings), with_differences(s, by.differences, by.block_gradients), by.block_residuals}};
+    }
     if (of.differences) {
-        return {.weights = s.differences,
-                .gradients_inside = s.gradients_inside,
-                .gradients_across = s.difference_gradients,
-                // What differences are added to is not quantized.
-                .replicas = s.secondary.plain ? s.secondary : s.plain,
-                .chunks = s.chunks,
-                .gather_chunks = s.gather_chunks};
+        return {{all, with_differences(s, s.differences, s.difference_gradients), s.difference_residuals}};
     }
     zeropp::step_options options{.weights = of.qwz ? s.weights : s.plain,
                                  .gradients_inside = of.qgz ? s.gradients_inside : s.plain_gradients,
@@ -24,7 +46,12 @@ zeropp::step_options options_of(const settings& s, const parts& of) {
                                  .chunks = s.chunks,
                                  .gather_chunks = s.gather_chunks};
     if (of.hpz) options.secondary = zeropp::secondary_options{s.secondary_group_size, s.secondary};
-    return options;
+    return {{all, options, of.qgz ? s.residuals : std::nullopt}};
+}
+
+double code_bits(const zeropp::step_options& options) {
+    const bool backward = !options.secondary && !options.replicas;
+    return options.weights.code_bits * (backward ? 2 : 1) + options.gradients_across.code_bits;
 }
 
 std::vector<layout> predict_layouts(const settings& s) {
@@ -32,13 +59,15 @@ std::vector<layout> predict_layouts(const settings& s) {
     const std::string groups = " in groups of " + std::to_string(k);
     // Data parallel training keeps everything everywhere and reduces gradients where they are.
     std::vector<layout> all{{.name = "data parallel", .states = zeropp::memory_of_states(s.tensors, 1, s.bytes)}};
-    all.push_back({.name = "MiCS-style" + groups,
-                   .states = zeropp::memory_of_states(s.tensors, k, s.bytes),
-                   .scratch = zeropp::scratch_memory(zeropp::flat(k), s.tensors, options_of(s, {}), s.bytes)});
+    all.push_back(
+        {.name = "MiCS-style" + groups,
+         .states = zeropp::memory_of_states(s.tensors, k, s.bytes),
+         .scratch = zeropp::scratch_memory(zeropp::flat(k), s.tensors, groups_of(s, {}).front().options, s.bytes)});
     all.push_back(predict_layout(s, "zero3", {}));
     all.push_back(predict_layout(s, "hpz" + groups, {.hpz = true}));
     all.push_back(predict_layout(s, "zeropp" + groups, {.qwz = true, .hpz = true, .qgz = true}));
     all.push_back(predict_layout(s, "differences", {.differences = true}));
+    if (s.by_layer) all.push_back(predict_layout(s, "by_layer", {.by_layer = true}));
     return all;
 }
 
@@ -60,32 +89,49 @@ std::vector<secondary_choice> predict_choices(const settings& s) {
 }  // namespace
 
 run predict_run(const settings& s, std::string name, const parts& of) {
-    const zeropp::step_options options = options_of(s, of);
-    return {std::move(name), options, zeropp::volume_of_step(s.ranks, s.tensors, options),
-            zeropp::time_of_step(s.speed, s.ranks, s.tensors, options, s.compute, s.bytes.parameter)};
+    run r;
+    r.name = std::move(name);
+    r.time.compute = s.compute;
+    for (const tensor_group& g : groups_of(s, of)) {
+        const auto elements = std::accumulate(g.tensors.begin(), g.tensors.end(), std::uint64_t{0});
+        r.code_bits += code_bits(g.options) * static_cast<double>(elements) / static_cast<double>(s.elements());
+        const zeropp::step_volume sent = zeropp::volume_of_step(s.ranks, g.tensors, g.options);
+        r.sent.forward += sent.forward;
+        r.sent.backward += sent.backward;
+        r.sent.gradients += sent.gradients;
+        const zeropp::step_time time =
+            zeropp::time_of_step(s.speed, s.ranks, g.tensors, g.options, s.compute, s.bytes.parameter);
+        r.time.forward += time.forward;
+        r.time.backward += time.backward;
+        r.time.gradients += time.gradients;
+    }
+    return r;
 }
 
 layout predict_layout(const settings& s, std::string name, const parts& of) {
-    const zeropp::step_options options = options_of(s, of);
     layout l{.name = std::move(name), .states = zeropp::memory_of_states(s.tensors, s.ranks.size(), s.bytes)};
-    if (options.secondary) l.secondary = zeropp::secondary_memory(s.tensors, *options.secondary);
-    if (options.replicas) l.secondary = zeropp::replica_memory(s.ranks, s.tensors, *options.replicas);
-    const auto& residuals = of.differences ? s.difference_residuals : s.residuals;
-    if ((of.qgz || of.differences) && residuals) {
-        l.residuals = zeropp::residuals_memory(s.ranks, s.tensors, residuals->inside, residuals->across);
+    for (const auto& [tensors, options, residuals] : groups_of(s, of)) {
+        if (options.secondary) l.secondary += zeropp::secondary_memory(tensors, *options.secondary);
+        if (options.replicas) l.secondary += zeropp::replica_memory(s.ranks, tensors, *options.replicas);
+        if (residuals) {
+            l.residuals += zeropp::residuals_memory(s.ranks, tensors, residuals->inside, residuals->across);
+        }
+        // It serves all tensors, in whatever format.
+        l.scratch = std::max(l.scratch, zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes));
     }
-    l.scratch = zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes);
     return l;
 }
 
 std::vector<run> predict_runs(const settings& s) {
-    return {predict_run(s, "zero3", {}),
-            predict_run(s, "qwz", {.qwz = true}),
-            predict_run(s, "hpz", {.hpz = true}),
-            predict_run(s, "qgz", {.qgz = true}),
-            predict_run(s, "qwz+qgz", {.qwz = true, .qgz = true}),
-            predict_run(s, "zeropp", {.qwz = true, .hpz = true, .qgz = true}),
-            predict_run(s, "differences", {.differences = true})};
+    std::vector<run> runs{predict_run(s, "zero3", {}),
+                          predict_run(s, "qwz", {.qwz = true}),
+                          predict_run(s, "hpz", {.hpz = true}),
+                          predict_run(s, "qgz", {.qgz = true}),
+                          predict_run(s, "qwz+qgz", {.qwz = true, .qgz = true}),
+                          predict_run(s, "zeropp", {.qwz = true, .hpz = true, .qgz = true}),
+                          predict_run(s, "differences", {.differences = true})};
+    if (s.by_layer) runs.push_back(predict_run(s, "by_layer", {.by_layer = true}));
+    return runs;
 }
 
 prediction predict(const settings& s) { return {predict_runs(s), predict_layouts(s), predict_choices(s)}; }

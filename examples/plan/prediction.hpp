@@ -15,7 +15,7 @@ namespace plan {
 /// ZeRO-3, or with some of ZeRO++: what a step sends and how long it takes.
 struct run {
     std::string name;
-    zeropp::step_options options;
+    double code_bits = 0;      // that cross nodes for a parameter: no scales, and infinitely many nodes
     zeropp::step_volume sent;  // by one rank
     zeropp::step_time time;
 };
@@ -46,19 +46,20 @@ struct prediction {
     std::vector<secondary_choice> choices;
 };
 
-/// What of ZeRO++ is used; nothing is ZeRO-3. Or differences of the weights that nodes keep, and gradients beside them,
-/// in place of all of it.
+/// What of ZeRO++ is used; nothing is ZeRO-3. Or, in place of all of it, differences of the weights that nodes keep,
+/// and gradients beside them; or the same with precision by layer, which requires s.by_layer.
 struct parts {
     bool qwz = false;
     bool hpz = false;
     bool qgz = false;
     bool differences = false;
+    bool by_layer = false;
 };
 
 run predict_run(const settings& s, std::string name, const parts& of);
 layout predict_layout(const settings& s, std::string name, const parts& of);
 
-/// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp, differences.
+/// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp, differences, and by_layer where s.by_layer is there.
 std::vector<run> predict_runs(const settings& s);
 inline const run& all_of_zeropp(const std::vector<run>& runs) { return runs[5]; }
 

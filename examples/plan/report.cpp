@@ -39,12 +39,6 @@ std::string percent_less(double before, double now) {
     return before <= 0 ? "-" : fixed((before - now) / before * 100, 1) + " %";
 }
 
-/// What the sources count: bits of codes alone, of infinitely many nodes, in times of the model's 16-bit size M.
-double in_codes(const run& r) {
-    const double backward = r.options.secondary || r.options.replicas ? 0.0 : r.options.weights.code_bits;
-    return (r.options.weights.code_bits + backward + r.options.gradients_across.code_bits) / 16.0;
-}
-
 void print_bytes(std::ostream& out, const settings& s, const std::vector<run>& runs) {
     const auto per_node = static_cast<std::uint64_t>(s.ranks.group_size());
     const auto all = static_cast<std::uint64_t>(s.ranks.size());
@@ -58,7 +52,7 @@ void print_bytes(std::ostream& out, const settings& s, const std::vector<run>& r
         row(out, r.name,
             {gb(of((r.sent.forward * per_node).across)), gb(of((r.sent.backward * per_node).across)),
              gb(of((r.sent.gradients * per_node).across)), gb(of((total * per_node).across)),
-             fixed(of((total * per_node).across) / m, 3), s.ranks.groups() > 1 ? fixed(in_codes(r), 3) : "-",
+             fixed(of((total * per_node).across) / m, 3), s.ranks.groups() > 1 ? fixed(r.code_bits / 16, 3) : "-",
              times_less(before, of(total.across)), percent_less(before, of(total.across))});
     }
     out << '\n';
@@ -113,11 +107,17 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
         << s.gradients_inside.name.str() << " inside and " << s.gradients_across.name.str() << " across, in "
         << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
         << " in groups of " << s.secondary_group_size << "; differences of what nodes keep in "
-        << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str() << "\n"
-        << "a rank " << s.speed.inside.bytes_per_second * 8e-9 << " Gbit/s and " << s.speed.inside.latency_seconds * 1e6
-        << " us inside, a node " << s.speed.across.bytes_per_second * 8e-9 << " Gbit/s and "
-        << s.speed.across.latency_seconds * 1e6 << " us across, a codec " << s.speed.codec_bytes_per_second * 1e-9
-        << " GB/s, " << (s.compute.forward + s.compute.backward) * 1e3 << " ms of computation\n\n";
+        << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str();
+    if (s.by_layer) {
+        out << "; by_layer differences in " << s.by_layer->differences.name.str() << ", gradients across of blocks in "
+            << s.by_layer->block_gradients.name.str() << " and of embeddings and head in "
+            << s.by_layer->embedding_gradients.name.str();
+    }
+    out << "\na rank " << s.speed.inside.bytes_per_second * 8e-9 << " Gbit/s and "
+        << s.speed.inside.latency_seconds * 1e6 << " us inside, a node " << s.speed.across.bytes_per_second * 8e-9
+        << " Gbit/s and " << s.speed.across.latency_seconds * 1e6 << " us across, a codec "
+        << s.speed.codec_bytes_per_second * 1e-9 << " GB/s, " << (s.compute.forward + s.compute.backward) * 1e3
+        << " ms of computation\n\n";
     print_bytes(out, s, p.runs);
     out << '\n';
     print_times(out, p.runs);

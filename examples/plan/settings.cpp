@@ -97,6 +97,12 @@ std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units)
     return tensors;
 }
 
+/// How many tensors of `size` elements there are; they become the first ones.
+std::size_t bring_to_front(std::vector<std::size_t>& tensors, std::size_t size) {
+    const auto end = std::partition(tensors.begin(), tensors.end(), [=](std::size_t n) { return n == size; });
+    return static_cast<std::size_t>(end - tensors.begin());
+}
+
 /// An option's number has to lie between these. (CLI::Range lets NaN pass.)
 CLI::Validator between(double least, double most) {
     return CLI::Validator(
@@ -135,6 +141,14 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->check(CLI::Range(std::size_t{1}, most_tensors))
         ->capture_default_str()
         ->excludes("--tensors");
+    std::size_t vocabulary = 0, width = 0;
+    const CLI::Range dimension(std::size_t{1}, std::size_t{1'000'000'000});
+    auto* const of_vocabulary =
+        app.add_option("--vocabulary", vocabulary,
+                       "tokens: with --width, embeddings and head are two of the tensors, and there is a row by_layer")
+            ->check(dimension);
+    of_vocabulary->needs(
+        app.add_option("--width", width, "elements of a token's embedding")->check(dimension)->needs(of_vocabulary));
 
     int nodes = 0, ranks_per_node = 0;
     app.add_option("--nodes", nodes, "nodes")->required()->check(CLI::Range(1, most_ranks));
@@ -159,6 +173,13 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--differences", differences, "quantizer of differences of the weights that nodes keep")
         ->capture_default_str();
     app.add_option("--difference-gradients", difference_gradients, "quantizer of gradients across nodes beside them")
+        ->capture_default_str();
+    std::string by_layer = "lloyd2:128:unbiased:h128", block_gradients = "lloyd3:128:h128";
+    std::string embedding_gradients = "int4:128:signed:bf16:h32";
+    app.add_option("--by-layer-differences", by_layer, "by_layer: quantizer of differences")->capture_default_str();
+    app.add_option("--block-gradients", block_gradients, "by_layer: quantizer of blocks' gradients across nodes")
+        ->capture_default_str();
+    app.add_option("--embedding-gradients", embedding_gradients, "by_layer: the same of embeddings and head")
         ->capture_default_str();
     app.add_option("--error-feedback", residuals, "what residuals of gradients are stored as")
         ->check(CLI::IsMember({"none", "fp32", "bf16", "int8"}))
@@ -211,7 +232,19 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         return std::nullopt;
     }
 
-    s.tensors = tensors.empty() ? even_tensors(count_from(params, "--params"), units) : tensors_from(tensors);
+    const std::size_t embedding = vocabulary * width;
+    if (tensors.empty()) {
+        const std::size_t parameters = count_from(params, "--params");
+        if (2 * embedding >= parameters) {
+            throw std::invalid_argument("--vocabulary x --width: expected embeddings and head of fewer than the " +
+                                        std::to_string(parameters) + " parameters, given twice " +
+                                        std::to_string(embedding));
+        }
+        s.tensors = even_tensors(parameters - 2 * embedding, units);
+        if (embedding != 0) s.tensors.insert(s.tensors.end(), 2, embedding);
+    } else {
+        s.tensors = tensors_from(tensors);
+    }
     if (static_cast<double>(s.elements()) > most_parameters) {
         throw std::invalid_argument("--tensors: expected at most 1e13 parameters, given " +
                                     std::to_string(s.elements()));
@@ -231,11 +264,24 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.secondary = format_named(secondary);
     s.differences = format_named(differences);
     s.difference_gradients = format_named(difference_gradients);
-    if (residuals != "none") {
-        s.residuals = residual_formats{residual_format(residuals, gradients_inside),
-                                       residual_format(residuals, gradients_across)};
-        s.difference_residuals = residual_formats{residual_format(residuals, gradients_inside),
-                                                  residual_format(residuals, difference_gradients)};
+    const auto residuals_beside = [&](const std::string& across) -> std::optional<residual_formats> {
+        if (residuals == "none") return std::nullopt;
+        return residual_formats{residual_format(residuals, gradients_inside), residual_format(residuals, across)};
+    };
+    s.residuals = residuals_beside(gradients_across);
+    s.difference_residuals = residuals_beside(difference_gradients);
+    if (embedding != 0) {
+        s.by_layer = by_layer_formats{.embeddings = bring_to_front(s.tensors, embedding),
+                                      .differences = format_named(by_layer),
+                                      .block_gradients = format_named(block_gradients),
+                                      .embedding_gradients = format_named(embedding_gradients),
+                                      .block_residuals = residuals_beside(block_gradients),
+                                      .embedding_residuals = residuals_beside(embedding_gradients)};
+        if (s.by_layer->embeddings == 0) {
+            throw std::invalid_argument("--vocabulary x --width: expected one of --tensors to have as many elements, "
+                                        "given " +
+                                        std::to_string(embedding));
+        }
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;

@@ -20,6 +20,17 @@ struct residual_formats {
     zeropp::wire_format across;
 };
 
+/// Precision by layer: differences of the weights that nodes keep, and gradients across nodes, in other formats for
+/// embeddings and head than for the blocks between them.
+struct by_layer_formats {
+    std::size_t embeddings;  // so many of the first tensors are embeddings and head
+    zeropp::wire_format differences;
+    zeropp::wire_format block_gradients;
+    zeropp::wire_format embedding_gradients;
+    std::optional<residual_formats> block_residuals;
+    std::optional<residual_formats> embedding_residuals;
+};
+
 /// Everything that the command line says, or a program that calls the planner.
 struct settings {
     std::vector<std::size_t> tensors;  // elements of each
@@ -35,8 +46,9 @@ struct settings {
     zeropp::wire_format difference_gradients;  // gradients across nodes
     std::optional<residual_formats> residuals;
     std::optional<residual_formats> difference_residuals;
-    int chunks = 1;         // of a reduce-scatter
-    int gather_chunks = 1;  // of an all-gather
+    std::optional<by_layer_formats> by_layer;  // where it is known which tensors are embeddings
+    int chunks = 1;                            // of a reduce-scatter
+    int gather_chunks = 1;                     // of an all-gather
     zeropp::state_bytes bytes;
     zeropp::machine speed;
     zeropp::compute_time compute;
