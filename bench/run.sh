@@ -28,7 +28,9 @@ rm -f "$results"/{codec,local,threads_*,cluster_*}.*.json \
 programs=$build_dir/bench
 gpt=$build_dir/examples/zero3_gpt/zero3_gpt_mpi
 configs=()
-for name in zero3 qwz hpz qgz zeropp differences; do configs+=("$root/examples/zero3_gpt/configs/$name.json"); done
+for name in zero3 qwz hpz qgz zeropp differences by_layer; do
+    configs+=("$root/examples/zero3_gpt/configs/$name.json")
+done
 
 # What is measured. Sizes are of the whole tensor; fewer iterations where one takes seconds.
 # shellcheck disable=SC2034,SC2054  # small and large are used by name; commas are the programs' own

@@ -16,9 +16,12 @@ parse_options "$@"
 require_packages gnuplot-nox
 build_programs "$build_dir" zero3_gpt_mpi
 
-echo "== training six times: ZeRO-3, qwZ, hpZ, qgZ, all three, and differences of the weights that nodes keep"
+echo "== training seven times: ZeRO-3, qwZ, hpZ, qgZ, all three, differences of the weights that nodes keep, and the same" \
+    "with precision by layer"
 configs=()
-for name in zero3 qwz hpz qgz zeropp differences; do configs+=("$root/examples/zero3_gpt/configs/$name.json"); done
+for name in zero3 qwz hpz qgz zeropp differences by_layer; do
+    configs+=("$root/examples/zero3_gpt/configs/$name.json")
+done
 launch_ranks 4 "$build_dir/examples/zero3_gpt/zero3_gpt_mpi" "${configs[@]}" --ranks-per-node 2 \
     --json "$results/zero3_gpt.json" --curve "$results/zero3_gpt.dat" "${operands[@]}"
 
