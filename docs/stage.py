@@ -13,12 +13,15 @@ begins with a slash. Here it becomes that of a page of the site:
     another file          a page with its text; pictures are copied
                           or, where URL says where the repository is published, that address
 
+Files that are here and not in git, as a new page is at first, are in the site too, and named.
+
 STAGE/reference holds the pages of docs/reference.py already. Sphinx then checks what leads from page to page.
 """
 
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,6 +48,15 @@ class Stage:
             self.write(self.wanted.pop(0))
         shutil.copytree(docs / "style", self.stage / "style", dirs_exist_ok=True)
         shutil.copy(docs / "conf.py", self.stage)
+
+    def unknown_to_git(self):
+        """The files in the site that a checkout has and git does not."""
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=self.repository, capture_output=True, text=True) \
+            if (self.repository / ".git").exists() and shutil.which("git") else None
+        if listed is None or listed.returncode != 0:
+            return []
+        files = {str(path.relative_to(self.repository)) for path in self.done if path.is_file()}
+        return sorted(files - set(listed.stdout.split("\0")))
 
     def place(self, path):
         """Where in the stage a file or folder of the repository is."""
@@ -160,6 +172,8 @@ def main(repository, stage, url=""):
         print("\n".join(made.broken), file=sys.stderr)
         raise SystemExit(f"docs/stage.py: {len(made.broken)} links lead to nothing")
     print(f"pages: {len(made.done)} of files of the repository, besides the reference")
+    for path in made.unknown_to_git():
+        print(f"pages: {path} is in the site and not in git")
 
 
 if __name__ == "__main__":
