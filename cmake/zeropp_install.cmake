@@ -18,7 +18,13 @@ install(FILES ${PROJECT_BINARY_DIR}/zeropp-config.cmake ${PROJECT_BINARY_DIR}/ze
         DESTINATION ${zeropp_package_dir})
 
 # For pkg-config, and as easily moved. MPI and CUDA have compilers of their own that know where they are: one file is enough.
-file(RELATIVE_PATH zeropp_include_from_pc ${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+if(IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})
+    # Headers lie there wherever the rest is moved.
+    set(zeropp_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
+else()
+    file(RELATIVE_PATH zeropp_include_from_pc ${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+    set(zeropp_pc_includedir "\${pcfiledir}/${zeropp_include_from_pc}")
+endif()
 configure_file(cmake/zeropp.pc.in ${PROJECT_BINARY_DIR}/zeropp.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/zeropp.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
