@@ -33,6 +33,12 @@ if [ -n "$(ls -A "$output")" ] && [ ! -e "$output/.buildinfo" ]; then
 fi
 
 require_packages doxygen g++ python3
+# Older ones know no concepts, and have not been tried.
+if ! doxygen_version=$(doxygen --version 2>/dev/null) ||
+    [ "$(printf '1.9.4\n%s\n' "$doxygen_version" | sort -V | head -n 1)" != 1.9.4 ]; then
+    echo "Doxygen 1.9.4 or newer is needed; here is: ${doxygen_version:-none}" >&2
+    exit 2
+fi
 if ! cmp -s "$root/docs/requirements.txt" "$build_dir/venv/requirements.txt" ||
     ! "$build_dir/venv/bin/python" -c 'import sphinx' 2>/dev/null; then
     echo "== installing Sphinx"
