@@ -1,5 +1,6 @@
 #include "prediction.hpp"
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/topology/flat.hpp>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ zeropp::step_options with_differences(const settings& s, const zeropp::wire_form
 std::vector<tensor_group> groups_of(const settings& s, const parts& of) {
     const std::span all(s.tensors);
     if (of.by_layer) {
-        const by_layer_formats& by = s.by_layer.value();
+        if (!s.by_layer) throw zeropp::precondition_error("precision by layer", "which tensors are embeddings", "none");
+        const by_layer_formats& by = *s.by_layer;
         return {
             {all.first(by.embeddings), with_differences(s, by.differences, by.embedding_gradients),
              by.embedding_residuals},
