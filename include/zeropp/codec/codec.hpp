@@ -6,13 +6,11 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/message_place.hpp>
-#include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/slices.hpp>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -109,13 +107,15 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///   `squared_error(exec, tensor, decoded, n, energies)`
 ///       energies[0] <- the sum of the squares of n elements, energies[1] <- of their differences to n floats. In
 ///       double; the order of the sums is the codec's own
-/// Of host executions so far (`changes_execution`), where a `difference` is of elements of one type:
-///   `count_changes(exec, difference, where, changes)`
-///       changes[0] <- how many elements of the tensor that slot 0 names differ from the base's, by their bits
-///   `encode_changes(exec, difference, where, layout, message)`
+/// Of executions that know changes (`changes_execution`), where a `difference` is of elements of one type and `numbers`
+/// are those of changes_runs, for each slot:
+///   `count_changes(exec, difference, where, numbers)`
+///       numbers[0] <- how many elements of the tensor that slot 0 names differ from the base's, by their bits; those
+///       behind it <- what encode_changes takes
+///   `encode_changes(exec, difference, where, layout, numbers, message)`
 ///       message <- those elements and where they are
-///   `decode_changes(exec, messages, layout, where, tensor)`
-///       the elements of `tensor` that slot s's message, at s * layout.bytes, has
+///   `decode_changes(exec, messages, layout, where, tensor, numbers)`
+///       the elements of `tensor` that slot s's message, at s * layout.bytes, has; numbers are scratch
 template <class E>
 struct codec;
 
@@ -142,14 +142,14 @@ concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
     codec<E>::reduce_decode(exec, q, messages, contributors, where, tensor, f);
 };
 
-/// An execution in host memory whose codec knows which elements of T have changed.
+/// An execution whose codec knows which elements of T have changed.
 template <class E, class T>
-concept changes_execution = execution<E> && std::same_as<typename E::space, host_space> && element<T> &&
-    requires(const E& exec, const T* source, T* tensor, const slices& where, std::uint64_t* changes,
+concept changes_execution = execution<E> && element<T> &&
+    requires(const E& exec, const T* source, T* tensor, const slices& where, std::uint64_t* numbers,
              const changes_layout& layout, const std::byte* messages, std::byte* out) {
-    codec<E>::count_changes(exec, difference{source, source}, where, changes);
-    codec<E>::encode_changes(exec, difference{source, source}, where, layout, out);
-    codec<E>::decode_changes(exec, messages, layout, where, tensor);
+    codec<E>::count_changes(exec, difference{source, source}, where, numbers);
+    codec<E>::encode_changes(exec, difference{source, source}, where, layout, numbers, out);
+    codec<E>::decode_changes(exec, messages, layout, where, tensor, numbers);
 };
 
 }  // namespace zeropp

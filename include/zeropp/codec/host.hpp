@@ -78,13 +78,13 @@ struct codec<E> {
 
     template <class Tensor, class Base, class Slices>
     static void encode_changes(const E& exec, const difference<Tensor, Base>& d, const Slices& where,
-                               const changes_layout& layout, std::byte* message) {
+                               const changes_layout& layout, const std::uint64_t*, std::byte* message) {
         exec.enqueue([=] { detail::encode_changes_of(d, where, layout, message); });
     }
 
     template <class Tensor, class Slices>
     static void decode_changes(const E& exec, const std::byte* messages, const changes_layout& layout,
-                               const Slices& where, Tensor tensor) {
+                               const Slices& where, Tensor tensor, std::uint64_t*) {
         exec.enqueue([=] { detail::decode_changes_of(messages, layout, where, tensor); });
     }
 

@@ -19,6 +19,7 @@
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -27,19 +28,34 @@
 namespace zeropp {
 
 namespace detail {
-/// A message for each of so many groups, and as many numbers and one more.
-inline std::size_t exact_update_bytes(int groups, std::size_t message) {
+/// A message for each of so many groups, the codec's numbers for each, and how many changes each has.
+inline std::size_t exact_update_bytes(int groups, std::size_t message, const changes_runs& runs) {
     const auto messages = static_cast<std::size_t>(groups);
-    return messages * message + round_up((messages + 1) * sizeof(std::uint64_t), workspace_alignment);
+    return messages * message + round_up(messages * (runs.numbers() + 1) * sizeof(std::uint64_t), workspace_alignment);
+}
+
+/// The largest of n numbers, which work enqueued so far makes. Blocks until it is known.
+template <execution Execution, class Transport>
+std::uint64_t largest_of(const Execution& exec, Transport& transport, const std::uint64_t* numbers, std::size_t n) {
+    std::uint64_t largest = 0;
+    std::array<std::uint64_t, 64> some{};  // so many at a time, without an allocation
+    for (std::size_t first = 0; first < n; first += some.size()) {
+        const std::size_t count = std::min(some.size(), n - first);
+        run_to_completion(pipeline<Execution>{exec, exec}, transport,
+                          [&] { exec.copy_to_host(some.data(), numbers + first, count * sizeof *numbers); });
+        largest = std::max(largest, *std::max_element(some.data(), some.data() + count));
+    }
+    return largest;
 }
 }  // namespace detail
 
 /// Bytes of workspace that exact_update needs for a tensor of so many elements, or for a tensor_list of whole tensors,
-/// in replicas of `Exact`: what whole weights would take, and numbers to agree on a size.
+/// in replicas of `Exact`: what whole weights would take, and numbers to agree on a size and to place changes by.
 template <topology Topology, quantizer Exact>
 std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::exact_update_bytes(ranks.groups(), detail::whole_wire_bytes<Exact>(whole));
+        return detail::exact_update_bytes(ranks.groups(), detail::whole_wire_bytes<Exact>(whole),
+                                          changes_runs(change_groups(whole)));
     });
 }
 
@@ -59,8 +75,8 @@ std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, co
 ///           until the work is complete. If `exec` fails later, what is stored is not what the stamp says: `invalidate`
 ///           on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  a host execution; the same n or list, element type and version on all ranks, and replicas that are all
-///           empty or all at version - 1
+/// Requires  an execution with copy_to_host(to, from, bytes): all of the library's; the same n or list, element type
+///           and version on all ranks, and replicas that are all empty or all at version - 1
 /// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
 ///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
 template <execution Execution, class Communicator, tensors_in<typename Execution::space> Shard, quantizer Exact,
@@ -73,13 +89,14 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
     static_assert(std::same_as<T, detail::element_of_tensors<Shard, space>>,
                   "shard and replica must have the same element type");
     static_assert(codec_execution<Execution, Exact, T> && changes_execution<Execution, T>,
-                  "no codec that knows changes for this execution: those of the host do, once zeropp.hpp is included");
+                  "no codec that knows changes for this execution: include its entry header");
 
     const auto in = detail::operand_of<space>(shard);
     const auto& ranks = comm.topology();
     const auto whole = replica.whole(in);
     const auto groups = static_cast<std::size_t>(ranks.groups());
-    const std::size_t all_bytes = detail::exact_update_bytes(ranks.groups(), replica.slot_bytes());
+    const changes_runs runs(change_groups(whole));
+    const std::size_t all_bytes = detail::exact_update_bytes(ranks.groups(), replica.slot_bytes(), runs);
 
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = detail::replica_problem(replica, comm);
@@ -103,30 +120,25 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
                                          bytes);
             };
             const difference changed{in.tensor(), replica.own(in)};
-            // In the memory of the host, which changes_execution is for.
-            auto* const own = reinterpret_cast<std::uint64_t*>(work.data() + groups * replica.slot_bytes());
-            std::uint64_t* const of_groups = groups > 1 ? own + 1 : own;
-            if (!replaces) {
-                detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(), [&] {
-                    codec<Execution>::count_changes(exec, changed, mine, own);
-                    if (groups == 1) return;
-                    comm.across().all_gather(exec, reinterpret_cast<const std::byte*>(own),
-                                             reinterpret_cast<std::byte*>(of_groups), sizeof *own);
-                });
+            auto* const numbers = reinterpret_cast<std::uint64_t*>(work.data() + groups * replica.slot_bytes());
+            std::uint64_t* const of_groups = groups > 1 ? numbers + groups * runs.numbers() : numbers;
+            if (!replaces) codec<Execution>::count_changes(exec, changed, mine, numbers);
+            if (!replaces && groups > 1) {
+                comm.across().all_gather(exec, reinterpret_cast<const std::byte*>(numbers),
+                                         reinterpret_cast<std::byte*>(of_groups), sizeof *numbers);
             }
-            const std::uint64_t most = replaces ? 0 : *std::max_element(of_groups, of_groups + groups);
-            const changes_layout layout(all.blocks_end(all.sections() - 1, changes_layout::group_size),
-                                        static_cast<std::size_t>(most), sizeof(T));
+            const std::uint64_t most = replaces ? 0 : detail::largest_of(exec, comm.world(), of_groups, groups);
+            const changes_layout layout(change_groups(whole), static_cast<std::size_t>(most), sizeof(T));
             if (replaces || (most != 0 && layout.bytes >= replica.slot_bytes())) {
                 codec<Execution>::encode(exec, replica.exact(), in.tensor(), mine, replica.slot(comm.group_id()));
                 across(replica.slot(0), replica.slot_bytes());
             } else if (most != 0) {
-                codec<Execution>::encode_changes(exec, changed, mine, layout,
+                codec<Execution>::encode_changes(exec, changed, mine, layout, numbers,
                                                  work.data() +
                                                      static_cast<std::size_t>(comm.group_id()) * layout.bytes);
                 across(work.data(), layout.bytes);
                 codec<Execution>::decode_changes(exec, work.data(), layout, replica.stored(all, ranks),
-                                                 replica.tensors(in));
+                                                 replica.tensors(in), numbers);
             }
         }
         replica.stamp(version);

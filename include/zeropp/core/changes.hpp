@@ -29,4 +29,27 @@ struct changes_layout {
           bytes(places_offset + round_up(changes, 16)) {}
 };
 
+/// How many groups messages have, of what says where their last tensor is.
+template <class Tensors>
+constexpr std::size_t change_groups(const Tensors& of) {
+    return of.last().blocks(changes_layout::group_size) + ceil_div(of.last_count(), changes_layout::group_size);
+}
+
+/// How the groups of a message are divided among those who go through it side by side: runs of as many groups each, but
+/// for the last. So that each knows where in the message its changes begin, codecs pass on numbers, `numbers()` for a
+/// message: how many changes it has, and how many of them lie before each run.
+struct changes_runs {
+    /// More than a GPU has warps at a time, and few enough for one thread block to sum up.
+    static constexpr std::size_t most = 16384;
+
+    /// Groups of a run.
+    std::size_t length;
+    std::size_t count;
+
+    explicit constexpr ZEROPP_HOST_DEVICE changes_runs(std::size_t groups)
+        : length(groups == 0 ? 1 : ceil_div(groups, most)), count(ceil_div(groups, length)) {}
+
+    constexpr ZEROPP_HOST_DEVICE std::size_t numbers() const { return 1 + count; }
+};
+
 }  // namespace zeropp

@@ -4,6 +4,7 @@
 #include <zeropp/codec/host.hpp>
 
 #include "support/catch.hpp"
+#include "support/changes_reference.hpp"
 #include "support/samples.hpp"
 
 #include <zeropp/core/element.hpp>
@@ -31,8 +32,9 @@ TEST_CASE("changes: counted, encoded and decoded, where groups are whole and whe
         CHECK(count == (n + 2) / 3);
         const changes_layout layout((n + 255) / 256, count, sizeof(bfloat16));
         std::vector<std::byte> message(layout.bytes, std::byte{0xa5});
-        codec::encode_changes(host{}, changed, whole, layout, message.data());
-        codec::decode_changes(host{}, message.data(), layout, whole, before.data());
+        codec::encode_changes(host{}, changed, whole, layout, nullptr, message.data());
+        REQUIRE((message == zeropp_test::changes_message(after.data(), before.data(), n, (n + 255) / 256, count)));
+        codec::decode_changes(host{}, message.data(), layout, whole, before.data(), nullptr);
         CHECK(std::equal(before.begin(), before.end(), after.begin(),
                          [](bfloat16 a, bfloat16 b) { return a.bits == b.bits; }));
     }
@@ -47,7 +49,7 @@ TEST_CASE("changes: a message of anything writes nothing outside its elements") 
         for (std::byte& b : message) b = static_cast<std::byte>(random.below(256));
         // Guards on both sides.
         std::vector<bfloat16> memory(n + 600, bfloat16(3.0f));
-        codec::decode_changes(host{}, message.data(), layout, slices::single(n, 0, n), memory.data() + 300);
+        codec::decode_changes(host{}, message.data(), layout, slices::single(n, 0, n), memory.data() + 300, nullptr);
         const auto untouched = [](bfloat16 x) { return x.bits == bfloat16(3.0f).bits; };
         REQUIRE(std::all_of(memory.begin(), memory.begin() + 300, untouched));
         REQUIRE(std::all_of(memory.end() - 300, memory.end(), untouched));
