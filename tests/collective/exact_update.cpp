@@ -219,6 +219,31 @@ TEST_CASE("exact updates: one tensor, few changes in many elements") {
     }
 }
 
+TEST_CASE("exact updates: on more nodes than one wait tells the sizes of") {
+    constexpr int nodes = 67;
+    std::vector<std::string> wrong(nodes);
+    on_ranks(nodes, "many nodes", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level topology(nodes, 1);
+        zeropp::communicator comm(topology, transport);
+        constexpr std::size_t own = 1000;
+        guarded<std::byte> storage(replica_of<float>::storage_bytes(topology, nodes * own));
+        replica_of<float> replica(topology, comm.rank(), nodes * own, storage.view());
+        std::vector<float> shard(own, 1.0f);
+        zeropp::exact_update(host{}, comm, shard, replica, 1);
+        // The last has most changes, and more than the others' messages would have room for.
+        const std::size_t changes = comm.rank() == nodes - 1 ? 300 : 3;
+        std::fill_n(shard.begin(), changes, 2.0f);
+        zeropp::exact_update(host{}, comm, shard, replica, 2);
+        std::vector<float> full(nodes * own);
+        zeropp::secondary_partition_gather(host{}, comm, replica, 2, full);
+        for (std::size_t i = 0; i != full.size(); ++i) {
+            const float expected = i % own < (i / own == nodes - 1 ? 300u : 3u) ? 2.0f : 1.0f;
+            if (full[i] != expected) wrong[at(comm.rank())] = "element " + std::to_string(i);
+        }
+    });
+    for (const std::string& text : wrong) CHECK(text == "");
+}
+
 TEST_CASE("exact updates: one that a rank has missed is refused by all ranks that are checked") {
     const auto errors = errors_on_ranks(4, "a missed one", [&](zeropp::thread_transport& transport) {
         const zeropp::two_level nodes(2, 2);

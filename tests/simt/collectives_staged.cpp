@@ -30,6 +30,10 @@ TEST_CASE("collectives on the device: all-reduce of lists through a host transpo
     simt::check_all_reduces(staged_threads);
 }
 
+TEST_CASE("collectives on the device: exact updates through a host transport", "[simt][collectives]") {
+    simt::check_exact_updates(staged_threads);
+}
+
 TEST_CASE("staged: the next operation, on another stream, waits for the pinned buffer", "[simt][collectives]") {
     std::vector<std::vector<int>> first(2);
     std::vector<std::vector<int>> second(2);

@@ -46,6 +46,11 @@ TEST_CASE("nccl: all-reduce of lists", "[simt][collectives][nccl]") {
     CHECK(simt::live_communicators() == 0);
 }
 
+TEST_CASE("nccl: exact updates", "[simt][collectives][nccl]") {
+    simt::check_exact_updates(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
 TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
     const std::size_t sends = simt::nccl_calls("ncclSend");
     simt::check_splits<nccl_transport>();

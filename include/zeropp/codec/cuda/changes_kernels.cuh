@@ -59,7 +59,7 @@ template <class Tensors, class Slices>
 class group_cursor {
 public:
     /// Of the section that the group is in.
-    typename Tensors::cursor slice;
+    typename Tensors::cursor slice{};
 
     __device__ group_cursor(const Tensors& tensors, const Slices& where, int s)
         : tensors_(tensors), where_(where), s_(s) {}
