@@ -155,6 +155,55 @@ TEST_CASE("kernels of changes: more groups than runs", "[simt][kernels][changes]
     check<zeropp::bfloat16>(stream.exec(), all_of(n), 5, 1);
 }
 
+TEST_CASE("kernels of changes: runs of any length", "[simt][kernels][changes]") {
+    // As tensors of more elements than are tested here have them.
+    const simt::owned_stream stream;
+    const zeropp::cuda_stream& exec = stream.exec();
+    using T = zeropp::bfloat16;
+    using tensor = zeropp::detail::tensor_source<T>;
+    using source = zeropp::detail::difference_source<tensor, tensor>;
+    random_source random(5);
+    constexpr std::size_t groups = 300;
+    constexpr std::size_t n = groups * 256 - 100;
+    const auto before = any_bits<T>(n, random);
+    const auto after = changed(before, 20, random);
+    const simt::device_array<T> from(after), base(before);
+    for (const std::size_t length : {1u, 31u, 32u, 33u, 64u, 100u, 299u, 1000u}) {
+        INFO("runs of " << length << " groups");
+        changes_runs runs(groups);
+        runs.length = length;
+        runs.count = zeropp::ceil_div(groups, length);
+        const std::size_t tiles = zeropp::detail::tiles_of_runs(runs);
+        const numbers_of_slots numbers(runs.numbers());
+        const source d{{from.data()}, {base.data()}};
+        zeropp::detail::launch(
+            exec, 1, tiles,
+            zeropp::detail::count_changes_kernel<source, zeropp::slices>{d, all_of(n), groups, runs, numbers.data()});
+        zeropp::detail::launch(exec, 1, 1, zeropp::detail::place_runs_kernel{runs, 1, numbers.data()});
+        exec.wait();
+        const changes_layout layout(groups, numbers.read()[0], sizeof(T));
+        const simt::device_array<std::byte> message(layout.bytes);
+        zeropp::detail::launch(exec, 1, tiles,
+                               zeropp::detail::encode_changes_kernel<source, T, zeropp::slices>{
+                                   d, all_of(n), layout, runs, numbers.data(), message.data()});
+        exec.wait();
+        REQUIRE(
+            (message.read() == zeropp_test::changes_message(after.data(), before.data(), n, groups, layout.changes)));
+        const auto placed = numbers.read();
+        zeropp::detail::launch(exec, 1, tiles,
+                               zeropp::detail::sum_changes_kernel{message.data(), layout, runs, 1, numbers.data()});
+        zeropp::detail::launch(exec, 1, 1, zeropp::detail::place_runs_kernel{runs, 1, numbers.data()});
+        const simt::device_array<T> to(before);
+        zeropp::detail::launch(exec, 1, tiles,
+                               zeropp::detail::decode_changes_kernel<T, T*, zeropp::slices>{
+                                   {to.data()}, all_of(n), message.data(), layout, runs, numbers.data()});
+        exec.wait();
+        REQUIRE(numbers.read() == placed);
+        REQUIRE(same_bits(to.read(), after));
+        REQUIRE((to.intact() && numbers.intact() && message.intact()));
+    }
+}
+
 TEST_CASE("kernels of changes: a message of anything writes nothing outside its elements", "[simt][kernels][changes]") {
     const simt::owned_stream stream;
     random_source random(7);
@@ -192,6 +241,30 @@ TEST_CASE("kernels of changes: a message of anything writes nothing outside its 
         }
     }
     REQUIRE(simt::device_fault() == "");
+}
+
+TEST_CASE("kernels of changes: a message without room for all has the first ones", "[simt][kernels][changes]") {
+    const simt::owned_stream stream;
+    random_source random(4);
+    constexpr std::size_t n = 3000;
+    const auto before = any_bits<float>(n, random);
+    const auto after = changed(before, 300, random);
+    const simt::device_array<float> base(before), tensor(after);
+    for (const std::size_t room : {0u, 1u, 50u, 500u}) {
+        const changes_layout layout(12, room, sizeof(float));
+        const numbers_of_slots numbers(changes_runs(12).numbers());
+        const simt::device_array<std::byte> message(layout.bytes);
+        const zeropp::difference d{tensor.data(), base.data()};
+        simt::on_device::count_changes(stream.exec(), d, all_of(n), numbers.data());
+        simt::on_device::encode_changes(stream.exec(), d, all_of(n), layout, numbers.data(), message.data());
+        stream.exec().wait();
+        REQUIRE(numbers.read()[0] > room);
+        std::vector<std::byte> expected(layout.bytes);
+        simt::on_host::encode_changes(zeropp::host{}, zeropp::difference{after.data(), before.data()}, all_of(n),
+                                      layout, nullptr, expected.data());
+        REQUIRE((message.read() == expected));
+        REQUIRE(message.intact());
+    }
 }
 
 TEST_CASE("kernels of changes: a tensor that changes between counting and encoding stays inside the message",

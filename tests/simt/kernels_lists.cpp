@@ -210,6 +210,8 @@ TEST_CASE("kernels on lists: changed elements", "[simt][kernels][lists][changes]
         check_changes<zeropp::bfloat16>(seed, tensors, 6000, one_in[seed % 3]);
         check_changes<float>(seed + 50, tensors, 900, one_in[seed % 3]);
     }
+    // A group each, or none, and more groups than runs: runs go from one tensor to the next.
+    check_changes<zeropp::bfloat16>(1, 22000, 900, 50);
 }
 
 TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among them", "[simt][kernels][lists]") {
