@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The three collectives as one program for host and GPU: what a rank ends with must be the same bits.
+/// The collectives as one program for host and GPU: what a rank ends with must be the same bits.
 
 #include "gpu/device.hpp"
 #include "support/expectations.hpp"
@@ -45,6 +45,7 @@ struct outcome {
     std::vector<T> gathered_from_secondary;
     std::vector<T> mean;
     std::vector<T> sum_in_chunks;
+    std::vector<T> updated;
 
     /// "" if all of it is the same.
     std::string difference_from(const outcome& expected) const {
@@ -57,6 +58,7 @@ struct outcome {
         compare("secondary_partition_gather", gathered_from_secondary, expected.gathered_from_secondary);
         compare("hierarchical_quantized_reduce_scatter", mean, expected.mean);
         compare("hierarchical_quantized_reduce_scatter in chunks", sum_in_chunks, expected.sum_in_chunks);
+        compare("exact_update", updated, expected.updated);
         return text;
     }
 };
@@ -115,6 +117,21 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
                                                       in_chunks, scratch.view());
         exec.wait();
         result.sum_in_chunks = sum.read();
+    }
+    {
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, space>;
+        zeropp::workspace<space> storage(replica_type::storage_bytes(ranks, n));
+        replica_type replica(ranks, comm.rank(), n, storage.view());
+        std::vector<T> weights = input<T>(own, comm.rank());
+        array full(n);
+        for (std::uint64_t version = 1; version != 4; ++version) {
+            array shard(weights);
+            zeropp::exact_update(exec, comm, shard.view(), replica, version);
+            zeropp::secondary_partition_gather(exec, comm, replica, version, full.view());
+            for (std::size_t i = version; i < own; i += 100) weights[i] = T(static_cast<float>(i % 50));
+        }
+        exec.wait();
+        result.updated = full.read();
     }
     return result;
 }

@@ -23,8 +23,8 @@
 namespace zeropp_test::simt {
 namespace {
 
-/// How many of a thousand elements change in a step: all at first, which is when nothing is there yet, then too many for
-/// a message of changes, and so on.
+/// How many of a thousand elements change in a step: all at first, when nothing is there yet, then too many for a
+/// message of changes, and so on.
 constexpr std::size_t densities[] = {1000, 1000, 10, 0, 400, 3};
 
 template <class T>

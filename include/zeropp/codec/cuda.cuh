@@ -22,9 +22,9 @@
 
 namespace zeropp {
 
-/// One kernel for each operation, two more before it where messages have a scale, and one or two more for changes, which
-/// have to be counted, on the caller's stream: no allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere,
-/// with the fast path where a slice starts on a 16-byte boundary.
+/// One kernel for each operation, two more before it where messages have a scale, and one or two more where changes are
+/// counted, on the caller's stream: no allocation, no synchronisation. Pointers are device memory; messages start on
+/// 16-byte boundaries, tensors anywhere, with the fast path where a slice starts on a 16-byte boundary.
 ///
 /// Residuals are stored without parameters, or with those of blocks as large as the quantizer's; `where.begin` is then
 /// a multiple of the block's size.

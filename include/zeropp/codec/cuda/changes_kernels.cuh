@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The kernels that find the elements of a tensor that differ from another's, by their bits, write messages of them, and
-/// put what such messages have where it belongs. The bytes are the host codec's.
+/// The kernels that find the elements of a tensor that differ from another's, by their bits, write messages of them,
+/// and put what such messages have where it belongs. The bytes are the host codec's.
 ///
 /// A warp takes a run of groups. What lies in a message before a run's changes is summed up in two steps: each warp
 /// counts those of its run, then one thread block adds up the runs.
@@ -341,8 +341,8 @@ private:
         std::uint32_t changes_end;
     };
 
-    /// Writes what a message has for the groups from `first` on, one for each lane of the warp, up to `end`; `change` is
-    /// the number of the first of these changes. How many there are.
+    /// Writes what a message has for the groups from `first` on, one for each lane of the warp, up to `end`; `change`
+    /// is the number of the first of these changes. How many there are.
     __device__ std::uint32_t write(const std::byte* message, cursor& at, std::size_t first, std::size_t end,
                                    std::uint64_t change) const {
         __shared__ group_place of_block[kernel_warps][warp_lanes];
