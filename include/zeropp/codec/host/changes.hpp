@@ -46,7 +46,7 @@ void count_changes_of(const difference<Tensor, Base>& d, const Slices& where, st
 template <class Tensor, class Base, class Slices>
 void encode_changes_of(const difference<Tensor, Base>& d, const Slices& where, const changes_layout& layout,
                        std::byte* message) {
-    std::memset(message, 0, layout.bytes);
+    std::fill_n(message, layout.bytes, std::byte{0});
     std::size_t changes = 0;
     for_each_group(d, where, 0, [&](std::size_t group, std::size_t offset, std::size_t n, const auto& of) {
         changes_layout::count of_group = 0;
