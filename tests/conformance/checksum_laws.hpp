@@ -62,6 +62,11 @@ public:
         this->inner().all_to_all(exec, send, recv, bytes);
         meddle(exec, recv, bytes);
     }
+    template <zeropp::host_execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        this->inner().broadcast(exec, send, recv, bytes, roots);
+        meddle(exec, recv, bytes);
+    }
     meddling split(std::span<const int> members) { return {this->inner().split(members), meddle_}; }
 
 private:
@@ -108,6 +113,16 @@ inline constexpr auto exchange_24_bytes = [](const auto& exec, auto& world) {
     exec.wait();
 };
 
+/// From the first `roots` ranks.
+inline auto broadcast_24_bytes(int roots) {
+    return [roots](const auto& exec, auto& world) {
+        const std::vector<std::byte> send(24, static_cast<std::byte>(world.rank()));
+        std::vector<std::byte> recv(place(roots, 24));
+        world.broadcast(exec, world.rank() < roots ? send.data() : nullptr, recv.data(), 24, roots);
+        exec.wait();
+    };
+}
+
 /// `text` without the checksums in it.
 inline std::string without_checksums(std::string text) {
     for (std::string::size_type at = 0; (at = text.find("checksum ", at)) != std::string::npos;) text.erase(at + 8, 17);
@@ -139,6 +154,10 @@ void names_source_and_destination(Transport& base, expectations& expect) {
             sees(flip(of_data, source, destination, 191), gather_24_bytes, gather);
             sees(flip(of_data, source, destination, 77), exchange_24_bytes,
                  "all_to_all of 24 bytes: " + changed(source, destination));
+            for (int roots = source + 1; roots <= base.size(); ++roots) {
+                sees(flip(of_data, source, destination, 130), broadcast_24_bytes(roots),
+                     "broadcast of 24 bytes: " + changed(source, destination));
+            }
             // The checksum itself is no safer than the data.
             sees(flip(of_checksums, source, destination, 63), gather_24_bytes, gather);
         }

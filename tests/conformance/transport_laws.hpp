@@ -145,6 +145,66 @@ void gathers_in_place(Transport& world, expectations& expect, std::size_t bytes)
     expect(all.intact(), "no byte beside the buffer");
 }
 
+/// broadcast delivers the bytes of the first `roots` ranks to every rank, `in_place` or not, touches nothing behind
+/// them, and reads nothing of other ranks.
+template <class Execution, class Transport>
+void broadcasts(Transport& world, expectations& expect, std::size_t bytes, int roots, bool in_place) {
+    const Execution exec;
+    const bool is_root = world.rank() < roots;
+    std::vector<std::byte> apart(is_root ? bytes : 0);
+    guarded_bytes received(place(roots, bytes));
+    std::byte* const own = in_place && is_root ? received.data() + place(world.rank(), bytes) : apart.data();
+    if (is_root) message(world.rank(), to_all).write(own, bytes);
+    world.broadcast(exec, is_root ? own : nullptr, received.data(), bytes, roots);
+    exec.wait();
+    for (int r = 0; r != roots; ++r) {
+        expect(message(r, to_all).is_at(received.data() + place(r, bytes), bytes),
+               "rank " + std::to_string(r) + "'s bytes of " + std::to_string(roots));
+    }
+    expect(received.intact(), "no byte beside the buffer of " + std::to_string(roots) + " roots");
+    expect(!is_root || message(world.rank(), to_all).is_at(own, bytes), "what is sent to stay as it is");
+}
+
+/// A root may go on while others have not come: what they do next is not mixed up with it.
+template <class Execution, class Transport>
+void keeps_the_order_of_broadcasts(Transport& world, expectations& expect) {
+    constexpr std::size_t bytes = 40;
+    constexpr std::size_t rounds = 20;
+    const Execution exec;
+    const auto roots_in = [&](std::size_t round) { return 1 + static_cast<int>(round) % world.size(); };
+    std::vector<std::byte> sent(rounds * bytes);
+    std::vector<std::byte> received(rounds * place(world.size(), bytes));
+    for (std::size_t i = 0; i != rounds; ++i) {
+        message(world.rank(), static_cast<int>(i)).write(sent.data() + i * bytes, bytes);
+        world.broadcast(exec, sent.data() + i * bytes, received.data() + i * place(world.size(), bytes), bytes,
+                        roots_in(i));
+    }
+    exec.wait();
+    for (std::size_t i = 0; i != rounds; ++i) {
+        for (int r = 0; r != roots_in(i); ++r) {
+            expect(message(r, static_cast<int>(i))
+                       .is_at(received.data() + i * place(world.size(), bytes) + place(r, bytes), bytes),
+                   "broadcast " + std::to_string(i) + " of rank " + std::to_string(r));
+        }
+    }
+}
+
+/// All laws of broadcasting_transport_on, with every number of roots.
+template <class Execution, class Transport>
+void broadcast_laws(Transport& world, expectations& expect) {
+    expect(zeropp::can_broadcast<Execution>(world), "a transport that can broadcast");
+    for (const std::size_t bytes :
+         {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{4096}, (std::size_t{1} << 20) + 1}) {
+        for (int roots = 1; roots <= world.size(); ++roots) {
+            broadcasts<Execution>(world, expect, bytes, roots, false);
+            broadcasts<Execution>(world, expect, bytes, roots, true);
+        }
+    }
+    keeps_the_order_of_broadcasts<Execution>(world, expect);
+    world.broadcast(Execution(), nullptr, nullptr, 0, 1);
+    gathers<Execution>(world, expect, 3);
+}
+
 /// all_to_all delivers to every rank what each rank has for it.
 template <class Execution, class Transport>
 void exchanges(Transport& world, expectations& expect, std::size_t bytes) {
@@ -207,6 +267,7 @@ void moves_bytes(Transport& world, expectations& expect) {
     }
     keeps_the_order_of_operations<Execution>(world, expect);
     carries_nothing<Execution>(world, expect);
+    if constexpr (zeropp::broadcasting_transport_on<Transport, Execution>) broadcast_laws<Execution>(world, expect);
 }
 
 // Splits.
@@ -234,6 +295,9 @@ void connects(Transport& part, int world_rank, const std::vector<int>& members, 
     expect.equal(part.rank(), self - members.begin());
     expect.equal(text_of(members_of(part, world_rank)), text_of(members));
     exchanges<zeropp::host>(part, expect, 100);
+    if constexpr (zeropp::broadcasting_transport_on<Transport, zeropp::host>) {
+        broadcasts<zeropp::host>(part, expect, 100, (part.size() + 1) / 2, true);
+    }
 }
 
 /// The ranks in a grid that is as square as it can be: rank = row * columns + column.
@@ -486,6 +550,18 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     equals(traffic_of(world, ""), 0, 107 * inside, 107 * across, expect);
     world.all_to_all(exec, send.data(), received.data(), 0);
     equals(world.total(), 0, 107 * inside, 107 * across, expect);
+
+    if constexpr (zeropp::broadcasting_transport_on<Counting, zeropp::host>) {
+        // Roots send to everybody, others to nobody. What comes after it is counted as without it.
+        const std::uint64_t sent = rank == 0 ? 9 : 0;
+        world.broadcast(exec, send.data(), received.data(), 9, 1);
+        equals(world.total(), 0, (107 + sent) * inside, (107 + sent) * across, expect);
+        world.broadcast(exec, send.data(), received.data(), 1, world.size());
+        equals(world.total(), 0, (108 + sent) * inside, (108 + sent) * across, expect);
+        world.reset();
+        world.all_gather(exec, send.data(), received.data(), 100);
+        world.all_to_all(exec, send.data(), received.data(), 7);
+    }
 
     // Three collectives in turn, two of them twice: operations count for the one that began last.
     const auto begin = [&](std::string_view name) {

@@ -652,6 +652,23 @@ ncclResult_t ncclAllGather(const void* send, void* recv, std::size_t count, nccl
     });
 }
 
+ncclResult_t ncclBroadcast(const void* send, void* recv, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return nccl_entry_point("ncclBroadcast", comm, [&](network&) {
+        auto* const out = static_cast<std::byte*>(const_cast<void*>(send));
+        auto* const in = static_cast<std::byte*>(recv);
+        const std::size_t bytes = count * simt::size_of(type);
+        simt::part p{"ncclBroadcast", {}, {{root, in, bytes}}, {}};
+        if (comm->rank == root) {
+            if (out < in + bytes && in < out + bytes && in != out) {
+                return simt::fault("ncclBroadcast: its buffers overlap");
+            }
+            for (int r = 0; r != comm->ranks->size(); ++r) p.sends.push_back({r, out, bytes});
+        }
+        return simt::add(comm, stream, std::move(p));
+    });
+}
+
 ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
     return nccl_entry_point("ncclReduceScatter", comm, [&](network&) {

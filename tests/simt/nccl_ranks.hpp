@@ -66,6 +66,22 @@ void check_operations(Nccl& transport, const std::vector<int>& members, expectat
     std::vector<int> first_of_each;
     for (int r = 0; r != size; ++r) first_of_each.push_back(100 * members[0] + r);
     expect(gathered.read() == first_of_each, "what every rank has received first");
+    // Of every number of roots; others send nothing, from nowhere.
+    for (int roots = 1; roots <= size; ++roots) {
+        const bool is_root = transport.rank() < roots;
+        const device_array<int> mine(std::vector<int>{100 * self + roots});
+        const device_array<int> apart(static_cast<std::size_t>(roots));
+        const device_array<int> in_place(std::vector<int>(static_cast<std::size_t>(roots), 100 * self + roots));
+        std::byte* const own = bytes_of(in_place) + static_cast<std::size_t>(transport.rank()) * sizeof(int);
+        transport.broadcast(stream.exec(), is_root ? bytes_of(mine) : nullptr, bytes_of(apart), sizeof(int), roots);
+        transport.broadcast(stream.exec(), is_root ? own : nullptr, bytes_of(in_place), sizeof(int), roots);
+        stream.exec().wait();
+        std::vector<int> of_roots;
+        for (int r = 0; r != roots; ++r) of_roots.push_back(100 * members[static_cast<std::size_t>(r)] + roots);
+        expect(apart.read() == of_roots, "what roots have");
+        expect(in_place.read() == of_roots, "what roots have, in place");
+        expect(apart.intact() && in_place.intact(), "no byte beside the arrays of a broadcast");
+    }
     expect(exchanged.intact() && gathered.intact() && send.intact(), "no byte beside the arrays");
 }
 
@@ -85,7 +101,7 @@ void on_six_ranks(const std::string& what, Work work) {
     recover();
 }
 
-/// Both operations on the world, its splits, their splits, and backwards.
+/// All operations on the world, its splits, their splits, and backwards.
 template <class Nccl>
 void check_splits() {
     on_six_ranks<Nccl>("operations and splits", [](Nccl& transport, zeropp::thread_transport&, expectations& expect) {

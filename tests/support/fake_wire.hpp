@@ -197,11 +197,15 @@ public:
 
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, zeropp::detail::operation::all_gather, send, recv, bytes);
+        exchange(exec, send, recv, state_->peers.next(zeropp::detail::operation::all_gather, bytes));
     }
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, zeropp::detail::operation::all_to_all, send, recv, bytes);
+        exchange(exec, send, recv, state_->peers.next(zeropp::detail::operation::all_to_all, bytes));
+    }
+    template <zeropp::host_execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        exchange(exec, send, recv, state_->peers.next(zeropp::detail::operation::broadcast, bytes, roots));
     }
 
     fake_transport split(std::span<const int> members) {
@@ -229,15 +233,14 @@ private:
     explicit fake_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
 
     template <class E>
-    void exchange(const E& exec, zeropp::detail::operation operation, const std::byte* send, std::byte* recv,
-                  std::size_t bytes) {
+    void exchange(const E& exec, const std::byte* send, std::byte* recv,
+                  const zeropp::detail::operation_in_call& what) {
         auto& peers = state_->peers;
-        const auto what = peers.next(operation, bytes);
         exec.enqueue([&peers, what, send, recv] { peers.exchange(zeropp::host(), what, send, recv); });
     }
 
     std::unique_ptr<state> state_;
 };
-static_assert(zeropp::transport_on<fake_transport, zeropp::host>);
+static_assert(zeropp::broadcasting_transport_on<fake_transport, zeropp::host>);
 
 }  // namespace zeropp_test

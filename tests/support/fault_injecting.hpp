@@ -66,6 +66,14 @@ public:
               [&](const std::byte* from, std::size_t count) { this->inner().all_to_all(exec, from, recv, count); });
     }
 
+    template <zeropp::host_execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires zeropp::broadcasting_transport_on<Transport, E> {
+        carry(exec, send, this->rank() < roots ? bytes : 0, bytes, [&](const std::byte* from, std::size_t count) {
+            this->inner().broadcast(exec, from, recv, count, roots);
+        });
+    }
+
     fault_injecting split(std::span<const int> members) { return {this->inner().split(members), shared_}; }
 
 private:

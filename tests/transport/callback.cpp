@@ -33,7 +33,9 @@ process_group group_of(zeropp::thread_transport threads) {
                                   std::size_t bytes) { inner->all_gather(zeropp::host{}, send, recv, bytes); },
             .all_to_all = [inner](void*, const std::byte* send, std::byte* recv,
                                   std::size_t bytes) { inner->all_to_all(zeropp::host{}, send, recv, bytes); },
-            .split = [inner](std::span<const int> members) { return group_of(inner->split(members)); }};
+            .split = [inner](std::span<const int> members) { return group_of(inner->split(members)); },
+            .broadcast = [inner](void*, const std::byte* send, std::byte* recv, std::size_t bytes,
+                                 int roots) { inner->broadcast(zeropp::host{}, send, recv, bytes, roots); }};
 }
 
 process_group failing() {
@@ -68,6 +70,20 @@ TEST_CASE("callbacks: what a function throws, the operation or its queue throws"
     CHECK_THROWS_WITH(queue.wait(), words);
     // Of nothing there is nothing to call.
     world.all_gather(zeropp::host{}, a.data(), b.data(), 0);
+}
+
+TEST_CASE("callbacks: a group without a function for broadcast says so", "[transport]") {
+    callback_transport world(failing());
+    CHECK_FALSE(zeropp::can_broadcast<zeropp::host>(world));
+    std::byte a{};
+    CHECK_THROWS_WITH(world.broadcast(zeropp::host{}, &a, &a, 1, 1),
+                      "callback_transport: expected a group with a function for broadcast, given one without");
+    process_group group = failing();
+    group.broadcast = [](void*, const std::byte*, std::byte*, std::size_t, int) { throw std::runtime_error("called"); };
+    callback_transport other(group);
+    CHECK(zeropp::can_broadcast<zeropp::host>(other));
+    CHECK_THROWS_WITH(other.broadcast(zeropp::host{}, &a, &a, 1, 1), "called");
+    other.broadcast(zeropp::host{}, nullptr, nullptr, 0, 1);
 }
 
 TEST_CASE("callbacks: a group that cannot be one is refused", "[transport]") {

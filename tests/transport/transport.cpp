@@ -5,7 +5,18 @@
 #include "support/expectations.hpp"
 #include "support/on_threads.hpp"
 
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/transport/any.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/counting.hpp>
+#include <zeropp/transport/threads.hpp>
+
+#include <cstddef>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -23,6 +34,28 @@ struct noting {
     }
 };
 
+/// A transport that is chosen at run time.
+struct chosen {
+    template <class T>
+    static auto wrap(T inner) {
+        return zeropp::any_transport<zeropp::host, zeropp::host_queue>(std::move(inner));
+    }
+};
+
+/// A user's own, which has the operations that every transport has.
+struct plain_operations {
+    zeropp::thread_transport inner;
+    int rank() const { return inner.rank(); }
+    int size() const { return inner.size(); }
+    void all_gather(const zeropp::host& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        inner.all_gather(exec, send, recv, bytes);
+    }
+    void all_to_all(const zeropp::host& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        inner.all_to_all(exec, send, recv, bytes);
+    }
+    plain_operations split(std::span<const int> members) { return {inner.split(members)}; }
+};
+
 struct immovable : zeropp::thread_transport {
     immovable(immovable&&) = delete;
 };
@@ -38,6 +71,9 @@ TEST_CASE("transports and their decorators obey the laws of transports", "[trans
                    });
     };
     for (const int ranks : {1, 2, 3, 4, 6}) laws(plain(), ranks, "thread_transport");
+    for (const int ranks : {1, 2, 3, 4}) {
+        laws(chosen(), ranks, "any_transport");
+    }
     for (const int ranks : {1, 2, 4}) {
         laws(counted(), ranks, "counting");
         laws(checking(), ranks, "checked");
@@ -51,6 +87,29 @@ TEST_CASE("the transport concept asks for operations on the execution, and for m
     STATIC_REQUIRE_FALSE(zeropp::transport_on<immovable, zeropp::host>);
     STATIC_REQUIRE_FALSE(zeropp::transport_on<unwatched, zeropp::host>);
     STATIC_REQUIRE_FALSE(zeropp::transport_on<zeropp::thread_transport, int>);
+}
+
+TEST_CASE("transports say whether they can broadcast, and those around others what those can", "[transport]") {
+    using zeropp::broadcasting_transport_on;
+    using zeropp::host;
+    STATIC_REQUIRE(broadcasting_transport_on<zeropp::thread_transport, host>);
+    STATIC_REQUIRE(broadcasting_transport_on<zeropp::counting<zeropp::thread_transport, zeropp::flat>, host>);
+    STATIC_REQUIRE(broadcasting_transport_on<zeropp::checked<zeropp::thread_transport>, zeropp::host_queue>);
+    STATIC_REQUIRE(zeropp::transport_on<plain_operations, host>);
+    STATIC_REQUIRE_FALSE(broadcasting_transport_on<plain_operations, host>);
+    STATIC_REQUIRE_FALSE(broadcasting_transport_on<zeropp::checked<plain_operations>, host>);
+    STATIC_REQUIRE_FALSE(broadcasting_transport_on<zeropp::counting<plain_operations, zeropp::flat>, host>);
+    zeropp::thread_transport threads = zeropp::thread_transport::create(1)[0];
+    zeropp::any_transport<host> with(threads);
+    zeropp::any_transport<host> without(plain_operations{threads});
+    CHECK(zeropp::can_broadcast<host>(with));
+    CHECK_FALSE(zeropp::can_broadcast<host>(without));
+    CHECK(zeropp::can_broadcast<host>(zeropp::counting(with, zeropp::flat(1))));
+    CHECK_FALSE(zeropp::can_broadcast<host>(zeropp::counting(without, zeropp::flat(1))));
+    CHECK_FALSE(zeropp::can_broadcast<host>(zeropp::any_transport<host>(zeropp::counting(without, zeropp::flat(1)))));
+    std::byte a{};
+    CHECK(thrown<zeropp::precondition_error>([&] { without.broadcast(host(), &a, &a, 1, 1); }) ==
+          "any_transport: expected a transport that can broadcast, given another one");
 }
 
 TEST_CASE("begin_collective throws a rank's own problem where nobody watches", "[transport]") {

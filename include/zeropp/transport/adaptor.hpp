@@ -30,6 +30,18 @@ public:
         inner_.all_to_all(exec, send, recv, bytes);
     }
 
+    template <execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires broadcasting_transport_on<Inner, E> {
+        inner_.broadcast(exec, send, recv, bytes, roots);
+    }
+
+    /// See can_broadcast.
+    template <execution E>
+    bool broadcasts() const {
+        return can_broadcast<E>(inner_);
+    }
+
     /// See begin_collective.
     void begin(const collective_call& call, const std::string& problem) { begin_collective(inner_, call, problem); }
 

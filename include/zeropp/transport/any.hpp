@@ -2,6 +2,7 @@
 /// \file
 /// A transport chosen at run time.
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -48,6 +49,20 @@ public:
         std::get<calls<E>>(calls_).all_to_all(exec, send, recv, bytes);
     }
 
+    template <execution E>
+    requires(std::same_as<E, Executions> || ...) void broadcast(const E& exec, const std::byte* send, std::byte* recv,
+                                                                std::size_t bytes, int roots) {
+        if (!broadcasts<E>())
+            throw precondition_error("any_transport", "a transport that can broadcast", "another one");
+        std::get<calls<E>>(calls_).broadcast(exec, send, recv, bytes, roots);
+    }
+
+    /// See can_broadcast.
+    template <execution E>
+    requires(std::same_as<E, Executions> || ...) bool broadcasts() const {
+        return std::get<calls<E>>(calls_).broadcast != nullptr;
+    }
+
     any_transport split(std::span<const int> members) { return split_(members); }
 
     /// See begin_collective.
@@ -64,17 +79,27 @@ private:
         move all_gather;
         move all_to_all;
         std::function<void(const E&)> wait;
+        /// None where what is held has none.
+        std::function<void(const E&, const std::byte*, std::byte*, std::size_t, int)> broadcast;
     };
 
     template <class E, class T>
     static calls<E> calls_of(const std::shared_ptr<T>& held) {
-        return {[held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-                    held->all_gather(exec, send, recv, bytes);
-                },
-                [held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-                    held->all_to_all(exec, send, recv, bytes);
-                },
-                [held](const E& exec) { wait_for(*held, exec); }};
+        calls<E> of{[held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+                        held->all_gather(exec, send, recv, bytes);
+                    },
+                    [held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+                        held->all_to_all(exec, send, recv, bytes);
+                    },
+                    [held](const E& exec) { wait_for(*held, exec); },
+                    {}};
+        if constexpr (broadcasting_transport_on<T, E>) {
+            if (can_broadcast<E>(*held)) {
+                of.broadcast = [held](const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                                      int roots) { held->broadcast(exec, send, recv, bytes, roots); };
+            }
+        }
+        return of;
     }
 
     int rank_;

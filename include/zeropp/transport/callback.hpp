@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace zeropp {
@@ -28,6 +29,10 @@ struct process_group {
     std::function<move> all_to_all;
     /// The group of these members, ranks of this one in their new order.
     std::function<process_group(std::span<const int> members)> split;
+    /// As broadcasting_transport_on has it. May be left out, on all ranks alike; with it, groups of ranks that own
+    /// nothing can hold what others own.
+    std::function<void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)> broadcast =
+        nullptr;
 };
 
 /// Moves bytes through a process_group, so through whatever a framework already has. What the group's functions throw,
@@ -52,25 +57,40 @@ public:
 
     template <execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        call(exec, &process_group::all_gather, send, recv, bytes);
+        call(exec, &process_group::all_gather, bytes, send, recv, bytes);
     }
 
     template <execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        call(exec, &process_group::all_to_all, send, recv, bytes);
+        call(exec, &process_group::all_to_all, bytes, send, recv, bytes);
+    }
+
+    /// Throws precondition_error where the group has no function for it.
+    template <execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        if (!group_->broadcast) {
+            throw precondition_error("callback_transport", "a group with a function for broadcast", "one without");
+        }
+        call(exec, &process_group::broadcast, bytes, send, recv, bytes, roots);
+    }
+
+    /// See can_broadcast.
+    template <execution E>
+    bool broadcasts() const {
+        return group_->broadcast != nullptr;
     }
 
     callback_transport split(std::span<const int> members) { return callback_transport(group_->split(members)); }
 
 private:
-    template <execution E>
-    void call(const E& exec, std::function<process_group::move> process_group::*what, const std::byte* send,
-              std::byte* recv, std::size_t bytes) {
+    template <execution E, class... Arguments>
+    void call(const E& exec, std::function<void(void*, Arguments...)> process_group::*what, std::size_t bytes,
+              std::type_identity_t<Arguments>... arguments) {
         if (bytes == 0) return;
         if constexpr (host_execution<E>) {
-            exec.enqueue([=, group = group_] { ((*group).*what)(nullptr, send, recv, bytes); });
+            exec.enqueue([=, group = group_] { ((*group).*what)(nullptr, arguments...); });
         } else {
-            ((*group_).*what)(static_cast<void*>(exec.native()), send, recv, bytes);
+            ((*group_).*what)(static_cast<void*>(exec.native()), arguments...);
         }
     }
 

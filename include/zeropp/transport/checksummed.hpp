@@ -57,12 +57,21 @@ public:
 
     template <host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, "all_gather", send, 0, recv, bytes, [&] { this->inner().all_gather(exec, send, recv, bytes); });
+        carry(exec, "all_gather", send, 0, recv, bytes, this->size(),
+              [&] { this->inner().all_gather(exec, send, recv, bytes); });
     }
 
     template <host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        carry(exec, "all_to_all", send, bytes, recv, bytes, [&] { this->inner().all_to_all(exec, send, recv, bytes); });
+        carry(exec, "all_to_all", send, bytes, recv, bytes, this->size(),
+              [&] { this->inner().all_to_all(exec, send, recv, bytes); });
+    }
+
+    template <host_execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires broadcasting_transport_on<Transport, E> {
+        carry(exec, "broadcast", send, 0, recv, bytes, roots,
+              [&] { this->inner().broadcast(exec, send, recv, bytes, roots); });
     }
 
     checksummed split(std::span<const int> members) {
@@ -104,10 +113,11 @@ private:
             }
         }
 
-        /// Compares what the other ranks announced with what arrived, and notes this rank's verdict.
-        void verify(std::uint64_t operation, const std::byte* recv, std::size_t bytes) {
+        /// Compares what the other of the `sources` first ranks announced with what arrived, and notes this rank's
+        /// verdict.
+        void verify(std::uint64_t operation, const std::byte* recv, std::size_t bytes, std::size_t sources) {
             verdict mine;
-            for (std::size_t from = 0; from != announced.size() && mine.source == verdict::nobody; ++from) {
+            for (std::size_t from = 0; from != sources && mine.source == verdict::nobody; ++from) {
                 if (from == rank) continue;
                 const std::uint64_t arrived = checksum(operation, from, rank, XXH3_64bits(recv + from * bytes, bytes));
                 if (arrived != announced[from]) {
@@ -171,19 +181,20 @@ private:
         : adaptor<Transport>(std::move(inner)),
           state_(std::make_shared<state>(this->rank(), std::move(world_ranks), std::move(collective))) {}
 
-    /// move() enqueues the data's own operation. The inner transport is called here and not in the execution's turn:
-    /// what it counts or refuses belongs to the calling thread.
+    /// move() enqueues the data's own operation, in which the first `sources` ranks send. The inner transport is called
+    /// here and not in the execution's turn: what it counts or refuses belongs to the calling thread.
     template <class E, class Move>
     void carry(const E& exec, const char* name, const std::byte* send, std::size_t stride, std::byte* recv,
-               std::size_t bytes, Move move) {
+               std::size_t bytes, int sources, Move move) {
         if (this->size() == 1 || bytes == 0) return move();
         state* const s = state_.get();
         const std::uint64_t operation = s->operations++;
-        exec.enqueue([=] { s->sign(operation, send, stride, bytes); });
+        const auto first = static_cast<std::size_t>(sources);
+        if (s->rank < first) exec.enqueue([=] { s->sign(operation, send, stride, bytes); });
         move();
         this->inner().all_to_all(exec, reinterpret_cast<const std::byte*>(s->sent.data()),
                                  reinterpret_cast<std::byte*>(s->announced.data()), sizeof(std::uint64_t));
-        exec.enqueue([=] { s->verify(operation, recv, bytes); });
+        exec.enqueue([=] { s->verify(operation, recv, bytes, first); });
         this->inner().all_gather(exec, reinterpret_cast<const std::byte*>(&s->verdicts[s->rank]),
                                  reinterpret_cast<std::byte*>(s->verdicts.data()), sizeof(verdict));
         exec.enqueue([=, primitive = *s->collective] { s->judge(operation, name, primitive, bytes); });

@@ -27,7 +27,8 @@ struct traffic {
 };
 
 /// Counts the bytes that this rank sends through `Transport`, inside its node and across nodes, for each collective. An
-/// all-gather counts as sending to every other rank directly. Its splits count into the same totals; copies and moves
+/// all-gather counts as sending to every other rank directly, and so does a broadcast on its roots; other ranks send
+/// nothing in it. Its splits count into the same totals; copies and moves
 /// keep them. Bytes are counted when an operation is enqueued.
 ///
 /// `Topology` says where the nodes are in truth: it may differ from the topology that the collectives are told.
@@ -60,6 +61,13 @@ public:
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         count(bytes);
         this->inner().all_to_all(exec, send, recv, bytes);
+    }
+
+    template <execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires broadcasting_transport_on<Transport, E> {
+        count(this->rank() < roots ? bytes : 0);
+        this->inner().broadcast(exec, send, recv, bytes, roots);
     }
 
     counting split(std::span<const int> members) {

@@ -42,10 +42,10 @@ inline std::chrono::steady_clock::time_point deadline_after(std::chrono::millise
     return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : now + timeout;
 }
 
-enum class operation : std::uint8_t { all_gather, all_to_all, split };
+enum class operation : std::uint8_t { all_gather, all_to_all, broadcast, split };
 
 inline std::string name_of(operation o) {
-    static constexpr const char* names[] = {"all_gather", "all_to_all", "split"};
+    static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast", "split"};
     return names[static_cast<std::size_t>(o)];
 }
 
@@ -56,13 +56,34 @@ struct operation_in_call {
     /// Empty where none has begun: the operation is a call of its own then.
     short_text collective;
     std::uint64_t call = 0;
+    /// Of a broadcast: how many ranks send, the first ones.
+    int roots = 0;
+
+    /// Whether a rank sends anything, and where in its `send` what goes to rank `to` begins: in an all-to-all alone,
+    /// each gets something else.
+    bool sends(int rank) const { return operation != operation::broadcast || rank < roots; }
+    const std::byte* sent_to(int to, const std::byte* send) const {
+        return operation == operation::all_to_all ? send + static_cast<std::size_t>(to) * bytes : send;
+    }
+
+    /// Whether these are the same but for the collective that they are part of.
+    bool same_move(const operation_in_call& other) const {
+        return operation == other.operation && bytes == other.bytes && roots == other.roots;
+    }
+
+    /// "broadcast of 4096 bytes from 2 ranks"
+    [[gnu::cold]] std::string move_text() const {
+        const std::string what = name_of(operation) + " of " + std::to_string(bytes) + " bytes";
+        if (operation != operation::broadcast) return what;
+        return what + " from " + std::to_string(roots) + (roots == 1 ? " rank" : " ranks");
+    }
 
     friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
 
     /// "call 7, all_gather of 4096 bytes in quantized_all_gather"
     [[gnu::cold]] std::string text() const {
-        std::string what = "call " + std::to_string(call) + ", " + name_of(operation);
-        if (operation != operation::split) what += " of " + std::to_string(bytes) + " bytes";
+        const std::string what =
+            "call " + std::to_string(call) + ", " + (operation == operation::split ? name_of(operation) : move_text());
         return collective == short_text() ? what : what + " in " + collective.str();
     }
 };
@@ -98,14 +119,14 @@ public:
     }
 
     /// The next operation on this transport.
-    operation_in_call next(operation what, std::size_t bytes) {
+    operation_in_call next(operation what, std::size_t bytes, int roots = 0) {
         const std::lock_guard lock(clock_->mutex);
         ++own_->operations;
         const entry* last = own_.get();
         for (const auto& e : above_) {
             if (e->began > last->began) last = e.get();
         }
-        return {what, bytes, last->collective, last->began == 0 ? own_->operations : last->calls};
+        return {what, bytes, last->collective, last->began == 0 ? own_->operations : last->calls, roots};
     }
 
 private:

@@ -100,13 +100,19 @@ public:
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, detail::operation::all_gather, send, recv, bytes);
+        exchange(exec, send, recv, state_->peers.next(detail::operation::all_gather, bytes));
     }
 
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, detail::operation::all_to_all, send, recv, bytes);
+        exchange(exec, send, recv, state_->peers.next(detail::operation::all_to_all, bytes));
+    }
+
+    template <execution E>
+    requires std::same_as<typename E::space, Space>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        exchange(exec, send, recv, state_->peers.next(detail::operation::broadcast, bytes, roots));
     }
 
     /// Where there is a timeout, the ranks meet within it, before MPI_Comm_split, which MPI cannot be asked to end: a
@@ -212,10 +218,8 @@ private:
 
     /// Host executions exchange in their turn; a stream is waited for, since MPI knows nothing of streams.
     template <class E>
-    void exchange(const E& exec, detail::operation operation, const std::byte* send, std::byte* recv,
-                  std::size_t bytes) const {
+    void exchange(const E& exec, const std::byte* send, std::byte* recv, const detail::operation_in_call& what) const {
         auto& peers = state_->peers;
-        const auto what = peers.next(operation, bytes);
         if constexpr (on_device) {
             exec.wait();
             peers.exchange(exec, what, send, recv);

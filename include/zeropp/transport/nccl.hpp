@@ -93,8 +93,24 @@ public:
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
         state_->settle(ncclAlltoAll(send, recv, bytes, ncclUint8, state_->comm, stream.native()), "ncclAlltoAll");
 #else
-        state_->grouped_all_to_all(stream.native(), send, recv, bytes);
+        state_->in_group([&](auto note) {
+            for (int peer = 0; peer != size(); ++peer) {
+                const std::size_t at = static_cast<std::size_t>(peer) * bytes;
+                note(ncclSend(send + at, bytes, ncclUint8, peer, state_->comm, stream.native()), "ncclSend");
+                note(ncclRecv(recv + at, bytes, ncclUint8, peer, state_->comm, stream.native()), "ncclRecv");
+            }
+        });
 #endif
+    }
+
+    void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        state_->next(detail::operation::broadcast, bytes, stream.native(), roots);
+        state_->in_group([&](auto note) {
+            for (int root = 0; root != roots; ++root) {
+                std::byte* const to = recv + static_cast<std::size_t>(root) * bytes;
+                note(ncclBroadcast(send, to, bytes, ncclUint8, root, state_->comm, stream.native()), "ncclBroadcast");
+            }
+        });
     }
 
     /// Blocks the caller.
@@ -228,9 +244,9 @@ private:
         }
 
         /// Begins an operation on `stream`.
-        void next(detail::operation what, std::size_t bytes, cudaStream_t stream) {
+        void next(detail::operation what, std::size_t bytes, cudaStream_t stream, int roots = 0) {
             check();
-            relatives->last = log.next(what, bytes);
+            relatives->last = log.next(what, bytes, roots);
             if (!relatives->timed()) return;
             cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
             detail::require_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
@@ -296,8 +312,9 @@ private:
             }
         }
 
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
-        void grouped_all_to_all(cudaStream_t stream, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        /// Makes the calls of `calls(note)` one; each is a note(result, name).
+        template <class Calls>
+        void in_group(Calls calls) {
             settle(ncclGroupStart(), "ncclGroupStart");
             ncclResult_t code = ncclSuccess;
             const char* call = nullptr;
@@ -307,16 +324,11 @@ private:
                 code = result;
                 call = name;
             };
-            for (int peer = 0; peer != size; ++peer) {
-                const std::size_t at = static_cast<std::size_t>(peer) * bytes;
-                note(ncclSend(send + at, bytes, ncclUint8, peer, comm, stream), "ncclSend");
-                note(ncclRecv(recv + at, bytes, ncclUint8, peer, comm, stream), "ncclRecv");
-            }
+            calls(note);
             // After a failure too: a group that stays open holds back all that this thread asks of NCCL later.
             note(ncclGroupEnd(), "ncclGroupEnd");
             settle(code, call);
         }
-#endif
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
         struct destroy_stream {

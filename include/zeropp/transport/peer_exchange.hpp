@@ -57,8 +57,8 @@ public:
     void begin(const short_text& collective) { log_.begin(collective); }
 
     /// What comes next, to be said in the order of the calls, where `exchange` may run later.
-    detail::operation_in_call next(detail::operation operation, std::size_t bytes) {
-        return log_.next(operation, bytes);
+    detail::operation_in_call next(detail::operation operation, std::size_t bytes, int roots = 0) {
+        return log_.next(operation, bytes, roots);
     }
 
     /// Whether one of the family has failed.
@@ -69,9 +69,11 @@ public:
     void exchange(const E& exec, const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
         refuse_after_failure();
         const std::size_t bytes = operation.bytes;
-        const std::byte* const from = sent_to(wire_.rank(), operation, send);
-        std::byte* const own = recv + static_cast<std::size_t>(wire_.rank()) * bytes;
-        if (bytes != 0 && from != own) exec.copy(own, from, bytes);
+        if (bytes != 0 && operation.sends(wire_.rank())) {
+            const std::byte* const from = operation.sent_to(wire_.rank(), send);
+            std::byte* const own = recv + static_cast<std::size_t>(wire_.rank()) * bytes;
+            if (from != own) exec.copy(own, from, bytes);
+        }
         carry(operation, send, recv);
     }
 
@@ -111,13 +113,6 @@ private:
         acknowledged_.resize(peers());
     }
 
-    /// Where in `send` what goes to a rank begins: in an all-gather, all get the same.
-    static const std::byte* sent_to(int rank, const detail::operation_in_call& operation, const std::byte* send) {
-        return operation.operation == detail::operation::all_to_all
-                   ? send + static_cast<std::size_t>(rank) * operation.bytes
-                   : send;
-    }
-
     /// The part of an operation that is between ranks.
     void carry(const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
         what_ = operation;
@@ -133,7 +128,8 @@ private:
         }
         // All messages are complete, so that the ranks are in step and can go on whatever went wrong.
         if (all.truncated) std::rethrow_exception(all.truncated);
-        const std::size_t expected = peers() * what_.bytes;
+        std::size_t expected = 0;
+        for (std::size_t i = 0; i != peers(); ++i) expected += what_.sends(source(i)) ? what_.bytes : 0;
         if (all.received != expected) {
             throw precondition_error(name_, std::to_string(expected) + " bytes from the other ranks",
                                      std::to_string(all.received));
@@ -165,10 +161,14 @@ private:
             static_cast<int>(operations_ % operation_tags * size_tags + ceil_div(what_.bytes, piece_) % size_tags);
         // Every rank starts with another peer, so that no receiver is everybody's first.
         for (std::size_t i = 0; i != peers(); ++i) {
-            std::byte* in = recv + static_cast<std::size_t>(source(i)) * what_.bytes + done;
-            wire_.post_receive(round[2 * i], in, bytes, source(i), tag);
-            const std::byte* out = sent_to(destination(i), what_, send) + done;
-            wire_.post_send(round[2 * i + 1], out, bytes, destination(i), tag);
+            if (what_.sends(source(i))) {
+                std::byte* in = recv + static_cast<std::size_t>(source(i)) * what_.bytes + done;
+                wire_.post_receive(round[2 * i], in, bytes, source(i), tag);
+            }
+            if (what_.sends(wire_.rank())) {
+                const std::byte* out = what_.sent_to(destination(i), send) + done;
+                wire_.post_send(round[2 * i + 1], out, bytes, destination(i), tag);
+            }
         }
     }
 

@@ -43,6 +43,21 @@ public:
         up(stream, recv, all);
     }
 
+    void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires broadcasting_transport_on<Transport, host> {
+        const std::size_t all = static_cast<std::size_t>(roots) * bytes;
+        down(stream, send, this->rank() < roots ? bytes : 0);
+        up_.reserve(all);
+        this->inner().broadcast(host{}, down_.data(), up_.data(), bytes, roots);
+        up(stream, recv, all);
+    }
+
+    /// See can_broadcast.
+    template <execution E>
+    bool broadcasts() const {
+        return adaptor<Transport>::template broadcasts<host>();
+    }
+
     staged split(std::span<const int> members) { return staged(this->inner().split(members)); }
 
 private:

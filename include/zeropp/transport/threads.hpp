@@ -64,19 +64,17 @@ public:
 
     template <execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const auto what = log_.next(detail::operation::all_gather, bytes);
-        in_turn(exec, [g = group_, rank = rank_, what, send, recv](const auto& on) {
-            g->exchange(on, rank, what, send, recv, [](const std::byte* from) { return from; });
-        });
+        in_turn(exec, log_.next(detail::operation::all_gather, bytes), send, recv);
     }
 
     template <execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        const auto what = log_.next(detail::operation::all_to_all, bytes);
-        in_turn(exec, [g = group_, rank = rank_, what, send, recv](const auto& on) {
-            g->exchange(on, rank, what, send, recv,
-                        [=](const std::byte* from) { return from + static_cast<std::size_t>(rank) * what.bytes; });
-        });
+        in_turn(exec, log_.next(detail::operation::all_to_all, bytes), send, recv);
+    }
+
+    template <execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        in_turn(exec, log_.next(detail::operation::broadcast, bytes, roots), send, recv);
     }
 
     thread_transport split(std::span<const int> members) {
@@ -137,8 +135,7 @@ private:
         group(std::shared_ptr<family> f, int ranks) : relatives(std::move(f)), slots(static_cast<std::size_t>(ranks)) {}
 
         struct slot {
-            detail::operation operation = detail::operation::all_gather;
-            std::size_t bytes = 0;
+            detail::operation_in_call what;
             const std::byte* send = nullptr;
             // Of the execution's event type, which is the same on all ranks: when `send` is ready, and when this rank
             // has copied what it wants from the others.
@@ -238,14 +235,14 @@ private:
 
         /// The ranks meet, and each enqueues its copies on `exec`. Where that is a stream, what it has to wait for on
         /// the others' streams are their events: the host does not wait for the data.
-        template <class E, class Source>
+        template <class E>
         void exchange(const E& exec, int rank, const detail::operation_in_call& what, const std::byte* send,
-                      std::byte* recv, Source source) {
+                      std::byte* recv) {
             const std::size_t bytes = what.bytes;
             using event = typename E::event;
             const event ready = exec.record();
             event done;
-            at(rank) = {.operation = what.operation, .bytes = bytes, .send = send, .ready = &ready, .done = &done};
+            at(rank) = {.what = what, .send = send, .ready = &ready, .done = &done};
             meet(rank, what);
             const together until_all_are_done(*this);
             require_same_operation();
@@ -254,7 +251,8 @@ private:
                 const int n = static_cast<int>(slots.size());
                 for (int i = 0; i != n; ++i) {
                     const int from = (rank + i) % n;
-                    const std::byte* data = source(at(from).send);
+                    if (!what.sends(from)) continue;
+                    const std::byte* data = what.sent_to(rank, at(from).send);
                     std::byte* to = recv + static_cast<std::size_t>(from) * bytes;
                     exec.wait(*static_cast<const event*>(at(from).ready));
                     if (data != to && bytes != 0) exec.copy(to, data, bytes);
@@ -279,7 +277,7 @@ private:
                 own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
                 own->join_family();
             }
-            at(rank) = {.operation = what.operation, .members = members, .child = own};
+            at(rank) = {.what = what, .members = members, .child = own};
             meet(rank, what);
             const together until_all_are_done(*this);
             require_same_operation();
@@ -290,13 +288,9 @@ private:
 
         /// Throws how the ranks' operations differ, unless they do not: the same text on every rank.
         void require_same_operation() const {
-            const auto same = [&](const slot& s) {
-                return s.operation == slots[0].operation && s.bytes == slots[0].bytes;
-            };
+            const auto same = [&](const slot& s) { return s.what.same_move(slots[0].what); };
             if (std::all_of(slots.begin(), slots.end(), same)) return;
-            throw_given("the same operation on every rank", [](const slot& s) {
-                return detail::name_of(s.operation) + " of " + std::to_string(s.bytes) + " bytes";
-            });
+            throw_given("the same operation on every rank", [](const slot& s) { return s.what.move_text(); });
         }
 
         /// Throws the lists given to `split`, everywhere the same text, unless the ranks of each list gave that one.
@@ -328,10 +322,13 @@ private:
     };
 
     /// Host executions do the work, meeting included, in their turn; a stream gets its copies from the calling thread.
-    template <class E, class Work>
-    static void in_turn(const E& exec, Work work) {
+    template <class E>
+    void in_turn(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
+        const auto work = [g = group_, rank = rank_, what, send, recv](const auto& on) {
+            g->exchange(on, rank, what, send, recv);
+        };
         if constexpr (host_execution<E>) {
-            exec.enqueue([work = std::move(work)] { work(host{}); });
+            exec.enqueue([work] { work(host{}); });
         } else {
             work(exec);
         }

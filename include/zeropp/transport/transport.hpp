@@ -25,6 +25,7 @@ namespace zeropp {
 ///                                         recv do not overlap
 ///   `split(members)` a transport of `members` (ranks of this one, in their new order, this rank among them). The lists
 ///                    of any two ranks are equal or disjoint. Blocks the caller
+/// One that can also `broadcast` is a broadcasting_transport_on.
 /// A transport around another one derives from `adaptor`, which passes on what those inside have to hear of.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
@@ -36,6 +37,30 @@ concept transport_on = execution<E> && std::movable<T> &&
     t.all_to_all(exec, send, recv, bytes);
     { t.split(members) } -> std::same_as<T>;
 };
+
+/// A transport with one more operation, for what only some ranks have. Where it is known at run time alone whether a
+/// transport can, a member `broadcasts<E>()` says so: see can_broadcast.
+///   `broadcast(exec, send, recv, bytes, roots)` recv[r * bytes ...] is what rank r sent, of the first `roots` ranks;
+///                                               send may be its own place in recv. Other ranks send nothing, and their
+///                                               `send` is not read. Requires 0 < roots <= size(). With one root it is
+///                                               NCCL's and MPI's broadcast from rank 0, with size() an all_gather
+template <class T, class E>
+concept broadcasting_transport_on = transport_on<T, E> &&
+    requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+    t.broadcast(exec, send, recv, bytes, roots);
+};
+
+/// Whether `transport` can broadcast on executions of type E.
+template <execution E, class T>
+bool can_broadcast(const T& transport) {
+    if constexpr (!broadcasting_transport_on<T, E>) {
+        return false;
+    } else if constexpr (requires { transport.template broadcasts<E>(); }) {
+        return transport.template broadcasts<E>();
+    } else {
+        return true;
+    }
+}
 
 /// What a rank is about to do, for transports that watch (`counting`, `checked`) or name it in errors.
 struct collective_call {
