@@ -40,7 +40,8 @@ void update_predicted(const Exec& exec, Communicator& comm, const Q& q, Shard&& 
                       moving_replica<Exact, Space>& replica, More&&... more) {
     exec.wait();
     auto* const stored = reinterpret_cast<zeropp::bfloat16*>(replica.slot(0));
-    const std::size_t count = static_cast<std::size_t>(replica.groups()) * replica.slot_bytes() / sizeof *stored;
+    const std::size_t count =
+        static_cast<std::size_t>(replica.owners().groups()) * replica.slot_bytes() / sizeof *stored;
     const auto value = [](zeropp::bfloat16 x) { return static_cast<float>(x); };
     const bool known = replica.version().has_value();
     const std::vector<zeropp::bfloat16> before(stored, stored + count);

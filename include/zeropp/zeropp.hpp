@@ -11,7 +11,7 @@
 ///                what they take: options, error_feedback, adaptive_precision, tensor_list, scratch, pipeline
 ///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around any of them hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
-///   topology/    two_level, flat; partition (which elements are whose)
+///   topology/    two_level, flat; partition (which elements are whose); slice_owners (where not all ranks own some)
 ///   transport/   threads, mpi, nccl, callback, any; around another one checked, counting, checksummed, staged;
 ///                adaptor and wire, for transports of your own; communicator, which joins one to a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
@@ -46,6 +46,7 @@
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/any.hpp>

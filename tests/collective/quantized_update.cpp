@@ -37,11 +37,14 @@ moved moved_between(const zeropp::traffic& before, const zeropp::traffic& after)
     return {after.bytes_inside - before.bytes_inside, after.bytes_across - before.bytes_across};
 }
 
-/// Whole weights, differences, differences on a queue, and whole weights again, each gathered inside the node.
+/// Whole weights, differences, differences on a queue, and whole weights again, each gathered inside the node. Where
+/// `first_groups` is not 0, those alone own slices.
 template <class T>
-void check(const node_map& map, std::size_t n) {
-    INFO(map.name << ", " << n << " elements of " << zeropp::element_traits<T>::name);
-    const auto ranks = at(map.ranks());
+void check(const node_map& map, std::size_t n, int first_groups = 0) {
+    INFO(map.name << ", " << n << " elements of " << zeropp::element_traits<T>::name << ", owners " << first_groups);
+    const owning owners(map, first_groups);
+    const std::size_t ranks = owners.ranks.size();
+    const auto size = at(map.ranks());
     constexpr std::size_t steps = 4;
     std::vector<std::vector<float>> weights, expected;
     for (std::size_t step = 0; step != steps; ++step) {
@@ -50,52 +53,58 @@ void check(const node_map& map, std::size_t n) {
         expected.push_back(whole ? widened(narrowed<T>(weights.back()).data(), n)
                                  : updated<T>(weights.back(), expected.back(), ranks, int4));
     }
-    std::vector<std::vector<std::vector<float>>> results(steps, std::vector<std::vector<float>>(ranks));
-    std::vector<moved> by_update(ranks), by_gather(ranks);
+    std::vector<std::vector<std::vector<float>>> results(steps, std::vector<std::vector<float>>(size));
+    std::vector<moved> by_update(size), by_gather(size);
     on_ranks(map.ranks(), "updates on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), zeropp::counting(transport, map.topology()));
         const auto r = at(comm.rank());
         const zeropp::host_queue queue;
-        guarded<std::byte> storage(replica_of<T>::storage_bytes(comm.topology(), n));
-        replica_of<T> replica(comm.topology(), comm.rank(), n, storage.view());
-        const zeropp::lossless<T> exact;
-        guarded<std::byte> scratch(zeropp::quantized_update_workspace_bytes(comm.topology(), int4, exact, n));
-        guarded<std::byte> gathering(zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), exact, n));
-        for (std::size_t step = 0; step != steps; ++step) {
-            const std::vector<float> shard = reference::slice_of(weights[step], ranks, r);
-            if (step == 3) replica.invalidate();
-            const zeropp::traffic before = comm.world().total();
-            if (step == 2) {
-                zeropp::quantized_update(queue, comm, int4, shard, replica, 7 + step);
-            } else {
-                zeropp::quantized_update(host{}, comm, int4, shard, replica, 7 + step, {}, scratch.view());
+        over_owners(comm.topology(), first_groups, [&](const auto& over) {
+            guarded<std::byte> storage(replica_of<T>::storage_bytes(over, n));
+            replica_of<T> replica(over, comm.rank(), n, storage.view());
+            const zeropp::lossless<T> exact;
+            guarded<std::byte> scratch(zeropp::quantized_update_workspace_bytes(over, int4, exact, n));
+            guarded<std::byte> gathering(zeropp::secondary_partition_gather_workspace_bytes(over, exact, n));
+            for (std::size_t step = 0; step != steps; ++step) {
+                const std::vector<float> shard = owners.slice_of(
+                    comm.rank(), [&](std::size_t place) { return reference::slice_of(weights[step], ranks, place); });
+                if (step == 3) replica.invalidate();
+                const zeropp::traffic before = comm.world().total();
+                if (step == 2) {
+                    zeropp::quantized_update(queue, comm, int4, shard, replica, 7 + step);
+                } else {
+                    zeropp::quantized_update(host{}, comm, int4, shard, replica, 7 + step, {}, scratch.view());
+                }
+                const zeropp::traffic between = comm.world().total();
+                guarded<T> full(n);
+                zeropp::secondary_partition_gather(host{}, comm, replica, 7 + step, full.view(), gathering.view());
+                const zeropp::traffic after = comm.world().total();
+                if (step == 1) {
+                    by_update[r] = moved_between(before, between);
+                    by_gather[r] = moved_between(between, after);
+                }
+                if (full.intact() && storage.intact() && scratch.intact() && gathering.intact()) {
+                    results[step][r] = full.values();
+                }
             }
-            const zeropp::traffic between = comm.world().total();
-            guarded<T> full(n);
-            zeropp::secondary_partition_gather(host{}, comm, replica, 7 + step, full.view(), gathering.view());
-            const zeropp::traffic after = comm.world().total();
-            if (step == 1) {
-                by_update[r] = moved_between(before, between);
-                by_gather[r] = moved_between(between, after);
-            }
-            if (full.intact() && storage.intact() && scratch.intact() && gathering.intact()) {
-                results[step][r] = full.values();
-            }
-        }
+            zeropp::require_equal_replicas(host{}, comm, replica);
+        });
     });
     const std::size_t slice = (n + ranks - 1) / ranks;
     const auto groups = static_cast<std::size_t>(map.topology().groups());
-    for (std::size_t r = 0; r != ranks; ++r) {
+    for (std::size_t r = 0; r != size; ++r) {
         INFO("rank " << r);
         for (std::size_t step = 0; step != steps; ++step) {
             INFO("step " << step);
             REQUIRE(difference(results[step][r], expected[step]) == "");
         }
         CHECK(by_update[r].inside == 0);
-        CHECK(by_update[r].across == (n == 0 ? 0 : (groups - 1) * zeropp::wire_bytes(int4, slice)));
+        const bool sends = n != 0 && owners.has(static_cast<int>(r));
+        CHECK(by_update[r].across == (sends ? (groups - 1) * zeropp::wire_bytes(int4, slice) : 0));
         CHECK(by_gather[r].across == 0);
-        CHECK(by_gather[r].inside ==
-              (n == 0 ? 0 : (ranks / groups - 1) * groups * zeropp::wire_bytes(zeropp::lossless<T>{}, slice)));
+        CHECK(
+            by_gather[r].inside ==
+            (n == 0 ? 0 : (size / groups - 1) * at(owners.groups) * zeropp::wire_bytes(zeropp::lossless<T>{}, slice)));
     }
 }
 
@@ -111,13 +120,16 @@ std::vector<float> by_slices(const drawn_tensor& t, std::size_t ranks, const std
 }
 
 /// Whole weights and two differences of a drawn list, updated and gathered in chunks on a pipeline, and then gathered
-/// again, as a backward pass does.
+/// again, as a backward pass does. All groups own slices, or some of the first ones.
 template <class T, class Execution, class Inside>
-void check_list(int seed, const Inside& inside) {
+void check_list(int seed, const Inside& inside, bool all_own = true) {
     drawn_case drawn(seed);
     const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
-    const auto ranks = at(drawn.map.ranks());
-    INFO(drawn.text() << ", a list of " << tensors.size());
+    const int first_groups = all_own ? 0 : 1 + static_cast<int>(drawn.random.below(at(drawn.map.topology().groups())));
+    const owning owners(drawn.map, first_groups);
+    const std::size_t ranks = owners.ranks.size();
+    const auto size = at(drawn.map.ranks());
+    INFO(drawn.text() << ", a list of " << tensors.size() << ", owners " << first_groups);
     constexpr std::size_t steps = 3;
     using values = std::vector<std::vector<float>>;
     std::vector<values> weights(steps), stored(steps), gathered(steps);
@@ -135,48 +147,51 @@ void check_list(int seed, const Inside& inside) {
             }));
         }
     }
-    std::vector<std::vector<values>> results(ranks), again(ranks);
-    std::vector<char> intact(ranks, 1);
+    std::vector<std::vector<values>> results(size), again(size);
+    std::vector<char> intact(size, 1);
     on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(drawn.map.topology(), transport);
-        const auto& topology = comm.topology();
-        const auto r = at(comm.rank());
-        arrays<T> fulls;
-        for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
-        const zeropp::tensor_list<T> full(topology, fulls.tensors);
-        using replica_type = replica_of<T, Inside>;
-        guarded<std::byte> storage(replica_type::storage_bytes(topology, full));
-        replica_type replica(topology, comm.rank(), full, storage.view(), inside);
-        const zeropp::gather_options options{.chunks = drawn.chunks};
-        guarded<std::byte> scratch(
-            zeropp::quantized_update_gather_workspace_bytes(topology, int4, inside, full, options));
-        const Execution first, second;
-        for (std::size_t step = 0; step != steps; ++step) {
-            arrays<float> shards;
-            for (std::size_t t = 0; t != tensors.size(); ++t) {
-                const std::vector<float> own = tensors[t].slice_of(weights[step][t], ranks, r);
-                shards.add(own.size());
-                shards.all.back().fill(own);
+        over_owners(comm.topology(), first_groups, [&](const auto& topology) {
+            const auto r = at(comm.rank());
+            arrays<T> fulls;
+            for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
+            const zeropp::tensor_list<T> full(topology, fulls.tensors);
+            using replica_type = replica_of<T, Inside>;
+            guarded<std::byte> storage(replica_type::storage_bytes(topology, full));
+            replica_type replica(topology, comm.rank(), full, storage.view(), inside);
+            const zeropp::gather_options options{.chunks = drawn.chunks};
+            guarded<std::byte> scratch(
+                zeropp::quantized_update_gather_workspace_bytes(topology, int4, inside, full, options));
+            const Execution first, second;
+            for (std::size_t step = 0; step != steps; ++step) {
+                arrays<float> shards;
+                for (std::size_t t = 0; t != tensors.size(); ++t) {
+                    const std::vector<float> own = owners.slice_of(comm.rank(), [&](std::size_t place) {
+                        return tensors[t].slice_of(weights[step][t], ranks, place);
+                    });
+                    shards.add(own.size());
+                    shards.all.back().fill(own);
+                }
+                const zeropp::tensor_list<float> shard(shards.tensors);
+                zeropp::quantized_update_gather(zeropp::pipeline<Execution>{first, second}, comm, int4, shard, replica,
+                                                step + 1, full, options, scratch.view());
+                first.wait();
+                results[r].emplace_back();
+                again[r].emplace_back();
+                for (std::size_t t = 0; t != tensors.size(); ++t) {
+                    results[r].back().push_back(take(fulls.all[t], tensors[t], ranks));
+                    put(fulls.all[t], tensors[t], ranks, std::vector<float>(tensors[t].n, 77.0f));
+                }
+                zeropp::secondary_partition_gather(first, comm, replica, step + 1, full);
+                for (std::size_t t = 0; t != tensors.size(); ++t) {
+                    again[r].back().push_back(take(fulls.all[t], tensors[t], ranks));
+                    intact[r] = intact[r] && gaps_intact(fulls.all[t], tensors[t], ranks);
+                }
+                intact[r] = intact[r] && fulls.intact() && shards.intact() && storage.intact() && scratch.intact();
             }
-            const zeropp::tensor_list<float> shard(shards.tensors);
-            zeropp::quantized_update_gather(zeropp::pipeline<Execution>{first, second}, comm, int4, shard, replica,
-                                            step + 1, full, options, scratch.view());
-            first.wait();
-            results[r].emplace_back();
-            again[r].emplace_back();
-            for (std::size_t t = 0; t != tensors.size(); ++t) {
-                results[r].back().push_back(take(fulls.all[t], tensors[t], ranks));
-                put(fulls.all[t], tensors[t], ranks, std::vector<float>(tensors[t].n, 77.0f));
-            }
-            zeropp::secondary_partition_gather(first, comm, replica, step + 1, full);
-            for (std::size_t t = 0; t != tensors.size(); ++t) {
-                again[r].back().push_back(take(fulls.all[t], tensors[t], ranks));
-                intact[r] = intact[r] && gaps_intact(fulls.all[t], tensors[t], ranks);
-            }
-            intact[r] = intact[r] && fulls.intact() && shards.intact() && storage.intact() && scratch.intact();
-        }
+        });
     });
-    for (std::size_t r = 0; r != ranks; ++r) {
+    for (std::size_t r = 0; r != size; ++r) {
         INFO("rank " << r);
         REQUIRE(intact[r]);
         for (std::size_t step = 0; step != steps; ++step) {
@@ -198,6 +213,26 @@ TEST_CASE("updates: replicas of floats, and of bfloat16 beside weights in float,
             check<zeropp::bfloat16>(node_maps()[m], n);
         }
         check<zeropp::bfloat16>(node_maps()[m], 0);
+    }
+}
+
+TEST_CASE("updates: what the first groups own reaches the others, which own nothing, on every topology") {
+    for (std::size_t m = 0; m != node_maps().size(); ++m) {
+        const int groups = node_maps()[m].topology().groups();
+        for (int owners = 1; owners <= groups; ++owners) {
+            for (const std::size_t n : some_counts(128, m, 2 + at(owners))) {
+                check<zeropp::bfloat16>(node_maps()[m], n, owners);
+            }
+            check<float>(node_maps()[m], at(owners), owners);  // fewer elements than ranks
+            check<float>(node_maps()[m], 0, owners);
+        }
+    }
+}
+
+TEST_CASE("updates: drawn lists that the first groups own, updated and gathered in chunks") {
+    for (int seed = 0; seed != 80; ++seed) {
+        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::lossless<float>{}, false)
+                      : check_list<zeropp::bfloat16, host>(seed, int8, false);
     }
 }
 

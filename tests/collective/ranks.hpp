@@ -8,6 +8,7 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/threads.hpp>
@@ -169,6 +170,35 @@ struct node_map {
     int ranks() const { return static_cast<int>(node_of_rank.size()); }
     zeropp::two_level topology() const { return zeropp::two_level(std::span<const int>(node_of_rank)); }
 };
+
+/// Which ranks own slices, in the order of the slices: those of the first groups, or all where that is 0.
+struct owning {
+    int groups;
+    std::vector<int> ranks;
+
+    owning(const node_map& map, int first_groups) : groups(first_groups) {
+        const zeropp::two_level topology = map.topology();
+        if (groups == 0) groups = topology.groups();
+        for (int r = 0; r != topology.size(); ++r) {
+            if (topology.group_of(r) < groups) ranks.push_back(r);
+        }
+    }
+
+    /// What `slice(place)` makes of a rank's place among them; nothing for one that is none.
+    template <class Slice>
+    auto slice_of(int rank, Slice slice) const {
+        const auto found = std::find(ranks.begin(), ranks.end(), rank);
+        if (found != ranks.end()) return slice(static_cast<std::size_t>(found - ranks.begin()));
+        return decltype(slice(std::size_t()))();
+    }
+    bool has(int rank) const { return std::count(ranks.begin(), ranks.end(), rank) != 0; }
+};
+
+/// f(what calls are told of the ranks): the topology itself, or its owners where those are the first groups alone.
+template <class F>
+void over_owners(const zeropp::two_level& topology, int first_groups, F f) {
+    first_groups == 0 ? f(topology) : f(zeropp::slice_owners(topology, first_groups));
+}
 
 inline const std::vector<node_map>& node_maps() {
     static const std::vector<node_map> maps{{"1 x 1", {0}},

@@ -264,6 +264,7 @@ struct array_operand {
     }
     tensor_division over_group(int group_size) const { return {array.size(), group_size}; }
     tensors_shape shape() const { return array.size(); }
+    std::size_t elements() const { return array.size(); }
     static bool has_gaps() { return false; }
     /// Why this cannot be whole tensors for these ranks, as "expected ..., given ..."; empty when it can.
     template <topology Topology>
@@ -314,6 +315,7 @@ struct list_operand {
         return {list.over_group(), list.resident_over_group(), list.elements(), list.digest()};
     }
     tensors_shape shape() const { return list; }
+    std::size_t elements() const { return list.elements(); }
     bool has_gaps() const { return list.has_gaps(); }
     template <topology Topology>
     std::string whole_problem(const Topology& ranks) const {

@@ -100,7 +100,7 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
 
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = detail::replica_problem(replica, comm);
-        if (problem.empty()) problem = replica.shard_problem(in, comm.rank());
+        if (problem.empty()) problem = replica.shard_problem(in);
         if (problem.empty()) problem = workspace_problem(work, all_bytes);
         if (problem.empty()) problem = detail::version_problem(replica, version);
         short_text agreed = short_text(replica.version() ? "changes, version " : "whole, version ").append(version);
@@ -137,7 +137,7 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
                                                  work.data() +
                                                      static_cast<std::size_t>(comm.group_id()) * layout.bytes);
                 across(work.data(), layout.bytes);
-                codec<Execution>::decode_changes(exec, work.data(), layout, replica.stored(all, ranks),
+                codec<Execution>::decode_changes(exec, work.data(), layout, replica.stored(all),
                                                  replica.tensors(in), numbers);
             }
         }

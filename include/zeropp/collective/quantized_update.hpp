@@ -17,8 +17,10 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/chunking.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -82,6 +84,27 @@ std::string replica_problem(const Replica& replica, const Communicator& comm) {
            place_text(replica.group(), replica.index(), replica);
 }
 
+/// Why the slices of some groups cannot reach the others, likewise.
+template <execution Execution, class Replica, class Communicator>
+std::string spread_problem(const Replica& replica, Communicator& comm) {
+    const short_text owners = replica.text();
+    if (owners == short_text() || can_broadcast<Execution>(comm.across())) return {};
+    return "expected a transport that can broadcast, since " + owners.str() + ", given one that cannot";
+}
+
+/// Brings the messages of the groups that own slices to all groups, each to its place in `messages`. That of this rank,
+/// if it has one, is `own`, which may be its place.
+template <execution Execution, class Communicator, class Replica>
+void spread(const Execution& exec, Communicator& comm, const Replica& replica, const std::byte* own,
+            std::byte* messages, std::size_t bytes) {
+    if (replica.groups() == 1) return;
+    if (const int owners = replica.owners().groups(); owners == replica.groups()) {
+        comm.across().all_gather(exec, own, messages, bytes);
+    } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(comm.across())>, Execution>) {
+        comm.across().broadcast(exec, own, messages, bytes, owners);
+    }
+}
+
 /// Why an update to `version` would not be the next one, likewise.
 template <class Replica>
 std::string version_problem(const Replica& replica, std::uint64_t version) {
@@ -103,20 +126,17 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
     constexpr bool gathers = !std::is_same_v<Out, not_gathered>;
 
     const pipeline<execution_type> on = pipeline_traits<Exec>::of(exec);
-    const auto& ranks = comm.topology();
+    const slice_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
-    const int chunks = chunks_for(options.chunks, ranks, whole_wire_bytes<Quantizer>(whole), overlaps_hops(on));
+    const int chunks = chunks_for(options.chunks, owners, whole_wire_bytes<Quantizer>(whole), overlaps_hops(on));
 
     const auto move = [&](std::byte* work) {
-        const auto groups = static_cast<std::size_t>(ranks.groups());
+        const auto groups = static_cast<std::size_t>(owners.groups());
         const int in_chunks = replaces ? 1 : chunks;
         const auto cut = update_chunks<Quantizer, Inside>(whole, in_chunks);
         const auto bytes_of = [&](const auto& chunk) {
             return replaces ? replica.slot_bytes() : chunk_wire_bytes<Quantizer>(chunk);
-        };
-        const auto own_slot = [&](std::byte* messages, std::size_t bytes) {
-            return messages + static_cast<std::size_t>(comm.group_id()) * bytes;
         };
         // Whole weights arrive where they stay.
         std::byte* const first = replaces ? replica.slot(0) : work;
@@ -125,52 +145,55 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             const auto chunk = cut[c];
             if (chunk.sections() == 0) continue;
             const std::size_t bytes = bytes_of(chunk);
-            const auto own = chunk.in_own(comm.rank());
-            if (replaces) {
-                codec<execution_type>::encode(on.inside, replica.exact(), in.tensor(), own, own_slot(messages, bytes));
-            } else {
-                codec<execution_type>::encode(on.inside, q, difference{in.tensor(), replica.own(in)}, own,
-                                              own_slot(messages, bytes));
+            std::byte* const own = replica.own_message(messages, bytes);
+            if (replica.owns() && replaces) {
+                codec<execution_type>::encode(on.inside, replica.exact(), in.tensor(), chunk.in_own(replica.owner()),
+                                              own);
+            } else if (replica.owns()) {
+                codec<execution_type>::encode(on.inside, q, difference{in.tensor(), replica.own(in)},
+                                              chunk.in_own(replica.owner()), own);
             }
             messages += groups * bytes;
         }
         on.across.wait(on.inside.record());
         messages = first;
-        [[maybe_unused]] std::byte* gathering = work + update_bytes<Quantizer, Inside>(whole, ranks, chunks, false);
+        [[maybe_unused]] std::byte* gathering = work + update_bytes<Quantizer, Inside>(whole, owners, chunks, false);
         for (std::size_t c = 0; c != cut.size(); ++c) {
             const auto chunk = cut[c];
             if (chunk.sections() == 0) continue;
             const std::size_t bytes = bytes_of(chunk);
-            if (groups > 1) comm.across().all_gather(on.across, own_slot(messages, bytes), messages, bytes);
+            spread(on.across, comm, replica, replica.own_message(messages, bytes), messages, bytes);
             on.inside.wait(on.across.record());
             if (!replaces) {
-                codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk, ranks),
+                codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk),
                                                      replica.tensors(in),
                                                      epilogue{.divisor = 1.0f, .accumulate = true});
             }
             messages += groups * bytes;
             if constexpr (gathers) {
-                const auto of_out = update_chunks<Quantizer, Inside>(out.over_ranks(ranks), in_chunks)[c];
+                const auto of_out = update_chunks<Quantizer, Inside>(out.over_ranks(owners), in_chunks)[c];
                 gather_stored(on.inside, comm, replica, of_out, cut.size() == 1, out, gathering);
-                gathering += static_cast<std::size_t>(ranks.size()) * chunk_wire_bytes<Inside>(chunk);
+                gathering += static_cast<std::size_t>(owners.size()) * chunk_wire_bytes<Inside>(chunk);
             }
         }
     };
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = chunks_problem(options.chunks);
         if (problem.empty()) problem = replica_problem(replica, comm);
-        if (problem.empty()) problem = replica.shard_problem(in, comm.rank());
+        if (problem.empty()) problem = spread_problem<execution_type>(replica, comm);
+        if (problem.empty()) problem = replica.shard_problem(in);
         if constexpr (gathers) {
-            if (problem.empty()) problem = replica.tensors_problem(out, ranks);
+            if (problem.empty()) problem = replica.tensors_problem(out);
         }
         if (problem.empty()) {
-            problem = workspace_problem(work, update_bytes<Quantizer, Inside>(whole, ranks, chunks, gathers));
+            problem = workspace_problem(work, update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers));
         }
         if (problem.empty()) problem = version_problem(replica, version);
         short_text agreed = short_text(replaces ? "whole, from " : "differences, from ")
                                 .append(element_traits<typename Shard::element_type>::name)
                                 .append(", version ")
                                 .append(version);
+        add_agreed(agreed, replica.text());
         add_agreed(agreed, whole.text());
         if (chunks > 1) add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
         short_text quantizers = q.name();
@@ -184,13 +207,14 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
     };
     with_scratch(
         on, comm.world(), scratch,
-        [&] { return largest_update_bytes<Quantizer, Inside>(whole, ranks, options, gathers); }, run);
+        [&] { return largest_update_bytes<Quantizer, Inside>(whole, owners, options, gathers); }, run);
 }
 
 }  // namespace detail
 
 /// Bytes of workspace that quantized_update needs for a tensor of so many elements, or for a tensor_list of whole
-/// tensors, in replicas that are gathered through `inside`: one message for each group and chunk.
+/// tensors, in replicas that are gathered through `inside`: one message for each group that owns slices and chunk.
+/// `ranks` is what the replica is made with: a topology, or slice_owners.
 template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
@@ -213,13 +237,19 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 /// a replica is never farther from the weights than one difference's quantization error and the rounding to its own
 /// element type, however many updates are made. An empty replica gets whole weights, in its own element type.
 ///
-/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, of any element type: float for master weights
-///           beside a replica in bfloat16; or a tensor_list of this rank's slices of the tensors that the replica is
-///           for; scratch as quantized_update_workspace_bytes(...), aligned to 16
+/// Where some groups alone own slices (replicas of slice_owners), ranks of the others make the same calls with an empty
+/// shard of the same type: an array of no elements, or a tensor_list without any. Their replicas become what the
+/// owners' are.
+///
+/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks and rank those of its owners, of any
+///           element type: float for master weights beside a replica in bfloat16; or a tensor_list of this rank's
+///           slices of the tensors that the replica is for; scratch as quantized_update_workspace_bytes(...), aligned
+///           to 16
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type; the same bits
 ///           in all groups, on all executions and transports, and for any number of chunks, but of a
 ///           message_scaled_quantizer. Blocks whose difference is not finite become NaN
-/// Moves     each message across groups once, to the ranks of the same index; nothing inside: whole tensors are what
+/// Moves     each message across groups once, to the ranks of the same index, by an all_gather, or where not all groups
+///           own slices by a broadcast of those that do; nothing inside: whole tensors are what
 ///           secondary_partition_gather makes of it, as often as they are needed
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
 ///           and added; complete when `inside` is (if it throws, when both are); host{} has finished on return. Arrays,
@@ -227,11 +257,12 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           and blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is
 ///           not what the stamp says: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  the same n or list, element types, quantizer, options and version on all ranks, replicas that are all
-///           empty or all at version - 1, and on all one execution or on all a pipeline; with a pipeline on MPI,
-///           MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
-///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
+/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, replicas that are
+///           all empty or all at version - 1, and on all one execution or on all a pipeline; with a pipeline on MPI,
+///           MPI_THREAD_MULTIPLE; where not all groups own slices, a transport that can broadcast
+/// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns no slices, a
+///           transport that cannot broadcast where it must, or a replica that has missed an update; on every rank alike
+///           if what is wrong is wrong on every rank or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
           quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>
@@ -281,15 +312,17 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
                             const secondary_replica<Exact, typename Execution::space, Inside>& replica) {
     using space = typename Execution::space;
     const auto groups = static_cast<std::size_t>(comm.topology().groups());
+    short_text agreed = short_text("version ").append(replica.version().value_or(0));
+    detail::add_agreed(agreed, replica.text());
     std::string problem = detail::replica_problem(replica, comm);
     if (problem.empty() && !replica.version())
         problem = "expected a secondary replica of a version, given an empty one";
     begin_collective(comm.world(),
                      {"require_equal_replicas", replica.elements(), element_traits<typename Exact::element_type>::name,
-                      replica.exact().name(), short_text("version ").append(replica.version().value_or(0))},
+                      replica.exact().name(), agreed},
                      problem);
     if (groups == 1 || replica.elements() == 0) return;
-    std::string bits(groups * replica.slot_bytes(), '\0');
+    std::string bits(static_cast<std::size_t>(replica.owners().groups()) * replica.slot_bytes(), '\0');
     detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(),
                               [&] { exec.copy_to_host(bits.data(), replica.slot(0), bits.size()); });
     std::vector<std::uint64_t> hashes(groups, std::hash<std::string_view>()(bits));

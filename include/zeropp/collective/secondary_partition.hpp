@@ -105,22 +105,20 @@ public:
 
     /// For collectives: the messages of this rank, how a whole tensor is divided into the messages of the group, how
     /// many those are, and whose.
-    template <class Execution, class Operand, class Slices, topology Topology>
-    const std::byte* messages(const Execution&, const Operand&, const Slices&, const Topology&, bool,
-                              std::byte*) const {
+    template <class Execution, class Operand, class Slices>
+    const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, std::byte*) const {
         return message();
     }
-    template <class Operand, topology Topology>
-    auto division_of(const Operand& full, const Topology&) const {
+    template <class Operand>
+    auto division_of(const Operand& full) const {
         return full.over_group(group_size_);
     }
     int slots() const { return group_size_; }
+    static slice_order order() { return {}; }
+    /// What its ranks agree on besides tensors and version, and whether it is for these ranks, but for the group.
+    static short_text text() { return {}; }
     template <topology Topology>
-    static int slots_over(const Topology& ranks) {
-        return ranks.group_size();
-    }
-    template <topology Topology>
-    static slice_order order(const Topology&) {
+    static std::string ranks_problem(const Topology&) {
         return {};
     }
 
@@ -130,10 +128,6 @@ public:
     std::string tensors_problem(const Operand& tensors) const {
         if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
         return of_.problem(detail::tensors_identity(tensors.over_group(group_size_)));
-    }
-    template <class Operand, topology Topology>
-    std::string tensors_problem(const Operand& tensors, const Topology&) const {
-        return tensors_problem(tensors);
     }
     template <class Operand>
     std::string partition_problem(const Operand& tensors) const {

@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
+#include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
@@ -32,7 +33,8 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
     });
 }
 
-/// The same for secondary_replicas over these ranks, gathered through `inside`: one message for each of all ranks.
+/// The same for secondary_replicas over these ranks, or these slice_owners, gathered through `inside`: one message for
+/// each of them.
 template <topology Topology, quantizer Inside>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const Inside&,
                                                        const tensors_shape& tensors) {
@@ -47,17 +49,16 @@ namespace detail {
 template <execution Execution, class Communicator, class Secondary, class Slices, class Operand>
 void gather_stored(const Execution& exec, Communicator& comm, const Secondary& secondary, const Slices& chunk, bool all,
                    const Operand& full, std::byte* work) {
-    const auto& ranks = comm.topology();
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / secondary.group_size()) *
                               chunk_wire_bytes<typename Secondary::quantizer_type>(chunk);
     const std::byte* messages =
-        secondary.messages(exec, full, chunk, ranks, all, work + static_cast<std::size_t>(comm.index()) * bytes);
-    if (ranks.group_size() > 1) {
+        secondary.messages(exec, full, chunk, all, work + static_cast<std::size_t>(comm.index()) * bytes);
+    if (comm.topology().group_size() > 1) {
         comm.group().all_gather(exec, messages, work, bytes);
         messages = work;
     }
     codec<Execution>::decode(exec, secondary.stored_as(), messages,
-                             chunk.in_slots(secondary.order(ranks), 0, secondary.slots()), full.tensor());
+                             chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
 }
 
 /// What a node keeps of tensors, in `Space`: a secondary_partition or a secondary_replica.
@@ -70,7 +71,8 @@ concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typen
 /// with groups of that size.
 ///
 /// Shapes    full [n], n as the partition's, or the tensor_list that it is for; scratch as
-///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over all ranks
+///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over all ranks that
+///           own slices
 /// Result    full == what was stored on the ranks of the group, each part through its quantizer; the same bits on all
 ///           ranks of the group
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, what is gathered
@@ -93,7 +95,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     const auto out = detail::operand_of<space>(full);
     const Quantizer q = secondary.stored_as();
     const int group_size = comm.topology().group_size();
-    const auto whole = secondary.division_of(out, comm.topology());
+    const auto whole = secondary.division_of(out);
     const int slots = secondary.slots();
     const std::size_t bytes =
         static_cast<std::size_t>(slots / secondary.group_size()) * detail::whole_wire_bytes<Quantizer>(whole);
@@ -104,10 +106,9 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
             problem = "expected a secondary partition for rank " + std::to_string(comm.index()) + " of a group of " +
                       std::to_string(group_size) + ", given one for rank " + std::to_string(secondary.index()) +
                       " of " + std::to_string(secondary.group_size());
-        } else if (slots != Secondary::slots_over(comm.topology())) {
-            problem = "expected a secondary replica over " + std::to_string(comm.topology().size()) +
-                      " ranks, given one over " + std::to_string(slots);
-        } else if (std::string other = secondary.tensors_problem(out, comm.topology()); !other.empty()) {
+        } else if (std::string of_ranks = secondary.ranks_problem(comm.topology()); !of_ranks.empty()) {
+            problem = std::move(of_ranks);
+        } else if (std::string other = secondary.tensors_problem(out); !other.empty()) {
             problem = std::move(other);
         } else if (secondary.version() != version) {
             problem = "expected a secondary partition of version " + std::to_string(version) + ", given " +
@@ -115,7 +116,8 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
                                            : std::string("an empty one"));
         }
         short_text agreed = short_text("version ").append(version);
-        if (whole.text() != short_text()) agreed.append(", ").append(std::string_view(whole.text()));
+        detail::add_agreed(agreed, secondary.text());
+        detail::add_agreed(agreed, whole.text());
         const collective_call call{"secondary_partition_gather", secondary.elements(), element_traits<T>::name,
                                    q.name(), agreed};
         // Where the group is this rank alone, there is nobody to agree with, and comm.group() would be ranks of other

@@ -7,12 +7,14 @@
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/slice_order.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -32,6 +34,9 @@ namespace zeropp {
 /// whole tensors of it inside the group, in messages of `Inside`. Refers to the caller's storage, of
 /// `storage_bytes(...)`: the 1/k of the tensors, k being the ranks of a group, that hpZ takes.
 ///
+/// Where some groups alone own slices (slice_owners), the slices are those of their ranks, and ranks of other groups
+/// keep the same as those of their index that own some.
+///
 /// Stamped with a version, which every update makes larger by one: a rank that has missed one is an error.
 template <quantizer Exact, class Space, quantizer Inside = Exact>
 class secondary_replica {
@@ -41,22 +46,23 @@ public:
     using quantizer_type = Inside;
 
     /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`;
-    /// empty. For a list, allocates a table of 64 bytes for each tensor and, for device_space, blocks. Throws
+    /// empty. `ranks` is a topology or, with a list over them, the slice_owners of one, of which `rank` need not be
+    /// one. For a list, allocates a table of 64 bytes for each tensor and, for device_space, blocks. Throws
     /// precondition_error unless the list is over these ranks, and `storage` large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
                       const Inside& inside = {})
         : inside_(inside),
           of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
-          groups_(ranks.groups()), group_size_(ranks.group_size()), group_(ranks.group_of(rank)),
-          index_(ranks.index_of(rank)), storage_(as_view<Space>(storage)), table_(0) {
+          owners_(detail::owners_of(ranks)), group_(owners_.all().group_of(rank)), index_(owners_.all().index_of(rank)),
+          storage_(as_view<Space>(storage)), table_(0) {
         std::string problem = tensors.ranks_problem(ranks.size());
         if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(ranks, tensors));
         if (!problem.empty()) throw precondition_error("secondary_replica: " + problem);
         detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
     }
 
-    /// Bytes of storage for such tensors over these ranks.
+    /// Bytes of storage for such tensors over these ranks, or these slice_owners.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
@@ -72,25 +78,35 @@ public:
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
     /// The ranks of a group, and which of this rank's group it is.
-    int group_size() const { return group_size_; }
+    int group_size() const { return owners_.group_size(); }
     int index() const { return index_; }
     /// The version of what is stored; none before the first update and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
 
+    /// The ranks that own slices, and whether this one does.
+    const slice_owners& owners() const { return owners_; }
+    bool owns() const { return group_ < owners_.groups(); }
+
     // For collectives. What depends on whether tensors are an array or a list takes an operand that is the same.
 
-    /// The slices stored, one for each group, in slot order: each a message of Exact.
+    /// The slices stored, one for each group that owns some, in slot order: each a message of Exact.
     std::byte* slot(int group) const { return storage_.data() + static_cast<std::size_t>(group) * slot_bytes_; }
     std::size_t slot_bytes() const { return slot_bytes_; }
     static Exact exact() { return {}; }
     int group() const { return group_; }
-    int groups() const { return groups_; }
+    int groups() const { return owners_.all().groups(); }
+    /// This rank's number among owners. Requires that it is one.
+    int owner() const { return owners_.rank_of(group_, index_); }
+    /// Where its message lies among those of the groups that own slices; the first one's, where it has none.
+    std::byte* own_message(std::byte* messages, std::size_t bytes) const {
+        return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
+    }
     void stamp(std::uint64_t version) { version_ = version; }
 
-    /// How the whole tensors are divided over all ranks.
+    /// How the whole tensors are divided over the ranks that own slices.
     template <class U>
     detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
-        return {of_.elements, groups_ * group_size_};
+        return {of_.elements, owners_.size()};
     }
     template <class U>
     detail::list_division whole(const detail::list_operand<U, Space>&) const {
@@ -99,7 +115,7 @@ public:
     /// The stored slices as one tensor or a table of them, and those of this rank's own slice.
     template <class U>
     element_type* tensors(const detail::array_operand<U, Space>&) const {
-        return elements_at(0);
+        return reinterpret_cast<element_type*>(storage_.data());
     }
     template <class U>
     tensor_table<element_type> tensors(const detail::list_operand<U, Space>&) const {
@@ -107,62 +123,71 @@ public:
     }
     template <class U>
     element_type* own(const detail::array_operand<U, Space>&) const {
-        return elements_at(group_);
+        return reinterpret_cast<element_type*>(own_message(storage_.data(), slot_bytes_));
     }
     template <class U>
     tensor_table<element_type> own(const detail::list_operand<U, Space>&) const {
         return {resident_tensors() + segments_.size()};
     }
     /// The slots of a chunk that are stored, where they are.
-    template <class Slices, topology Topology>
-    packed_slices<Slices> stored(const Slices& chunk, const Topology& ranks) const {
-        return {chunk.in_slots(ranks.order(), index_ * groups_, groups_), slot_bytes_ / sizeof(element_type)};
+    template <class Slices>
+    packed_slices<Slices> stored(const Slices& chunk) const {
+        return {chunk.in_slots(owners_.order(), index_ * owners_.groups(), owners_.groups()),
+                slot_bytes_ / sizeof(element_type)};
     }
     /// The messages of a chunk to gather inside the group, one for each group: encoded into `own`, unless `all` is
     /// stored as they are.
-    template <execution Execution, class Operand, class Slices, topology Topology>
-    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, const Topology& ranks,
-                              bool all, std::byte* own) const {
+    template <execution Execution, class Operand, class Slices>
+    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
+                              std::byte* own) const {
         if constexpr (std::same_as<Exact, Inside>) {
             if (all) return storage_.data();
         }
-        codec<Execution>::encode(exec, inside_, tensors(full), stored(chunk, ranks), own);
+        codec<Execution>::encode(exec, inside_, tensors(full), stored(chunk), own);
         return own;
     }
 
     /// As secondary_partition has them.
-    template <class Operand, topology Topology>
-    static auto division_of(const Operand& full, const Topology& ranks) {
-        return full.over_ranks(ranks);
+    template <class Operand>
+    auto division_of(const Operand& full) const {
+        return full.over_ranks(owners_);
+    }
+    slice_order order() const { return owners_.order(); }
+    int slots() const { return owners_.size(); }
+    short_text text() const {
+        if (owners_.groups() == groups()) return {};
+        return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own slices");
     }
     template <topology Topology>
-    static slice_order order(const Topology& ranks) {
-        return ranks.order();
+    std::string ranks_problem(const Topology& ranks) const {
+        const int size = owners_.all().size();
+        if (size == ranks.size()) return {};
+        return "expected a secondary replica over " + std::to_string(ranks.size()) + " ranks, given one over " +
+               std::to_string(size);
     }
-    int slots() const { return groups_ * group_size_; }
-    template <topology Topology>
-    static int slots_over(const Topology& ranks) {
-        return ranks.size();
-    }
-    /// Why these cannot be the whole tensors, or those the slices of `rank`, as "expected ..., given ..."; empty when
+    /// Why these cannot be the whole tensors, or those this rank's slices, as "expected ..., given ..."; empty when
     /// they can.
-    template <class Operand, topology Topology>
-    std::string tensors_problem(const Operand& full, const Topology& ranks) const {
-        if (std::string problem = full.whole_problem(ranks); !problem.empty()) return problem;
-        return of_.problem(detail::tensors_identity(full.over_ranks(ranks)));
+    template <class Operand>
+    std::string tensors_problem(const Operand& full) const {
+        if (std::string problem = full.whole_problem(owners_); !problem.empty()) return problem;
+        return of_.problem(detail::tensors_identity(full.over_ranks(owners_)));
     }
     template <class Operand>
-    std::string shard_problem(const Operand& shard, int rank) const {
+    std::string shard_problem(const Operand& shard) const {
+        if (!owns()) {
+            if (shard.elements() == 0) return {};
+            return "expected an empty shard, since this rank's group owns no slices, given one of " +
+                   std::to_string(shard.elements()) + " elements";
+        }
         const auto division = whole(shard);
         if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
         if (shard.overlaps(storage_)) {
             return "expected a shard apart from the replica, given one that overlaps it";
         }
-        return shard.shard_problem(division, rank);
+        return shard.shard_problem(division, owner());
     }
 
 private:
-    element_type* elements_at(int group) const { return reinterpret_cast<element_type*>(slot(group)); }
     const segment* resident_segments() const { return reinterpret_cast<const segment*>(table_.view().data()); }
     element_type* const* resident_tensors() const {
         return reinterpret_cast<element_type* const*>(resident_segments() + segments_.size());
@@ -175,18 +200,19 @@ private:
         slot_bytes_ = detail::whole_wire_bytes<Exact>(whole);
         segments_.assign(whole.segments().begin(), whole.segments().end());
         digest_ = whole.digest();
+        auto* const first = reinterpret_cast<element_type*>(storage_.data());
+        auto* const first_own = reinterpret_cast<element_type*>(own_message(storage_.data(), slot_bytes_));
         std::vector<element_type*> tensors, own;
         for (const segment& s : segments_) {
-            tensors.push_back(elements_at(0) + s.place.elements);
-            own.push_back(elements_at(group_) + s.place.elements);
+            tensors.push_back(first + s.place.elements);
+            own.push_back(first_own + s.place.elements);
         }
         table_ = detail::resident<Space>(std::span(segments_), std::span(tensors), std::span(own));
     }
 
     Inside inside_;
     detail::tensors_identity of_;
-    int groups_;
-    int group_size_;
+    slice_owners owners_;
     int group_;
     int index_;
     view<std::byte, Space> storage_;

@@ -1,0 +1,83 @@
+#pragma once
+/// \file
+/// Which ranks own slices of tensors, where not all do.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/topology/topology.hpp>
+#include <zeropp/topology/two_level.hpp>
+
+#include <concepts>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace zeropp {
+
+/// The first groups of a topology: their ranks own the slices of tensors, and those of the other groups hold what these
+/// own (trainers, and who serves what they train). A topology itself: of the owners as a world of their own, numbered
+/// in the order of their ranks, over which tensors are divided as `partition` divides them. In place of a topology it
+/// makes a secondary_replica, sizes of storage and scratch, and a tensor_list of whole tensors.
+class slice_owners {
+public:
+    /// The one rank of one.
+    slice_owners() = default;
+
+    /// The first `groups` groups of `ranks`. Throws precondition_error unless there are so many, and at least 1; or
+    /// where `ranks` numbers groups or indices otherwise than a topology does.
+    template <class Topology>
+    requires(!std::same_as<Topology, slice_owners> && topology<Topology>)
+        slice_owners(const Topology& ranks, int groups)
+        : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
+        for (int r = 0; r != ranks.size(); ++r) {
+            if (all_.group_of(r) == ranks.group_of(r) && all_.index_of(r) == ranks.index_of(r)) continue;
+            throw precondition_error("slice_owners", "groups by their lowest ranks, indices by rank", "other numbers");
+        }
+    }
+
+    /// All ranks, owners or not.
+    const two_level& all() const { return all_; }
+
+    int size() const { return owners_.size(); }
+    int groups() const { return owners_.groups(); }
+    int group_size() const { return owners_.group_size(); }
+    int group_of(int owner) const { return owners_.group_of(owner); }
+    int index_of(int owner) const { return owners_.index_of(owner); }
+    int rank_of(int group, int index) const { return owners_.rank_of(group, index); }
+    slice_order order() const { return owners_.order(); }
+
+    friend bool operator==(const slice_owners&, const slice_owners&) = default;
+
+private:
+    /// The ranks of the first `groups` groups.
+    template <class Topology>
+    static two_level part(const Topology& ranks, int groups) {
+        if (groups < 1 || groups > ranks.groups()) {
+            throw precondition_error("slice_owners", "1 to " + std::to_string(ranks.groups()) + " groups",
+                                     std::to_string(groups));
+        }
+        std::vector<int> group_of_rank;
+        for (int r = 0; r != ranks.size(); ++r) {
+            if (ranks.group_of(r) < groups) group_of_rank.push_back(ranks.group_of(r));
+        }
+        return two_level(std::span<const int>(group_of_rank));
+    }
+
+    two_level all_;
+    two_level owners_;
+};
+
+static_assert(topology<slice_owners>);
+
+/// Whether what owners have has a hop across groups, to other owners or not.
+inline bool has_hop_across(const slice_owners& ranks) { return has_hop_across(ranks.all()); }
+
+namespace detail {
+/// All groups own, unless it is said which do.
+template <topology Topology>
+slice_owners owners_of(const Topology& ranks) {
+    return slice_owners(ranks, ranks.groups());
+}
+inline const slice_owners& owners_of(const slice_owners& owners) { return owners; }
+}  // namespace detail
+
+}  // namespace zeropp

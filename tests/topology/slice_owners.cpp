@@ -1,0 +1,60 @@
+#include <zeropp/topology/slice_owners.hpp>
+
+#include "conformance/topology_laws.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/topology/flat.hpp>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using zeropp::slice_owners;
+using zeropp::two_level;
+
+/// Numbers its two groups of one in the wrong order.
+struct backwards : two_level {
+    backwards() : two_level(2, 1) {}
+    int group_of(int rank) const { return 1 - rank; }
+    friend bool operator==(const backwards&, const backwards&) = default;
+};
+
+}  // namespace
+
+TEST_CASE("slice_owners are a topology of their own, numbered in the order of their ranks", "[topology]") {
+    const std::vector<std::vector<int>> maps{
+        {0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {5, 2, 9, 2, 5, 9}, {2, 0, 1, 1, 2, 0, 0, 2, 1}};
+    for (const std::vector<int>& map : maps) {
+        const two_level ranks{std::span<const int>(map)};
+        for (int groups = 1; groups <= ranks.groups(); ++groups) {
+            INFO(map.size() << " ranks, the first " << groups << " groups");
+            const slice_owners owners(ranks, groups);
+            zeropp_test::topology_laws(owners);
+            CHECK(owners.groups() == groups);
+            CHECK(owners.group_size() == ranks.group_size());
+            CHECK(owners.all() == ranks);
+            CHECK(has_hop_across(owners) == (ranks.groups() > 1));
+            int owner = 0;
+            for (int r = 0; r != ranks.size(); ++r) {
+                if (ranks.group_of(r) >= groups) continue;
+                CHECK(owners.group_of(owner) == ranks.group_of(r));
+                CHECK(owners.index_of(owner) == ranks.index_of(r));
+                ++owner;
+            }
+            CHECK(owners.size() == owner);
+            if (groups == ranks.groups()) CHECK(zeropp::detail::owners_of(ranks) == owners);
+        }
+    }
+    CHECK(slice_owners(zeropp::flat(3), 1).order().table == nullptr);
+    CHECK(slice_owners(two_level(4, 2), 3).order().table == nullptr);  // strides say it: the GPU needs no table
+    CHECK(slice_owners(slice_owners(two_level(4, 2), 3).all(), 1) == slice_owners(two_level(4, 2), 1));
+}
+
+TEST_CASE("slice_owners are some of the groups that there are, and in a topology's order", "[topology]") {
+    CHECK_THROWS_WITH(slice_owners(two_level(3, 2), 0), "slice_owners: expected 1 to 3 groups, given 0");
+    CHECK_THROWS_WITH(slice_owners(two_level(3, 2), 4), "slice_owners: expected 1 to 3 groups, given 4");
+    CHECK_THROWS_WITH(slice_owners(backwards(), 1),
+                      "slice_owners: expected groups by their lowest ranks, indices by rank, given other numbers");
+}
