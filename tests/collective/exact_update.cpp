@@ -70,13 +70,17 @@ std::vector<T> own_slice(const drawn_tensor& t, const std::vector<T>& tensor, st
     return {first, first + static_cast<std::ptrdiff_t>(t.size(ranks, r))};
 }
 
+/// All groups own slices, or some of the first ones.
 template <class T, class Execution>
-void check(int seed) {
+void check(int seed, bool all_own = true) {
     drawn_case drawn(seed);
     const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
-    const auto ranks = at(drawn.map.ranks());
     const auto groups = static_cast<std::size_t>(drawn.map.topology().groups());
-    INFO(drawn.text() << ", a list of " << tensors.size());
+    const int first_groups = all_own ? 0 : 1 + static_cast<int>(drawn.random.below(groups));
+    const owning owners(drawn.map, first_groups);
+    const std::size_t ranks = owners.ranks.size();
+    const auto size = at(drawn.map.ranks());
+    INFO(drawn.text() << ", a list of " << tensors.size() << ", owners " << first_groups);
     constexpr std::size_t steps = std::size(densities);
     std::vector<std::vector<std::vector<T>>> weights(steps);
     for (std::size_t step = 0; step != steps; ++step) {
@@ -88,75 +92,80 @@ void check(int seed) {
     }
     std::size_t elements = 0;
     for (const drawn_tensor& t : tensors) elements += t.n;
+    const auto shard_of = [&](std::size_t step, std::size_t t, int rank) {
+        return owners.slice_of(
+            rank, [&](std::size_t place) { return own_slice(tensors[t], weights[step][t], ranks, place); });
+    };
     // What a rank changes from one step to the next.
-    const auto changes_of = [&](std::size_t step, std::size_t r) {
+    const auto changes_of = [&](std::size_t step, int rank) {
         std::size_t changes = 0;
         for (std::size_t t = 0; t != tensors.size(); ++t) {
-            const auto now = own_slice(tensors[t], weights[step][t], ranks, r);
-            const auto before = own_slice(tensors[t], weights[step - 1][t], ranks, r);
+            const auto now = shard_of(step, t, rank);
+            const auto before = shard_of(step - 1, t, rank);
             for (std::size_t i = 0; i != now.size(); ++i) {
                 changes += std::memcmp(&now[i], &before[i], sizeof(T)) != 0 ? 1u : 0u;
             }
         }
         return changes;
     };
-    std::vector<std::string> wrong(ranks);
-    std::vector<std::vector<std::uint64_t>> across(ranks, std::vector<std::uint64_t>(steps));
-    std::vector<std::size_t> slot(ranks);
+    std::vector<std::string> wrong(size);
+    std::vector<std::vector<std::uint64_t>> across(size, std::vector<std::uint64_t>(steps));
+    std::vector<std::size_t> slot(size);
     on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(drawn.map.topology(), zeropp::counting(transport, drawn.map.topology()));
-        const auto& topology = comm.topology();
-        const auto r = at(comm.rank());
-        arrays<T> fulls;
-        for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
-        const zeropp::tensor_list<T> full(topology, fulls.tensors);
-        guarded<std::byte> storage(replica_of<T>::storage_bytes(topology, full));
-        replica_of<T> replica(topology, comm.rank(), full, storage.view());
-        slot[r] = replica.slot_bytes();
-        guarded<std::byte> scratch(zeropp::exact_update_workspace_bytes(topology, zeropp::lossless<T>{}, full));
-        const Execution exec;
-        for (std::size_t step = 0; step != steps; ++step) {
-            arrays<T> shards;
-            for (std::size_t t = 0; t != tensors.size(); ++t) {
-                const auto own = own_slice(tensors[t], weights[step][t], ranks, r);
-                shards.add(own.size());
-                shards.all.back().fill(own);
-            }
-            const zeropp::tensor_list<T> shard(shards.tensors);
-            const std::uint64_t before = comm.world().total().bytes_across;
-            zeropp::exact_update(exec, comm, shard, replica, step + 1, scratch.view());
-            exec.wait();
-            across[r][step] = comm.world().total().bytes_across - before;
-            zeropp::secondary_partition_gather(exec, comm, replica, step + 1, full);
-            for (std::size_t t = 0; t != tensors.size(); ++t) {
-                std::vector<T> given(tensors[t].n);
-                for (std::size_t i = 0; i != given.size(); ++i) {
-                    given[i] = fulls.all[t].data()[tensors[t].place(ranks, i)];
+        over_owners(comm.topology(), first_groups, [&](const auto& topology) {
+            const auto r = at(comm.rank());
+            arrays<T> fulls;
+            for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
+            const zeropp::tensor_list<T> full(topology, fulls.tensors);
+            guarded<std::byte> storage(replica_of<T>::storage_bytes(topology, full));
+            replica_of<T> replica(topology, comm.rank(), full, storage.view());
+            slot[r] = replica.slot_bytes();
+            guarded<std::byte> scratch(zeropp::exact_update_workspace_bytes(topology, zeropp::lossless<T>{}, full));
+            const Execution exec;
+            for (std::size_t step = 0; step != steps; ++step) {
+                arrays<T> shards;
+                for (std::size_t t = 0; t != tensors.size(); ++t) {
+                    const auto own = shard_of(step, t, comm.rank());
+                    shards.add(own.size());
+                    shards.all.back().fill(own);
                 }
-                if (bits(given) != bits(weights[step][t])) {
-                    wrong[r] += "step " + std::to_string(step) + ", tensor " + std::to_string(t) + " differs; ";
+                const zeropp::tensor_list<T> shard(shards.tensors);
+                const std::uint64_t before = comm.world().total().bytes_across;
+                zeropp::exact_update(exec, comm, shard, replica, step + 1, scratch.view());
+                exec.wait();
+                across[r][step] = comm.world().total().bytes_across - before;
+                zeropp::secondary_partition_gather(exec, comm, replica, step + 1, full);
+                for (std::size_t t = 0; t != tensors.size(); ++t) {
+                    std::vector<T> given(tensors[t].n);
+                    for (std::size_t i = 0; i != given.size(); ++i) {
+                        given[i] = fulls.all[t].data()[tensors[t].place(ranks, i)];
+                    }
+                    if (bits(given) != bits(weights[step][t])) {
+                        wrong[r] += "step " + std::to_string(step) + ", tensor " + std::to_string(t) + " differs; ";
+                    }
                 }
+                if (!fulls.intact() || !shards.intact() || !storage.intact() || !scratch.intact())
+                    wrong[r] += "written outside";
             }
-            if (!fulls.intact() || !shards.intact() || !storage.intact() || !scratch.intact())
-                wrong[r] += "written outside";
-        }
+        });
     });
-    for (std::size_t r = 0; r != ranks; ++r) {
+    for (std::size_t r = 0; r != size; ++r) {
         INFO("rank " << r);
         REQUIRE(wrong[r] == "");
         for (std::size_t step = 0; step != steps; ++step) {
             INFO("step " << step);
-            if (elements == 0 || groups == 1) {
+            if (elements == 0 || groups == 1 || !owners.has(static_cast<int>(r))) {
                 REQUIRE(across[r][step] == 0);
                 continue;
             }
             std::size_t most = 0;
             if (step != 0) {
-                // Those of this rank's index on all nodes.
+                // Those of this rank's index on all nodes that own slices.
                 const auto& topology = drawn.map.topology();
-                for (int g = 0; g != topology.groups(); ++g) {
-                    const int other = topology.rank_of(g, topology.index_of(static_cast<int>(r)));
-                    most = std::max(most, changes_of(step, at(other)));
+                for (int g = 0; g != owners.groups; ++g) {
+                    most =
+                        std::max(most, changes_of(step, topology.rank_of(g, topology.index_of(static_cast<int>(r)))));
                 }
             }
             const std::uint64_t agreed = step == 0 ? 0 : 8 * (groups - 1);
@@ -184,6 +193,12 @@ void check(int seed) {
 TEST_CASE("exact updates: drawn lists, from no change to all, to the bit") {
     for (int seed = 0; seed != 40; ++seed) {
         seed % 2 == 0 ? check<zeropp::bfloat16, host>(seed) : check<float, zeropp::host_queue>(seed);
+    }
+}
+
+TEST_CASE("exact updates: drawn lists that the first groups own, to the bit on all") {
+    for (int seed = 0; seed != 40; ++seed) {
+        seed % 2 == 0 ? check<zeropp::bfloat16, zeropp::host_queue>(seed, false) : check<float, host>(seed, false);
     }
 }
 

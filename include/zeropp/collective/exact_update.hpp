@@ -15,6 +15,7 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -50,7 +51,8 @@ std::uint64_t largest_of(const Execution& exec, Transport& transport, const std:
 }  // namespace detail
 
 /// Bytes of workspace that exact_update needs for a tensor of so many elements, or for a tensor_list of whole tensors,
-/// in replicas of `Exact`: what whole weights would take, and numbers to agree on a size and to place changes by.
+/// in replicas of `Exact` that are made with `ranks`, a topology or slice_owners: what whole weights would take, and
+/// numbers to agree on a size and to place changes by.
 template <topology Topology, quantizer Exact>
 std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
@@ -61,22 +63,25 @@ std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, co
 
 /// Moves the replicas of all ranks on to `version`: to the bits of the ranks' shards. Those of a shard that differ from
 /// the replica's travel, with their places; whole shards where that would not be less, or the replica is empty. Pays
-/// where a step changes few of the weights as they are rounded, as fine-tuning at small rates does in 16 bits.
+/// where a step changes few of the weights as they are rounded, as fine-tuning at small rates does in 16 bits. Where
+/// some groups alone own slices, ranks of the others have empty shards, as for quantized_update.
 ///
-/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, of the replica's element type; or a
-///           tensor_list of this rank's slices of the tensors that the replica is for; scratch as
-///           exact_update_workspace_bytes(...), aligned to 16
-/// Result    replica == shard, to the bit, of every rank and in all groups
-/// Moves     across groups alone, to the ranks of the same index: 8 bytes to agree on a size, then a message of it.
-///           That is sizeof(T) + 1 bytes for each of the most changed elements that any of these ranks has, and 2 for
-///           every 256 elements, or, if less, all elements; nothing more where no element has changed
+/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks and rank those of its owners, of the
+///           replica's element type; or a tensor_list of this rank's slices of the tensors that the replica is for;
+///           scratch as exact_update_workspace_bytes(...), aligned to 16
+/// Result    replica == shard, to the bit, of every rank that owns slices, and in all groups
+/// Moves     across groups alone, to the ranks of the same index: 8 bytes to agree on a size, then a message of it,
+///           from ranks that own slices. That is sizeof(T) + 1 bytes for each of the most changed elements that any of
+///           these ranks has, and 2 for every 256 elements, or, if less, all elements; nothing more where no element
+///           has changed
 /// Order     blocks until the size is agreed; the rest is enqueued on `exec`; host{} has finished on return. Arrays,
 ///           lists, replica and communicator must outlive the work. Without scratch, allocates a workspace and blocks
 ///           until the work is complete. If `exec` fails later, what is stored is not what the stamp says: `invalidate`
 ///           on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  an execution with copy_to_host(to, from, bytes): all of the library's; the same n or list, element type
-///           and version on all ranks, and replicas that are all empty or all at version - 1
+/// Requires  an execution with copy_to_host(to, from, bytes): all of the library's; the same n or list, element type,
+///           owners and version on all ranks, and replicas that are all empty or all at version - 1; where not all
+///           groups own slices, a transport that can broadcast
 /// Throws    precondition_error before any message: sizes that do not fit, or a replica that has missed an update; on
 ///           every rank alike if what is wrong is wrong on every rank or the transport is `checked`
 template <execution Execution, class Communicator, tensors_in<typename Execution::space> Shard, quantizer Exact,
@@ -92,18 +97,20 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
                   "no codec that knows changes for this execution: include its entry header");
 
     const auto in = detail::operand_of<space>(shard);
-    const auto& ranks = comm.topology();
+    const slice_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
-    const auto groups = static_cast<std::size_t>(ranks.groups());
+    const auto groups = static_cast<std::size_t>(owners.groups());
     const changes_runs runs(change_groups(whole));
-    const std::size_t all_bytes = detail::exact_update_bytes(ranks.groups(), replica.slot_bytes(), runs);
+    const std::size_t all_bytes = detail::exact_update_bytes(owners.groups(), replica.slot_bytes(), runs);
 
     const auto run = [&](const view<std::byte, space>& work) {
         std::string problem = detail::replica_problem(replica, comm);
+        if (problem.empty()) problem = detail::spread_problem<Execution>(replica, comm);
         if (problem.empty()) problem = replica.shard_problem(in);
         if (problem.empty()) problem = workspace_problem(work, all_bytes);
         if (problem.empty()) problem = detail::version_problem(replica, version);
         short_text agreed = short_text(replica.version() ? "changes, version " : "whole, version ").append(version);
+        detail::add_agreed(agreed, replica.text());
         detail::add_agreed(agreed, whole.text());
         begin_collective(comm.world(),
                          {"exact_update", replica.elements(), element_traits<T>::name, replica.exact().name(), agreed},
@@ -113,32 +120,33 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
         replica.invalidate();
         if (replica.elements() != 0) {
             const auto all = typename decltype(whole)::chunks(whole, 1, 1)[0];
-            const auto mine = all.in_own(comm.rank());
+            const auto mine = all.in_own(replica.owns() ? replica.owner() : 0);
             const auto across = [&](std::byte* messages, std::size_t bytes) {
-                if (groups == 1) return;
-                comm.across().all_gather(exec, messages + static_cast<std::size_t>(comm.group_id()) * bytes, messages,
-                                         bytes);
+                detail::spread(exec, comm, replica, replica.own_message(messages, bytes), messages, bytes);
             };
             const difference changed{in.tensor(), replica.own(in)};
             auto* const numbers = reinterpret_cast<std::uint64_t*>(work.data() + groups * replica.slot_bytes());
-            std::uint64_t* const of_groups = groups > 1 ? numbers + groups * runs.numbers() : numbers;
-            if (!replaces) codec<Execution>::count_changes(exec, changed, mine, numbers);
-            if (!replaces && groups > 1) {
-                comm.across().all_gather(exec, reinterpret_cast<const std::byte*>(numbers),
-                                         reinterpret_cast<std::byte*>(of_groups), sizeof *numbers);
+            std::uint64_t* const of_groups = replica.groups() > 1 ? numbers + groups * runs.numbers() : numbers;
+            if (!replaces) {
+                if (replica.owns()) codec<Execution>::count_changes(exec, changed, mine, numbers);
+                detail::spread(exec, comm, replica, reinterpret_cast<const std::byte*>(numbers),
+                               reinterpret_cast<std::byte*>(of_groups), sizeof *numbers);
             }
             const std::uint64_t most = replaces ? 0 : detail::largest_of(exec, comm.world(), of_groups, groups);
             const changes_layout layout(change_groups(whole), static_cast<std::size_t>(most), sizeof(T));
             if (replaces || (most != 0 && layout.bytes >= replica.slot_bytes())) {
-                codec<Execution>::encode(exec, replica.exact(), in.tensor(), mine, replica.slot(comm.group_id()));
+                if (replica.owns()) {
+                    codec<Execution>::encode(exec, replica.exact(), in.tensor(), mine, replica.slot(comm.group_id()));
+                }
                 across(replica.slot(0), replica.slot_bytes());
             } else if (most != 0) {
-                codec<Execution>::encode_changes(exec, changed, mine, layout, numbers,
-                                                 work.data() +
-                                                     static_cast<std::size_t>(comm.group_id()) * layout.bytes);
+                if (replica.owns()) {
+                    codec<Execution>::encode_changes(exec, changed, mine, layout, numbers,
+                                                     replica.own_message(work.data(), layout.bytes));
+                }
                 across(work.data(), layout.bytes);
-                codec<Execution>::decode_changes(exec, work.data(), layout, replica.stored(all),
-                                                 replica.tensors(in), numbers);
+                codec<Execution>::decode_changes(exec, work.data(), layout, replica.stored(all), replica.tensors(in),
+                                                 numbers);
             }
         }
         replica.stamp(version);
