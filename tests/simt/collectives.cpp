@@ -221,24 +221,29 @@ void check_all_reduce(const Inside& inside, const Across& across, const ranks_an
 }
 
 /// Whole weights and a difference of a list of tensors, in floats, to replicas in T, gathered on the way and once more.
-template <class T, zeropp::quantizer Q, zeropp::quantizer Inside>
-void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks, const std::vector<std::size_t>& sizes,
-                  const zeropp::gather_options& options, const make_transport& make) {
-    INFO("updates of a list on " << ranks.name);
+/// Slices are owned by the ranks of `over`: the topology, or its slice_owners.
+template <class T, zeropp::quantizer Q, zeropp::quantizer Inside, zeropp::topology Topology>
+void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks, const Topology& over,
+                  const std::vector<std::size_t>& sizes, const zeropp::gather_options& options,
+                  const make_transport& make) {
+    INFO("updates of a list on " << ranks.name << ", owned by " << over.groups() << " groups");
     const auto size = static_cast<std::size_t>(ranks.topology.size());
     using by_step = std::vector<std::vector<std::vector<T>>>;
     std::vector<by_step> expected(size);
     const auto shard_at = [&](std::size_t n, int rank, std::uint64_t step) {
-        return shard_of(tensor<float>(n, step, n), zeropp::partition(n, ranks.topology.size()), rank);
+        const int group = ranks.topology.group_of(rank);
+        if (group >= over.groups()) return std::vector<float>();
+        const int owner = over.rank_of(group, ranks.topology.index_of(rank));
+        return shard_of(tensor<float>(n, step, n), zeropp::partition(n, over.size()), owner);
     };
     with_communicators(ranks, on_host, [&](auto& comm) {
         std::vector<std::vector<T>> wholes;
         for (const std::size_t n : sizes) wholes.emplace_back(n);
         const zeropp::tensor_list<T> full(
-            comm.topology(), std::vector<zeropp::list_tensor<T, zeropp::host_space>>(wholes.begin(), wholes.end()));
+            over, std::vector<zeropp::list_tensor<T, zeropp::host_space>>(wholes.begin(), wholes.end()));
         using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, Inside>;
-        zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(comm.topology(), full));
-        replica_type replica(comm.topology(), comm.rank(), full, storage.view(), inside);
+        zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(over, full));
+        replica_type replica(over, comm.rank(), full, storage.view(), inside);
         for (std::uint64_t step = 1; step != 3; ++step) {
             std::vector<std::vector<float>> shards;
             for (const std::size_t n : sizes) shards.push_back(shard_at(n, comm.rank(), step));
@@ -260,13 +265,12 @@ void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks
             wholes.emplace_back(n, r % 3);
             tensors.emplace_back(wholes.back().view());
         }
-        const zeropp::tensor_list<T, zeropp::device_space> full(comm.topology(), tensors);
+        const zeropp::tensor_list<T, zeropp::device_space> full(over, tensors);
         using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::device_space, Inside>;
-        const device_array<std::byte> storage(replica_type::storage_bytes(comm.topology(), full));
-        replica_type replica(comm.topology(), comm.rank(), full, storage.view(), inside);
-        const device_array<std::byte> scratch(
-            quantized_update_gather_workspace_bytes(comm.topology(), q, inside, full, options));
-        const device_array<std::byte> more(secondary_partition_gather_workspace_bytes(comm.topology(), inside, full));
+        const device_array<std::byte> storage(replica_type::storage_bytes(over, full));
+        replica_type replica(over, comm.rank(), full, storage.view(), inside);
+        const device_array<std::byte> scratch(quantized_update_gather_workspace_bytes(over, q, inside, full, options));
+        const device_array<std::byte> more(secondary_partition_gather_workspace_bytes(over, inside, full));
         const auto compare = [&](const std::string& what, std::size_t step) {
             first.exec().wait();
             for (std::size_t t = 0; t != sizes.size(); ++t) {
@@ -301,9 +305,15 @@ void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks
 void check_updates(const make_transport& make) {
     const live_objects before = live();
     for (const ranks_and_nodes& ranks : topologies()) {
-        check_update<zeropp::bfloat16>(zeropp::hadamard<zeropp::block_integer<4, 128>>(),
-                                       zeropp::block_integer<8, 256>(), ranks, {3001, 0, 5, 703, 1, 9000, 127},
-                                       {.chunks = 3}, make);
+        const auto check = [&](const auto& over) {
+            check_update<zeropp::bfloat16>(zeropp::hadamard<zeropp::block_integer<4, 128>>(),
+                                           zeropp::block_integer<8, 256>(), ranks, over,
+                                           {3001, 0, 5, 703, 1, 9000, 127}, {.chunks = 3}, make);
+        };
+        check(ranks.topology);
+        for (int groups = 1; groups < ranks.topology.groups(); ++groups) {
+            check(zeropp::slice_owners(ranks.topology, groups));
+        }
     }
     REQUIRE(device_fault() == "");
     REQUIRE(live() == before);

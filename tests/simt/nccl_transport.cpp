@@ -51,6 +51,11 @@ TEST_CASE("nccl: exact updates", "[simt][collectives][nccl]") {
     CHECK(simt::live_communicators() == 0);
 }
 
+TEST_CASE("nccl: updates of lists, that all groups own or some", "[simt][collectives][nccl]") {
+    simt::check_updates(nccl);
+    CHECK(simt::live_communicators() == 0);
+}
+
 TEST_CASE("nccl: operations, splits and splits of splits", "[simt][nccl]") {
     const std::size_t sends = simt::nccl_calls("ncclSend");
     simt::check_splits<nccl_transport>();
@@ -64,6 +69,11 @@ TEST_CASE("nccl: a failure on one rank ends all communicators and hangs nobody",
     simt::check_failure<nccl_transport>("ncclAllGather", [](auto& transport, const auto& exec, auto* send, auto* to) {
         transport.all_gather(exec, send, to, 4);
     });
+    for (const std::string entry_point : {"ncclGroupStart", "ncclBroadcast", "ncclGroupEnd"}) {
+        simt::check_failure<nccl_transport>(entry_point, [](auto& transport, const auto& exec, auto* send, auto* to) {
+            transport.broadcast(exec, send, to, 4, 2);
+        });
+    }
 }
 
 TEST_CASE("nccl: an error that is noticed later is raised, and the communicator aborted", "[simt][nccl][errors]") {
