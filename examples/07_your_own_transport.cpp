@@ -29,6 +29,12 @@ public:
         this->inner().all_to_all(exec, send, recv, bytes);
         *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
     }
+    template <zeropp::execution Execution>
+    void broadcast(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires zeropp::broadcasting_transport_on<Transport, Execution> {
+        this->inner().broadcast(exec, send, recv, bytes, roots);
+        if (this->rank() < roots) *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
+    }
     timed_link split(std::span<const int> members) { return {this->inner().split(members), bytes_per_second_, clock_}; }
 
 private:
