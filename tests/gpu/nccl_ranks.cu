@@ -72,6 +72,24 @@ void check(const zeropp::two_level& ranks, nccl_transport& world, expectations& 
     gpu::match_host<T>(ranks, world.split(all), n, gpu::on_host_threads<T>(ranks, n), expect);
 }
 
+/// What the first ranks have reaches all, in place, for any number of them.
+void check_broadcasts(nccl_transport& world, expectations& expect) {
+    const gpu::owned_stream stream;
+    for (int roots = 1; roots <= world.size(); ++roots) {
+        const bool is_root = world.rank() < roots;
+        std::vector<int> values(static_cast<std::size_t>(roots), -1), all;
+        if (is_root) values[static_cast<std::size_t>(world.rank())] = 100 * world.rank() + roots;
+        for (int r = 0; r != roots; ++r) all.push_back(100 * r + roots);
+        const gpu::device_array<int> array(values);
+        const std::byte* const own = reinterpret_cast<const std::byte*>(array.data() + (is_root ? world.rank() : 0));
+        world.broadcast(stream.exec(), is_root ? own : nullptr, reinterpret_cast<std::byte*>(array.data()), sizeof(int),
+                        roots);
+        zeropp::wait_for(world, stream.exec());
+        expect(array.read() == all, "what " + std::to_string(roots) + " roots have");
+        expect(array.intact(), "no byte beside the array of a broadcast");
+    }
+}
+
 /// What one rank does; its exit status.
 int run_rank(int ranks, int rank, const id_channel& channel) {
     talk_over_sockets(rank);
@@ -84,6 +102,7 @@ int run_rank(int ranks, int rank, const id_channel& channel) {
             check<zeropp::bfloat16>(zeropp::two_level::of_size(ranks, per_node), world, expect);
         }
         check<float>(zeropp::two_level::of_size(ranks, 2), world, expect);
+        check_broadcasts(world, expect);
         world.check();
     } catch (const std::exception& e) {
         expect(false, std::string("no exception, given ") + e.what());
