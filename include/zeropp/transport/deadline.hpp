@@ -73,9 +73,11 @@ struct operation_in_call {
 
     /// "broadcast of 4096 bytes from 2 ranks"
     [[gnu::cold]] std::string move_text() const {
-        const std::string what = name_of(operation) + " of " + std::to_string(bytes) + " bytes";
-        if (operation != operation::broadcast) return what;
-        return what + " from " + std::to_string(roots) + (roots == 1 ? " rank" : " ranks");
+        std::string what = name_of(operation) + " of " + std::to_string(bytes) + " bytes";
+        if (operation == operation::broadcast) {
+            what += " from " + std::to_string(roots) + (roots == 1 ? " rank" : " ranks");
+        }
+        return what;
     }
 
     friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
