@@ -11,6 +11,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -232,6 +234,59 @@ TEST_CASE("exact updates: one tensor, few changes in many elements") {
         // 391 groups, 782 bytes, in 784; 100 elements in 208, their places in 112; and 8 to agree.
         CHECK(across[r] == 784 + 208 + 112 + 8);
     }
+}
+
+TEST_CASE("exact updates: workspaces of lists that begin with tensors without elements") {
+    // 16384 groups of 256, in as many runs: a number for each, one for all of them, and one to agree.
+    constexpr std::size_t n = 16384 * 256;
+    std::vector<zeropp::bfloat16> elements(n);
+    const std::vector<zeropp::list_tensor<zeropp::bfloat16, zeropp::host_space>> tensors{
+        {std::span(elements).first(0)}, {std::span(elements).first(0)}, {std::span(elements)}};
+    const zeropp::two_level topology(1, 1);
+    const zeropp::tensor_list<zeropp::bfloat16> list(topology, tensors);
+    CHECK(zeropp::exact_update_workspace_bytes(topology, zeropp::lossless<zeropp::bfloat16>(), list) ==
+          2 * n + 8 * (16384 + 2));
+}
+
+namespace {
+
+/// Says of every number that ranks agree on that it is one for which the size of a message wraps around.
+class lying_transport : public zeropp::adaptor<zeropp::thread_transport> {
+public:
+    explicit lying_transport(zeropp::thread_transport inner) : adaptor(std::move(inner)) {}
+
+    template <zeropp::execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        inner().all_gather(exec, send, recv, bytes);
+        constexpr std::uint64_t lie = 0x5555555555555556u;
+        if (bytes == sizeof lie) std::memcpy(recv, &lie, sizeof lie);
+    }
+    lying_transport split(std::span<const int> members) { return lying_transport(inner().split(members)); }
+};
+
+}  // namespace
+
+TEST_CASE("exact updates: whatever number of changes arrives, nothing is written outside") {
+    std::vector<std::string> wrong(2);
+    on_ranks(2, "lies", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level topology(2, 1);
+        zeropp::communicator comm(topology, lying_transport(transport));
+        constexpr std::size_t n = 2000;
+        guarded<std::byte> storage(replica_of<zeropp::half>::storage_bytes(topology, n));
+        replica_of<zeropp::half> replica(topology, comm.rank(), n, storage.view());
+        guarded<std::byte> scratch(zeropp::exact_update_workspace_bytes(topology, zeropp::lossless<zeropp::half>(), n));
+        for (std::uint64_t version = 1; version != 3; ++version) {
+            const std::vector<zeropp::half> shard(n / 2, zeropp::half(static_cast<float>(version)));
+            zeropp::exact_update(host{}, comm, shard, replica, version, scratch.view());
+        }
+        std::vector<zeropp::half> full(n);
+        zeropp::secondary_partition_gather(host{}, comm, replica, 2, full);
+        for (const zeropp::half x : full) {
+            if (static_cast<float>(x) != 2.0f) wrong[at(comm.rank())] = "other elements; ";
+        }
+        if (!storage.intact() || !scratch.intact()) wrong[at(comm.rank())] += "written outside; ";
+    });
+    for (const std::string& text : wrong) CHECK(text == "");
 }
 
 TEST_CASE("exact updates: on more nodes than one wait tells the sizes of") {

@@ -13,6 +13,7 @@
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/topology/partition.hpp>
 #include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/counting.hpp>
 
 #include <cstddef>
 #include <cstring>
@@ -63,7 +64,7 @@ void check_exact_update(const ranks_and_nodes& ranks, const std::vector<std::siz
     const auto steps = drawn_steps<T>(sizes, sizes.size());
     std::vector<std::string> wrong(static_cast<std::size_t>(ranks.topology.size()));
     on_ranks(ranks, "exact updates", [&](zeropp::thread_transport& world) {
-        zeropp::communicator comm(ranks.topology, make(world));
+        zeropp::communicator comm(ranks.topology, zeropp::counting(make(world), ranks.topology));
         const auto r = static_cast<std::size_t>(comm.rank());
         const owned_stream stream;
         std::deque<device_array<T>> wholes;
@@ -90,7 +91,16 @@ void check_exact_update(const ranks_and_nodes& ranks, const std::vector<std::siz
                     own.emplace_back(shards.back().view());
                 }
                 const auto shard = shard_of(own, shards);
+                const std::uint64_t before = comm.world().total().bytes_across;
                 exact_update(stream.exec(), comm, shard, replica, step + 1, scratch.view());
+                const std::uint64_t across = comm.world().total().bytes_across - before;
+                const auto others = static_cast<std::uint64_t>(ranks.topology.groups() - 1);
+                const std::uint64_t whole = replica.slot_bytes() * others;
+                // No bytes but those to agree; all; or fewer than a third, for few changes.
+                if (densities[step] == 0 ? across != 8 * others : across < (densities[step] < 100 ? 0 : whole))
+                    wrong[r] += "step " + std::to_string(step) + " sends too few or too many bytes; ";
+                if (densities[step] < 100 && across > 8 * others + whole / 3)
+                    wrong[r] += "step " + std::to_string(step) + " sends too many bytes; ";
                 secondary_partition_gather(stream.exec(), comm, replica, step + 1, full);
                 stream.exec().wait();
                 for (std::size_t t = 0; t != sizes.size(); ++t) {

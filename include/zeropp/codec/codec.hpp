@@ -115,7 +115,8 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///   `encode_changes(exec, difference, where, layout, numbers, message)`
 ///       message <- those elements and where they are
 ///   `decode_changes(exec, messages, layout, where, tensor, numbers)`
-///       the elements of `tensor` that slot s's message, at s * layout.bytes, has; numbers are scratch
+///       the elements of `tensor` that slot s's message, at s * layout.bytes, has; numbers are scratch. What a message
+///       that encode_changes has not made does to these elements is unspecified; nothing else is written
 template <class E>
 struct codec;
 

@@ -35,6 +35,18 @@ inline std::size_t exact_update_bytes(int groups, std::size_t message, const cha
     return messages * message + round_up(messages * (runs.numbers() + 1) * sizeof(std::uint64_t), workspace_alignment);
 }
 
+/// All slices as one message for each group carries them. Requires elements.
+template <class Division>
+auto only_chunk(const Division& whole) {
+    return typename Division::chunks(whole, 1, 1)[0];
+}
+
+/// How the codec goes through such a message.
+template <class Division>
+changes_runs runs_of(const Division& whole) {
+    return changes_runs(whole.elements() == 0 ? 0 : change_groups(only_chunk(whole)));
+}
+
 /// The largest of n numbers, which work enqueued so far makes. Blocks until it is known.
 template <execution Execution, class Transport>
 std::uint64_t largest_of(const Execution& exec, Transport& transport, const std::uint64_t* numbers, std::size_t n) {
@@ -57,7 +69,7 @@ template <topology Topology, quantizer Exact>
 std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
         return detail::exact_update_bytes(ranks.groups(), detail::whole_wire_bytes<Exact>(whole),
-                                          changes_runs(change_groups(whole)));
+                                          detail::runs_of(whole));
     });
 }
 
@@ -94,13 +106,17 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
     static_assert(std::same_as<T, detail::element_of_tensors<Shard, space>>,
                   "shard and replica must have the same element type");
     static_assert(codec_execution<Execution, Exact, T> && changes_execution<Execution, T>,
-                  "no codec that knows changes for this execution: include its entry header");
+                  "no codec that knows changes (count_changes, encode_changes, decode_changes) for this execution: "
+                  "include its entry header");
+    static_assert(
+        requires(const Execution& e, void* to) { e.copy_to_host(to, to, sizeof(std::uint64_t)); },
+        "exact_update needs an execution with copy_to_host(to, from, bytes)");
 
     const auto in = detail::operand_of<space>(shard);
     const slice_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const auto groups = static_cast<std::size_t>(owners.groups());
-    const changes_runs runs(change_groups(whole));
+    const changes_runs runs = detail::runs_of(whole);
     const std::size_t all_bytes = detail::exact_update_bytes(owners.groups(), replica.slot_bytes(), runs);
 
     const auto run = [&](const view<std::byte, space>& work) {
@@ -119,7 +135,7 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
         // What is neither the old version nor the new one, if this throws, has none.
         replica.invalidate();
         if (replica.elements() != 0) {
-            const auto all = typename decltype(whole)::chunks(whole, 1, 1)[0];
+            const auto all = detail::only_chunk(whole);
             const auto mine = all.in_own(replica.owns() ? replica.owner() : 0);
             const auto across = [&](std::byte* messages, std::size_t bytes) {
                 detail::spread(exec, comm, replica, replica.own_message(messages, bytes), messages, bytes);
@@ -133,8 +149,11 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
                                reinterpret_cast<std::byte*>(of_groups), sizeof *numbers);
             }
             const std::uint64_t most = replaces ? 0 : detail::largest_of(exec, comm.world(), of_groups, groups);
-            const changes_layout layout(change_groups(whole), static_cast<std::size_t>(most), sizeof(T));
-            if (replaces || (most != 0 && layout.bytes >= replica.slot_bytes())) {
+            // Whatever number arrives, a layout is made of what fits.
+            const std::size_t fitting = replica.slot_bytes() / (sizeof(T) + 1);
+            const changes_layout layout(change_groups(all), std::min(static_cast<std::size_t>(most), fitting),
+                                        sizeof(T));
+            if (replaces || most > fitting || (most != 0 && layout.bytes >= replica.slot_bytes())) {
                 if (replica.owns()) {
                     codec<Execution>::encode(exec, replica.exact(), in.tensor(), mine, replica.slot(comm.group_id()));
                 }

@@ -53,23 +53,33 @@ inline constexpr bool zeropp::has_integer_arithmetic<up_to_100> = true;
 namespace {
 
 /// What comes of `contributors` messages: of their sum a message, what that decodes to, and means by two divisors, one
-/// of which has an exact reciprocal.
+/// of which has an exact reciprocal, alone and added to elements of each type.
 template <class Q>
 struct outcome {
     std::vector<std::byte> sum;
     std::vector<half> elements;
     std::vector<float> means;
+    std::vector<bfloat16> added;
 
     outcome(const Q& q, const std::vector<std::byte>& messages, int contributors, std::size_t n)
-        : sum(zeropp::wire_bytes(q, n)), elements(n), means(2 * n) {
+        : sum(zeropp::wire_bytes(q, n)), elements(n), means(4 * n), added(n) {
         const zeropp::slices where = zeropp::slices::single(n, 0, n);
         codec::reduce_encode(exec, q, messages.data(), contributors, where, q, sum.data());
         codec::decode(exec, q, sum.data(), where, elements.data());
         codec::reduce_decode(exec, q, messages.data(), contributors, where, means.data(), {.divisor = 3.0f});
         codec::reduce_decode(exec, q, messages.data(), contributors, where, means.data() + n, {.divisor = 4.0f});
+        // To the elements that the message decodes to, and to others: among them are sums of NaN.
+        float* const sums = means.data() + 2 * n;
+        codec::decode(exec, q, sum.data(), where, sums);
+        for (std::size_t i = 0; i != n; ++i) sums[n + i] = zeropp::bits_float(static_cast<std::uint32_t>(i) * 859433u);
+        for (std::size_t i = 0; i != n; ++i) added[i] = bfloat16::from_bits(static_cast<std::uint16_t>(i * 13u));
+        codec::reduce_decode(exec, q, messages.data(), contributors, where, sums, {3.0f, true});
+        codec::reduce_decode(exec, q, messages.data(), contributors, where, sums + n, {1.0f, true});
+        codec::reduce_decode(exec, q, messages.data(), contributors, where, added.data(), {4.0f, true});
+        codec::reduce_decode(exec, q, messages.data(), contributors, where, elements.data(), {0.25f, true});
     }
 
-    /// Element by element; of NaN only that they are.
+    /// Element by element; of NaN only that they are, but where something is added.
     bool operator==(const outcome& other) const {
         const auto alike = [](auto x, auto y) {
             const auto a = static_cast<float>(x);
@@ -77,7 +87,9 @@ struct outcome {
             return zeropp::float_bits(a) == zeropp::float_bits(b) || (a != a && b != b);
         };
         return sum == other.sum && std::equal(elements.begin(), elements.end(), other.elements.begin(), alike) &&
-               std::equal(means.begin(), means.end(), other.means.begin(), alike);
+               std::equal(means.begin(), means.end(), other.means.begin(), alike) &&
+               std::equal(added.begin(), added.end(), other.added.begin(),
+                          [](bfloat16 x, bfloat16 y) { return x.bits == y.bits; });
     }
 };
 

@@ -62,7 +62,11 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
         if (f.accumulate) {
             alignas(64) float present[piece_size];
             load_elements(slice, n, present);
-            for (std::size_t i = 0; i != n; ++i) sums[i] = present[i] + sums[i];
+            for (std::size_t i = 0; i != n; ++i) {
+                const float sum = present[i] + sums[i];
+                // Which of two NaN a sum is depends on how a compiler orders them.
+                sums[i] = sum == sum ? sum : quiet_nan;
+            }
         }
         store_elements(sums, n, slice);
     });

@@ -46,8 +46,8 @@ std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::ui
     return absmax;
 }
 
-/// Whether values are elements of 16 bits as they lie in a tensor, and whole blocks of them can be encoded with integers
-/// at once.
+/// Whether values are elements of 16 bits as they lie in a tensor, and whole blocks of them can be encoded with
+/// integers at once.
 template <quantizer Q, class Values>
 inline constexpr bool encodes_as_they_lie = [] {
     using load = decltype(Values::load);

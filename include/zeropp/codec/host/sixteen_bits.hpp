@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Elements of 16 bits for AVX-512: floats to bfloat16, and encoding of bfloat16 and half with integers as they lie in a
-/// tensor, where no floats in between are stored. Bits are those of the loops beside which it stands.
+/// Elements of 16 bits for AVX-512: floats to bfloat16, and encoding of bfloat16 and half with integers as they lie in
+/// a tensor, where no floats in between are stored. Bits are those of the loops beside which it stands.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -70,8 +70,8 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
     return reinterpret_cast<floats>(two & -0x10000);
 }
 
-/// Four vectors of integers as bytes, those beyond the range of a byte becoming its ends. Each 16 bytes have four of each
-/// vector, one vector after the other.
+/// Four vectors of integers as bytes, those beyond the range of a byte becoming its ends. Each 16 bytes have four of
+/// each vector, one vector after the other.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline codes64 packed(ints a, ints b, ints c, ints d) {
 #if defined(__clang__)
     return reinterpret_cast<codes64>(
@@ -205,7 +205,8 @@ template <int Lanes>
     return lower > upper ? lower : upper;
 }
 
-/// The elements of a block that are farthest from zero on either side, Inf and NaN being farther than all others. Where
+/// The elements of a block that are farthest from zero on either side, Inf and NaN being farther than all others; of a
+/// NaN not its bits. Where
 /// there are none on one side, another element in place of it.
 struct extremes {
     float above;
