@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -125,6 +126,16 @@ public:
     private:
         device& device_;
     };
+
+    /// Runs work that touches nothing but the block that p is in: the others, of which there may be many, stay as they
+    /// are.
+    template <class Work>
+    void touch(const void* p, const Work& work) {
+        const auto block = std::prev(device_blocks.upper_bound(static_cast<std::byte*>(const_cast<void*>(p))));
+        if (accesses_ == 0) show(block->first, block->second);
+        work();
+        if (accesses_ == 0) hide(block->first, block->second);
+    }
 
     // Streams
 
@@ -424,8 +435,7 @@ void write_device(void* to, const void* from, std::size_t bytes) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
     if (!d.on_device(to, bytes)) throw std::logic_error("write_device: not in device memory");
-    const device::access open(d);
-    std::memcpy(to, from, bytes);
+    d.touch(to, [&] { std::memcpy(to, from, bytes); });
 }
 
 void read_device(void* to, const void* from, std::size_t bytes) {
@@ -433,8 +443,7 @@ void read_device(void* to, const void* from, std::size_t bytes) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
     if (!d.on_device(from, bytes)) throw std::logic_error("read_device: not in device memory");
-    const device::access open(d);
-    std::memcpy(to, from, bytes);
+    d.touch(from, [&] { std::memcpy(to, from, bytes); });
 }
 
 namespace device_work {
