@@ -58,8 +58,8 @@ void write_json(const settings& s, const prediction& p) {
                        {"difference_gradients", s.difference_gradients.name.str()}};
     if (s.by_layer) {
         json["formats"]["by_layer_differences"] = s.by_layer->differences.name.str();
-        json["formats"]["block_gradients"] = s.by_layer->block_gradients.name.str();
-        json["formats"]["embedding_gradients"] = s.by_layer->embedding_gradients.name.str();
+        json["formats"]["by_layer_block_gradients"] = s.by_layer->block_gradients.name.str();
+        json["formats"]["by_layer_embedding_gradients"] = s.by_layer->embedding_gradients.name.str();
     }
     json["speed"] = {{"inside_bytes_per_second", s.speed.inside.bytes_per_second},
                      {"inside_latency_seconds", s.speed.inside.latency_seconds},

@@ -176,10 +176,15 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     std::string by_layer = "lloyd2:128:unbiased:h128", block_gradients = "lloyd3:128:h128";
     std::string embedding_gradients = "int4:128:signed:bf16:h32";
-    app.add_option("--by-layer-differences", by_layer, "by_layer: quantizer of differences")->capture_default_str();
-    app.add_option("--block-gradients", block_gradients, "by_layer: quantizer of blocks' gradients across nodes")
+    app.add_option("--by-layer-differences", by_layer, "by_layer: quantizer of differences")
+        ->needs(of_vocabulary)
         ->capture_default_str();
-    app.add_option("--embedding-gradients", embedding_gradients, "by_layer: the same of embeddings and head")
+    app.add_option("--by-layer-block-gradients", block_gradients,
+                   "by_layer: quantizer of blocks' gradients across nodes")
+        ->needs(of_vocabulary)
+        ->capture_default_str();
+    app.add_option("--by-layer-embedding-gradients", embedding_gradients, "by_layer: the same of embeddings and head")
+        ->needs(of_vocabulary)
         ->capture_default_str();
     app.add_option("--error-feedback", residuals, "what residuals of gradients are stored as")
         ->check(CLI::IsMember({"none", "fp32", "bf16", "int8"}))
