@@ -7,9 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
-int main() {
+int main() try {
     zeropp::run_on_threads(6, [](zeropp::thread_transport transport) {
         constexpr std::size_t n = 60'000;
         const zeropp::host exec;
@@ -50,4 +51,7 @@ int main() {
             print("none changed:", sent[2] - sent[1]);
         }
     });
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
 }
