@@ -57,6 +57,7 @@ void write_json(const settings& s, const prediction& p) {
                        {"differences", s.differences.name.str()},
                        {"difference_gradients", s.difference_gradients.name.str()}};
     if (s.by_layer) {
+        json["embeddings"] = s.by_layer->embeddings;
         json["formats"]["by_layer_differences"] = s.by_layer->differences.name.str();
         json["formats"]["by_layer_block_gradients"] = s.by_layer->block_gradients.name.str();
         json["formats"]["by_layer_embedding_gradients"] = s.by_layer->embedding_gradients.name.str();

@@ -101,8 +101,9 @@ void print_memory(std::ostream& out, const settings& s, const std::vector<layout
 }  // namespace
 
 void print_report(std::ostream& out, const settings& s, const prediction& p) {
-    out << s.elements() << " parameters in " << s.tensors.size() << " tensors on " << s.ranks.groups() << " nodes x "
-        << s.ranks.group_size() << " ranks\n"
+    out << s.elements() << " parameters in " << s.tensors.size() << " tensors";
+    if (s.by_layer) out << ", of which embeddings and head are " << s.by_layer->embeddings << ",";
+    out << " on " << s.ranks.groups() << " nodes x " << s.ranks.group_size() << " ranks\n"
         << "zero3 sends " << s.plain.name.str() << "; qwz weights in " << s.weights.name.str() << "; qgz gradients in "
         << s.gradients_inside.name.str() << " inside and " << s.gradients_across.name.str() << " across, in "
         << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()

@@ -97,10 +97,22 @@ std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units)
     return tensors;
 }
 
-/// How many tensors of `size` elements there are; they become the first ones.
-std::size_t bring_to_front(std::vector<std::size_t>& tensors, std::size_t size) {
+/// How many tensors are embeddings or head, of `size` elements; they become the first ones. Refuses more than two: a
+/// block's matrix may have as many elements, and nothing says which it is.
+std::size_t embeddings_to_front(std::vector<std::size_t>& tensors, std::size_t size) {
     const auto end = std::partition(tensors.begin(), tensors.end(), [=](std::size_t n) { return n == size; });
-    return static_cast<std::size_t>(end - tensors.begin());
+    const auto embeddings = static_cast<std::size_t>(end - tensors.begin());
+    if (embeddings == 0) {
+        throw std::invalid_argument(
+            "--vocabulary x --width: expected one of --tensors to have as many elements, given " +
+            std::to_string(size));
+    }
+    if (embeddings > 2) {
+        throw std::invalid_argument("--vocabulary x --width: expected at most two of --tensors to have " +
+                                    std::to_string(size) + " elements, embeddings and head, given " +
+                                    std::to_string(embeddings));
+    }
+    return embeddings;
 }
 
 /// An option's number has to lie between these. (CLI::Range lets NaN pass.)
@@ -238,6 +250,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     }
 
     const std::size_t embedding = vocabulary * width;
+    std::size_t embeddings = 0;
     if (tensors.empty()) {
         const std::size_t parameters = count_from(params, "--params");
         if (2 * embedding >= parameters) {
@@ -246,9 +259,13 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
                                         std::to_string(embedding));
         }
         s.tensors = even_tensors(parameters - 2 * embedding, units);
-        if (embedding != 0) s.tensors.insert(s.tensors.end(), 2, embedding);
+        if (embedding != 0) {
+            embeddings = 2;
+            s.tensors.insert(s.tensors.begin(), embeddings, embedding);
+        }
     } else {
         s.tensors = tensors_from(tensors);
+        if (embedding != 0) embeddings = embeddings_to_front(s.tensors, embedding);
     }
     if (static_cast<double>(s.elements()) > most_parameters) {
         throw std::invalid_argument("--tensors: expected at most 1e13 parameters, given " +
@@ -276,17 +293,12 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.residuals = residuals_beside(gradients_across);
     s.difference_residuals = residuals_beside(difference_gradients);
     if (embedding != 0) {
-        s.by_layer = by_layer_formats{.embeddings = bring_to_front(s.tensors, embedding),
+        s.by_layer = by_layer_formats{.embeddings = embeddings,
                                       .differences = format_named(by_layer),
                                       .block_gradients = format_named(block_gradients),
                                       .embedding_gradients = format_named(embedding_gradients),
                                       .block_residuals = residuals_beside(block_gradients),
                                       .embedding_residuals = residuals_beside(embedding_gradients)};
-        if (s.by_layer->embeddings == 0) {
-            throw std::invalid_argument("--vocabulary x --width: expected one of --tensors to have as many elements, "
-                                        "given " +
-                                        std::to_string(embedding));
-        }
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;
