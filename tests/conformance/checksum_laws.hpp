@@ -2,7 +2,8 @@
 /// \file
 /// What checksums must notice, over any transport.
 
-#include "conformance/transport_laws.hpp"
+#include "conformance/delivery_laws.hpp"
+#include "conformance/error_laws.hpp"
 #include "support/expectations.hpp"
 
 #include <zeropp/transport/adaptor.hpp>

@@ -1,4 +1,5 @@
 #include "conformance/checksum_laws.hpp"
+#include "conformance/delivery_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"

@@ -2,6 +2,8 @@
 /// cuda_aware_mpi_transport without a GPU: host memory stands in for a device's, which any MPI can work on, and the
 /// test answers for MPI whether it supports CUDA.
 
+#include "conformance/delivery_laws.hpp"
+#include "conformance/split_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"

@@ -1,5 +1,6 @@
 #include <zeropp/transport/mpi.hpp>
 
+#include "conformance/delivery_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"

@@ -1,6 +1,8 @@
 #include <zeropp/transport/checked.hpp>
 
-#include "conformance/transport_laws.hpp"
+#include "conformance/counting_laws.hpp"
+#include "conformance/decorators.hpp"
+#include "conformance/error_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 #include "support/on_threads.hpp"

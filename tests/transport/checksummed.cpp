@@ -1,6 +1,11 @@
 #include <zeropp/transport/checksummed.hpp>
 
 #include "conformance/checksum_laws.hpp"
+#include "conformance/counting_laws.hpp"
+#include "conformance/decorators.hpp"
+#include "conformance/delivery_laws.hpp"
+#include "conformance/error_laws.hpp"
+#include "conformance/split_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"

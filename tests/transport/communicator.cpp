@@ -1,6 +1,7 @@
 #include <zeropp/transport/communicator.hpp>
 
-#include "conformance/transport_laws.hpp"
+#include "conformance/decorators.hpp"
+#include "conformance/split_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 #include "support/on_threads.hpp"

@@ -4,6 +4,7 @@
 
 #include <zeropp/transport/peer_exchange.hpp>
 
+#include "conformance/delivery_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"

@@ -1,5 +1,7 @@
 #include <zeropp/transport/threads.hpp>
 
+#include "conformance/delivery_laws.hpp"
+#include "conformance/error_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"

@@ -1,0 +1,76 @@
+#pragma once
+/// \file
+/// What every transport that can broadcast must do. Each law is collective over `world`.
+
+#include "conformance/delivery_laws.hpp"
+#include "support/expectations.hpp"
+
+#include <zeropp/transport/transport.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace zeropp_test {
+
+/// broadcast delivers the bytes of the first `roots` ranks to every rank, `in_place` or not, touches nothing behind
+/// them, and reads nothing of other ranks.
+template <class Execution, class Transport>
+void broadcasts(Transport& world, expectations& expect, std::size_t bytes, int roots, bool in_place) {
+    const Execution exec;
+    const bool is_root = world.rank() < roots;
+    std::vector<std::byte> apart(is_root ? bytes : 0);
+    guarded_bytes received(place(roots, bytes));
+    std::byte* const own = in_place && is_root ? received.data() + place(world.rank(), bytes) : apart.data();
+    if (is_root) message(world.rank(), to_all).write(own, bytes);
+    world.broadcast(exec, is_root ? own : nullptr, received.data(), bytes, roots);
+    exec.wait();
+    for (int r = 0; r != roots; ++r) {
+        expect(message(r, to_all).is_at(received.data() + place(r, bytes), bytes),
+               "rank " + std::to_string(r) + "'s bytes of " + std::to_string(roots));
+    }
+    expect(received.intact(), "no byte beside the buffer of " + std::to_string(roots) + " roots");
+    expect(!is_root || message(world.rank(), to_all).is_at(own, bytes), "what is sent to stay as it is");
+}
+
+/// A root may go on while others have not come: what they do next is not mixed up with it.
+template <class Execution, class Transport>
+void keeps_the_order_of_broadcasts(Transport& world, expectations& expect) {
+    constexpr std::size_t bytes = 40;
+    constexpr std::size_t rounds = 20;
+    const Execution exec;
+    const auto roots_in = [&](std::size_t round) { return 1 + static_cast<int>(round) % world.size(); };
+    std::vector<std::byte> sent(rounds * bytes);
+    std::vector<std::byte> received(rounds * place(world.size(), bytes));
+    for (std::size_t i = 0; i != rounds; ++i) {
+        message(world.rank(), static_cast<int>(i)).write(sent.data() + i * bytes, bytes);
+        world.broadcast(exec, sent.data() + i * bytes, received.data() + i * place(world.size(), bytes), bytes,
+                        roots_in(i));
+    }
+    exec.wait();
+    for (std::size_t i = 0; i != rounds; ++i) {
+        for (int r = 0; r != roots_in(i); ++r) {
+            expect(message(r, static_cast<int>(i))
+                       .is_at(received.data() + i * place(world.size(), bytes) + place(r, bytes), bytes),
+                   "broadcast " + std::to_string(i) + " of rank " + std::to_string(r));
+        }
+    }
+}
+
+/// All laws of broadcasting_transport_on, with every number of roots.
+template <class Execution, class Transport>
+void broadcast_laws(Transport& world, expectations& expect) {
+    expect(zeropp::can_broadcast<Execution>(world), "a transport that can broadcast");
+    for (const std::size_t bytes :
+         {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{4096}, (std::size_t{1} << 20) + 1}) {
+        for (int roots = 1; roots <= world.size(); ++roots) {
+            broadcasts<Execution>(world, expect, bytes, roots, false);
+            broadcasts<Execution>(world, expect, bytes, roots, true);
+        }
+    }
+    keeps_the_order_of_broadcasts<Execution>(world, expect);
+    world.broadcast(Execution(), nullptr, nullptr, 0, 1);
+    gathers<Execution>(world, expect, 3);
+}
+
+}  // namespace zeropp_test

@@ -1,0 +1,127 @@
+#pragma once
+/// \file
+/// What every `counting` transport must do. The law is collective over `world`.
+
+#include "conformance/delivery_laws.hpp"
+#include "conformance/split_laws.hpp"
+#include "support/expectations.hpp"
+
+#include <zeropp/execution/host.hpp>
+#include <zeropp/transport/counting.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+/// The entry of `primitive`, or one of nothing.
+template <class Counting>
+zeropp::traffic traffic_of(const Counting& transport, std::string_view primitive) {
+    for (const zeropp::traffic& t : transport.by_primitive()) {
+        if (t.primitive == zeropp::short_text(primitive)) return t;
+    }
+    return {.primitive = primitive};
+}
+
+inline void equals(const zeropp::traffic& t, std::uint64_t calls, std::uint64_t inside, std::uint64_t across,
+                   expectations& expect, std::source_location at = std::source_location::current()) {
+    expect.equal(t.calls, calls, at);
+    expect.equal(t.bytes_inside, inside, at);
+    expect.equal(t.bytes_across, across, at);
+}
+
+/// For `counting` transports on which nothing has been counted yet; `node_of_rank` is their topology.
+template <class Counting>
+void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expectations& expect) {
+    const zeropp::host exec;
+    const int rank = world.rank();
+    const auto node = [&](int r) { return node_of_rank.at(static_cast<std::size_t>(r)); };
+    // How many of these ranks are others on this rank's node, and how many on other nodes.
+    const auto peers = [&](const std::vector<int>& ranks) {
+        std::pair<std::uint64_t, std::uint64_t> inside_and_across;
+        for (const int r : ranks) {
+            if (r != rank) ++(node(r) == node(rank) ? inside_and_across.first : inside_and_across.second);
+        }
+        return inside_and_across;
+    };
+    std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const auto [inside, across] = peers(everyone);
+    std::vector<std::byte> send(place(world.size(), 100));
+    std::vector<std::byte> received(place(world.size(), 100));
+
+    equals(world.total(), 0, 0, 0, expect);
+    expect(world.by_primitive().empty(), "no entries at first");
+    world.all_gather(exec, send.data(), received.data(), 100);
+    equals(traffic_of(world, ""), 0, 100 * inside, 100 * across, expect);
+    world.all_to_all(exec, send.data(), received.data(), 7);
+    equals(traffic_of(world, ""), 0, 107 * inside, 107 * across, expect);
+    world.all_to_all(exec, send.data(), received.data(), 0);
+    equals(world.total(), 0, 107 * inside, 107 * across, expect);
+
+    if constexpr (zeropp::broadcasting_transport_on<Counting, zeropp::host>) {
+        // Roots send to everybody, others to nobody. What comes after it is counted as without it.
+        const std::uint64_t sent = rank == 0 ? 9 : 0;
+        world.broadcast(exec, send.data(), received.data(), 9, 1);
+        equals(world.total(), 0, (107 + sent) * inside, (107 + sent) * across, expect);
+        world.broadcast(exec, send.data(), received.data(), 1, world.size());
+        equals(world.total(), 0, (108 + sent) * inside, (108 + sent) * across, expect);
+        world.reset();
+        world.all_gather(exec, send.data(), received.data(), 100);
+        world.all_to_all(exec, send.data(), received.data(), 7);
+    }
+
+    // Three collectives in turn, two of them twice: operations count for the one that began last.
+    const auto begin = [&](std::string_view name) {
+        zeropp::begin_collective(world, {name, 1, "fp32", "int8", {}}, "");
+    };
+    for (const std::string_view name : {"a", "b", "a", "c", "b"}) {
+        begin(name);
+        world.all_gather(exec, send.data(), received.data(), name == "a" ? 10 : name == "b" ? 20 : 30);
+    }
+    equals(traffic_of(world, "a"), 2, 20 * inside, 20 * across, expect);
+    equals(traffic_of(world, "b"), 2, 40 * inside, 40 * across, expect);
+    equals(traffic_of(world, "c"), 1, 30 * inside, 30 * across, expect);
+    equals(traffic_of(world, ""), 0, 107 * inside, 107 * across, expect);
+    equals(world.total(), 5, 197 * inside, 197 * across, expect);
+    std::string names;
+    for (const zeropp::traffic& t : world.by_primitive()) names += "[" + t.primitive.str() + "]";
+    expect.equal(names, "[][a][b][c]");
+
+    // Splits, and splits of splits, count in the same totals, by where their ranks are in the world.
+    const grid ranks(world.size());
+    Counting column = world.split(ranks.column_of(rank));
+    Counting row = world.split(ranks.row_of(rank));
+    Counting alone = row.split(std::vector<int>{row.rank()});
+    std::vector<int> reversed(everyone.rbegin(), everyone.rend());
+    Counting backwards = world.split(reversed);
+    Counting nested = backwards.split(ranks.row_of(backwards.rank()));
+    std::vector<int> nested_ranks;
+    for (const int b : ranks.row_of(backwards.rank())) nested_ranks.push_back(world.size() - 1 - b);
+    world.reset();
+    equals(world.total(), 0, 0, 0, expect);
+    equals(column.total(), 0, 0, 0, expect);
+    begin("d");
+    column.all_gather(exec, send.data(), received.data(), 3);
+    row.all_to_all(exec, send.data(), received.data(), 5);
+    alone.all_gather(exec, send.data(), received.data(), 100);
+    const auto [column_inside, column_across] = peers(ranks.column_of(rank));
+    const auto [row_inside, row_across] = peers(ranks.row_of(rank));
+    for (const Counting* any : {&world, &column, &row, &alone}) {
+        equals(any->total(), 1, 3 * column_inside + 5 * row_inside, 3 * column_across + 5 * row_across, expect);
+    }
+    alone.reset();
+    equals(world.total(), 0, 0, 0, expect);
+    nested.all_gather(exec, send.data(), received.data(), 11);
+    const auto [nested_inside, nested_across] = peers(nested_ranks);
+    equals(world.total(), 0, 11 * nested_inside, 11 * nested_across, expect);
+}
+
+}  // namespace zeropp_test

@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// The decorators, as ways to wrap a transport. All ranks on one node, where it matters.
+
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <utility>
+
+namespace zeropp_test {
+
+struct plain {
+    template <class T>
+    static T wrap(T inner) {
+        return inner;
+    }
+};
+
+struct counted {
+    template <class T>
+    static auto wrap(T inner) {
+        const zeropp::flat nodes(inner.size());
+        return zeropp::counting<T, zeropp::flat>(std::move(inner), nodes);
+    }
+};
+
+struct checking {
+    template <class T>
+    static auto wrap(T inner) {
+        return zeropp::checked<T>(std::move(inner));
+    }
+};
+
+template <class Outer, class Inner>
+struct both {
+    template <class T>
+    static auto wrap(T inner) {
+        return Outer::wrap(Inner::wrap(std::move(inner)));
+    }
+};
+
+}  // namespace zeropp_test

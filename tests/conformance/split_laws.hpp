@@ -1,0 +1,190 @@
+#pragma once
+/// \file
+/// What splits of every transport, and communicators of them, must do. Each law is collective over `world`.
+
+#include "conformance/broadcast_laws.hpp"
+#include "conformance/delivery_laws.hpp"
+#include "support/expectations.hpp"
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/transport/communicator.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+/// The world's ranks that `part` connects, in order, as `part` itself tells.
+template <class Transport>
+std::vector<int> members_of(Transport& part, int world_rank) {
+    std::vector<int> members(static_cast<std::size_t>(part.size()), -1);
+    part.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(&world_rank),
+                    reinterpret_cast<std::byte*>(members.data()), sizeof(int));
+    return members;
+}
+
+inline std::string text_of(const std::vector<int>& ranks) {
+    std::string text;
+    for (const int r : ranks) text += (text.empty() ? "" : " ") + std::to_string(r);
+    return text;
+}
+
+/// Expects that `part` connects `members` of the world, in that order, and carries their bytes.
+template <class Transport>
+void connects(Transport& part, int world_rank, const std::vector<int>& members, expectations& expect) {
+    const auto self = std::find(members.begin(), members.end(), world_rank);
+    expect.equal(part.size(), members.size());
+    expect.equal(part.rank(), self - members.begin());
+    expect.equal(text_of(members_of(part, world_rank)), text_of(members));
+    exchanges<zeropp::host>(part, expect, 100);
+    if constexpr (zeropp::broadcasting_transport_on<Transport, zeropp::host>) {
+        broadcasts<zeropp::host>(part, expect, 100, (part.size() + 1) / 2, true);
+    }
+}
+
+/// The ranks in a grid that is as square as it can be: rank = row * columns + column.
+struct grid {
+    int rows;
+    int columns;
+
+    explicit grid(int size) : rows(1), columns(size) {
+        for (int r = 1; r * r <= size; ++r) {
+            if (size % r == 0) rows = r;
+        }
+        columns = size / rows;
+    }
+
+    std::vector<int> row_of(int rank) const {
+        std::vector<int> row;
+        for (int c = 0; c != columns; ++c) row.push_back(rank / columns * columns + c);
+        return row;
+    }
+    std::vector<int> column_of(int rank) const {
+        std::vector<int> column;
+        for (int r = 0; r != rows; ++r) column.push_back(r * columns + rank % columns);
+        return column;
+    }
+};
+
+/// split connects exactly the ranks of the list, in its order; and splits can be split again.
+template <class Transport>
+void splits(Transport& world, expectations& expect) {
+    const int rank = world.rank();
+    const grid ranks(world.size());
+    Transport row = world.split(ranks.row_of(rank));
+    Transport column = world.split(ranks.column_of(rank));
+    connects(row, rank, ranks.row_of(rank), expect);
+    connects(column, rank, ranks.column_of(rank), expect);
+
+    std::vector<int> reversed(static_cast<std::size_t>(world.size()));
+    std::iota(reversed.rbegin(), reversed.rend(), 0);
+    Transport backwards = world.split(reversed);
+    connects(backwards, rank, reversed, expect);
+
+    Transport alone = world.split(std::vector<int>{rank});
+    connects(alone, rank, {rank}, expect);
+
+    // The list of a nested split is of ranks of its parent.
+    const grid of_backwards(backwards.size());
+    std::vector<int> expected;
+    for (const int b : of_backwards.row_of(backwards.rank())) expected.push_back(world.size() - 1 - b);
+    {
+        Transport nested = backwards.split(of_backwards.row_of(backwards.rank()));
+        connects(nested, rank, expected, expect);
+        Transport moved = std::move(nested);
+        connects(moved, rank, expected, expect);
+    }
+
+    // The rest works as before, now that one is gone.
+    connects(row, rank, ranks.row_of(rank), expect);
+    connects(backwards, rank, reversed, expect);
+    std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    connects(world, rank, everyone, expect);
+}
+
+/// A list without the rank that gives it is an error, after which the transport works.
+template <class Transport>
+void refuses_splits_without_self(Transport& world, expectations& expect) {
+    std::vector<int> others;
+    for (int r = 0; r != world.size(); ++r) {
+        if (r != world.rank()) others.push_back(r);
+    }
+    const std::string error = thrown<zeropp::precondition_error>([&] { world.split(others); });
+    expect(error.find("expected") != std::string::npos, "a precondition_error, given " + error);
+    gathers<zeropp::host>(world, expect, 5);
+}
+
+/// Two splits carry bytes at the same time, each on its own queue, in whatever order they come.
+template <class Transport>
+void carries_two_splits_at_once(Transport& world, expectations& expect) {
+    const grid ranks(world.size());
+    Transport row = world.split(ranks.row_of(world.rank()));
+    Transport column = world.split(ranks.column_of(world.rank()));
+    constexpr std::size_t bytes = 1000;
+    constexpr std::size_t rounds = 20;
+    const auto run = [&](Transport& part, const zeropp::host_queue& queue, std::vector<std::byte>& send,
+                         std::vector<std::byte>& received) {
+        const std::size_t all = place(part.size(), bytes);
+        send.resize(all);
+        received.resize(rounds * all);
+        for (int r = 0; r != part.size(); ++r) message(part.rank(), r).write(send.data() + place(r, bytes), bytes);
+        for (std::size_t i = 0; i != rounds; ++i) part.all_to_all(queue, send.data(), received.data() + i * all, bytes);
+    };
+    const auto check = [&](const Transport& part, const std::vector<std::byte>& received) {
+        for (std::size_t i = 0; i != rounds * static_cast<std::size_t>(part.size()); ++i) {
+            const int from = static_cast<int>(i) % part.size();
+            expect(message(from, part.rank()).is_at(received.data() + i * bytes, bytes), "every round's bytes");
+        }
+    };
+    std::vector<std::byte> row_send, row_received, column_send, column_received;
+    {
+        const zeropp::host_queue first;
+        const zeropp::host_queue second;
+        // Half of the ranks begin with the other split, so that neither can count on being first everywhere.
+        if (world.rank() % 2 == 0) {
+            run(row, first, row_send, row_received);
+            run(column, second, column_send, column_received);
+        } else {
+            run(column, second, column_send, column_received);
+            run(row, first, row_send, row_received);
+        }
+        first.wait();
+        second.wait();
+    }
+    check(row, row_received);
+    check(column, column_received);
+}
+
+/// group and across connect the ranks that the topology says, in its order.
+template <class Topology, class Transport>
+void joins(const Topology& topology, Transport world, expectations& expect) {
+    zeropp::communicator comm(topology, std::move(world));
+    const int rank = comm.rank();
+    expect.equal(comm.size(), topology.size());
+    expect(comm.topology() == topology, "the topology");
+    expect.equal(comm.group_id(), topology.group_of(rank));
+    expect.equal(comm.index(), topology.index_of(rank));
+    std::vector<int> everyone(static_cast<std::size_t>(topology.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    connects(comm.world(), rank, everyone, expect);
+    if (topology.group_size() > 1 || topology.groups() == 1) {
+        std::vector<int> members;
+        for (int i = 0; i != topology.group_size(); ++i) members.push_back(topology.rank_of(comm.group_id(), i));
+        connects(comm.group(), rank, members, expect);
+    }
+    if (topology.groups() > 1 || topology.group_size() == 1) {
+        std::vector<int> members;
+        for (int g = 0; g != topology.groups(); ++g) members.push_back(topology.rank_of(g, comm.index()));
+        connects(comm.across(), rank, members, expect);
+    }
+}
+
+}  // namespace zeropp_test
