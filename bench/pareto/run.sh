@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains zero3_gpt with formats of fewer and fewer bits and draws held-out loss against bytes: how few still train? Builds
 # first, and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not. On two cores about
-# eight minutes for each seed, two and a half hours more for what is run from fewer seeds and, from three, on a larger
+# eleven minutes for each seed, two and a half hours more for what is run from fewer seeds and, from three, on a larger
 # model.
 #
 #   bench/pareto/run.sh [--seeds "1 2 3 4 5 6 7 8"] [--build-dir DIR] [--runs DIR] [--results DIR]
