@@ -25,7 +25,7 @@ int main() try {
         // Who owns no slices has an empty shard.
         std::vector<zeropp::bfloat16> shard;
         if (replica.owns()) {
-            shard.assign(zeropp::partition(n, trainers.size()).size(comm.rank()), zeropp::bfloat16(1));
+            shard.assign(zeropp::partition(n, trainers.size()).size(replica.owner()), zeropp::bfloat16(1));
         }
         std::uint64_t sent[3] = {};
         std::vector<zeropp::bfloat16> weights(n);

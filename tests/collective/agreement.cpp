@@ -7,10 +7,12 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/transport/checked.hpp>
 
 using namespace collective_test;
@@ -49,6 +51,24 @@ auto reduce(std::size_t n, const zeropp::reduce_options& options) {
         const std::vector<float> full(n);
         std::vector<float> shard(zeropp::partition(n, comm.size()).size(comm.rank()));
         zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, full, shard, options);
+    };
+}
+
+/// An update of as long a description as there is: of a long list, by one group, to a late version.
+auto update(int chunks) {
+    return [chunks](auto& comm) {
+        const zeropp::slice_owners owners(comm.topology(), 1);
+        std::vector<float> elements(200);
+        std::vector<zeropp::list_tensor<float, zeropp::host_space>> tensors, none;
+        for (float& x : elements) {
+            tensors.emplace_back(std::span(&x, 1));
+            none.emplace_back(std::span(&x, owners.size() > 1 && comm.rank() == 0 ? 1u : 0u));
+        }
+        const zeropp::tensor_list<float> full(owners, tensors), shard(none);
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+        std::vector<std::byte> storage(replica_type::storage_bytes(owners, full));
+        replica_type replica(owners, comm.rank(), full, storage);
+        zeropp::quantized_update(host{}, comm, int8, shard, replica, 10'000'000'000'000'000'000u, {.chunks = chunks});
     };
 }
 
@@ -163,4 +183,14 @@ TEST_CASE("checked collectives: after a disagreement the communicator works") {
         reduce(104, {})(comm);
     });
     for (const std::string& e : errors) REQUIRE(e == "");
+}
+
+TEST_CASE("checked updates: another number of chunks on one rank, behind all that a call says") {
+    REQUIRE(error_of(update(4), update(4)) == "");
+    const std::string text = error_of(update(4), update(8));
+    INFO(text);
+    CHECK(text.find("version 10000000000000000000, 1 of 2 groups own slices, a list of 200 tensors") !=
+          std::string::npos);
+    CHECK(text.find(", in 4 chunks on rank 1") != std::string::npos);
+    CHECK(text.find(", in 8 chunks on rank 2") != std::string::npos);
 }

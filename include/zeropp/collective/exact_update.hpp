@@ -78,7 +78,7 @@ std::size_t exact_update_workspace_bytes(const Topology& ranks, const Exact&, co
 /// where a step changes few of the weights as they are rounded, as fine-tuning at small rates does in 16 bits. Where
 /// some groups alone own slices, ranks of the others have empty shards, as for quantized_update.
 ///
-/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks and rank those of its owners, of the
+/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks its owners(), rank its owner(), of the
 ///           replica's element type; or a tensor_list of this rank's slices of the tensors that the replica is for;
 ///           scratch as exact_update_workspace_bytes(...), aligned to 16
 /// Result    replica == shard, to the bit, of every rank that owns slices, and in all groups

@@ -102,6 +102,8 @@ void spread(const Execution& exec, Communicator& comm, const Replica& replica, c
         comm.across().all_gather(exec, own, messages, bytes);
     } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(comm.across())>, Execution>) {
         comm.across().broadcast(exec, own, messages, bytes, owners);
+    } else {
+        throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
     }
 }
 
@@ -241,7 +243,7 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 /// shard of the same type: an array of no elements, or a tensor_list without any. Their replicas become what the
 /// owners' are.
 ///
-/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks and rank those of its owners, of any
+/// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks its owners(), rank its owner(), of any
 ///           element type: float for master weights beside a replica in bfloat16; or a tensor_list of this rank's
 ///           slices of the tensors that the replica is for; scratch as quantized_update_workspace_bytes(...), aligned
 ///           to 16

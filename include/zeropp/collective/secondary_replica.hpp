@@ -46,9 +46,10 @@ public:
     using quantizer_type = Inside;
 
     /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`;
-    /// empty. `ranks` is a topology or, with a list over them, the slice_owners of one, of which `rank` need not be
-    /// one. For a list, allocates a table of 64 bytes for each tensor and, for device_space, blocks. Throws
-    /// precondition_error unless the list is over these ranks, and `storage` large enough and aligned to 16 bytes.
+    /// empty. `ranks` is a topology, or the slice_owners of one, of which `rank` need not be one; a list is over the
+    /// same. Allocates 24 bytes for each rank and, for a list, a table of 64 for each tensor, for which it blocks with
+    /// device_space. Throws precondition_error unless the list is over these ranks, and `storage` large enough and
+    /// aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
                       const Inside& inside = {})
@@ -86,6 +87,9 @@ public:
     /// The ranks that own slices, and whether this one does.
     const slice_owners& owners() const { return owners_; }
     bool owns() const { return group_ < owners_.groups(); }
+    /// This rank's number among them, which its slices have: `partition(n, owners().size()).size(owner())`. Requires
+    /// that it owns some.
+    int owner() const { return owners_.rank_of(group_, index_); }
 
     // For collectives. What depends on whether tensors are an array or a list takes an operand that is the same.
 
@@ -95,9 +99,7 @@ public:
     static Exact exact() { return {}; }
     int group() const { return group_; }
     int groups() const { return owners_.all().groups(); }
-    /// This rank's number among owners. Requires that it is one.
-    int owner() const { return owners_.rank_of(group_, index_); }
-    /// Where its message lies among those of the groups that own slices; the first one's, where it has none.
+    /// Where this rank's message lies among those of the groups that own slices; the first one's, where it has none.
     std::byte* own_message(std::byte* messages, std::size_t bytes) const {
         return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
     }

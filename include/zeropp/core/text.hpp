@@ -11,10 +11,10 @@
 
 namespace zeropp {
 
-/// Text of up to 95 characters; what does not fit is cut. Trivially copyable, so it can travel between ranks.
+/// Text of up to 223 characters, more than any call of the library's has to agree on; what does not fit is cut. Trivially copyable, so it can travel between ranks.
 class short_text {
 public:
-    static constexpr std::size_t capacity = 95;
+    static constexpr std::size_t capacity = 223;
 
     constexpr short_text() = default;
     constexpr short_text(std::string_view text) { append(text); }

@@ -7,9 +7,11 @@
 #include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/hop_sizes.hpp>
 #include <zeropp/topology/partition.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -48,6 +50,7 @@ namespace detail {
 template <topology Topology>
 chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
                         std::size_t block) {
+    static_assert(!std::same_as<Topology, slice_owners>, "plans are of topologies whose ranks all own slices");
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     return {slice, chunks_for(chunks, ranks, across.bytes(slice), true), block};
 }

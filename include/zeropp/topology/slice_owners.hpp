@@ -30,7 +30,10 @@ public:
         : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
         for (int r = 0; r != ranks.size(); ++r) {
             if (all_.group_of(r) == ranks.group_of(r) && all_.index_of(r) == ranks.index_of(r)) continue;
-            throw precondition_error("slice_owners", "groups by their lowest ranks, indices by rank", "other numbers");
+            throw precondition_error("slice_owners",
+                                     "a topology that numbers groups by their lowest ranks, and indices by ranks",
+                                     "group " + std::to_string(ranks.group_of(r)) + " and index " +
+                                         std::to_string(ranks.index_of(r)) + " for rank " + std::to_string(r));
         }
     }
 

@@ -4,6 +4,7 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/transport/transport.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -71,6 +72,7 @@ public:
         if (!group_->broadcast) {
             throw precondition_error("callback_transport", "a group with a function for broadcast", "one without");
         }
+        detail::require_roots("callback_transport", roots, size());
         call(exec, &process_group::broadcast, bytes, send, recv, bytes, roots);
     }
 

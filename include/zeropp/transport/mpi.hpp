@@ -45,7 +45,8 @@ inline bool mpi_refuses_device_memory() {
 /// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages
 /// travel in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a
 /// time, so that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less
-/// than a piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`. (MPICH asks
+/// than a piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`; in a
+/// broadcast only those that receive. (MPICH asks
 /// the error handler of MPI_COMM_WORLD, or in newer versions of MPI_COMM_SELF, about the errors of requests: unless
 /// that is MPI_ERRORS_RETURN, it ends the program there.) The transport must be destroyed before MPI_Finalize.
 ///
@@ -112,6 +113,7 @@ public:
     template <execution E>
     requires std::same_as<typename E::space, Space>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        detail::require_roots(name, roots, size());
         exchange(exec, send, recv, state_->peers.next(detail::operation::broadcast, bytes, roots));
     }
 

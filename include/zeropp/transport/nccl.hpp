@@ -104,6 +104,7 @@ public:
     }
 
     void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        detail::require_roots("nccl_transport", roots, size());
         state_->next(detail::operation::broadcast, bytes, stream.native(), roots);
         state_->in_group([&](auto note) {
             for (int root = 0; root != roots; ++root) {

@@ -45,6 +45,7 @@ public:
 
     void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes,
                    int roots) requires broadcasting_transport_on<Transport, host> {
+        detail::require_roots("staged", roots, this->size());
         const std::size_t all = static_cast<std::size_t>(roots) * bytes;
         down(stream, send, this->rank() < roots ? bytes : 0);
         up_.reserve(all);

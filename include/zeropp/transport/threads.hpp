@@ -74,6 +74,7 @@ public:
 
     template <execution E>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        detail::require_roots("thread_transport", roots, size());
         in_turn(exec, log_.next(detail::operation::broadcast, bytes, roots), send, recv);
     }
 

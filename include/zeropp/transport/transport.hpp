@@ -86,6 +86,13 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
     return ranks;
 }
 
+/// Throws precondition_error unless there may be so many roots of a broadcast.
+inline void require_roots(const char* transport, int roots, int size) {
+    if (roots >= 1 && roots <= size) return;
+    throw precondition_error(transport, "a broadcast from 1 to " + std::to_string(size) + " ranks",
+                             std::to_string(roots));
+}
+
 /// Throws precondition_error where there is a problem.
 inline void require_no_problem(const collective_call& call, const std::string& problem) {
     if (!problem.empty()) throw precondition_error(call.primitive.str() + ": " + problem);
