@@ -125,7 +125,7 @@ void exact_update(const Execution& exec, Communicator& comm, Shard&& shard,
         if (problem.empty()) problem = replica.shard_problem(in);
         if (problem.empty()) problem = workspace_problem(work, all_bytes);
         if (problem.empty()) problem = detail::version_problem(replica, version);
-        short_text agreed = short_text(replica.version() ? "changes, version " : "whole, version ").append(version);
+        agreed_text agreed = agreed_text(replica.version() ? "changes, version " : "whole, version ").append(version);
         detail::add_agreed(agreed, replica.text());
         detail::add_agreed(agreed, whole.text());
         begin_collective(comm.world(),

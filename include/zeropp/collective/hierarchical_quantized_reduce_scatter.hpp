@@ -136,7 +136,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         }
         if (problem.empty()) problem = workspace_problem(work, plan.workspace_bytes());
         if (problem.empty()) problem = memory.problem(whole, ranks);
-        short_text agreed = whole.text();
+        agreed_text agreed = whole.text();
         detail::add_agreed(agreed, options.text(chunks));
         detail::add_agreed(agreed, memory.text());
         short_text quantizers = inside.name();

@@ -67,9 +67,9 @@ struct all_reduce_options {
 namespace detail {
 
 /// Adds to what ranks must agree on, in words.
-inline void add_agreed(short_text& agreed, std::string_view words) {
+inline void add_agreed(agreed_text& agreed, std::string_view words) {
     if (words.empty()) return;
-    if (agreed != short_text()) agreed.append(", ");
+    if (agreed != agreed_text()) agreed.append(", ");
     agreed.append(words);
 }
 

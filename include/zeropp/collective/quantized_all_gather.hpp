@@ -145,7 +145,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
         if (problem.empty()) {
             problem = workspace_problem(work, detail::gather_bytes<Quantizer>(whole, ranks, chunks));
         }
-        short_text agreed = whole.text();
+        agreed_text agreed = whole.text();
         if (chunks > 1) detail::add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
         detail::add_agreed(agreed, stored.text());
         begin_collective(comm.world(),

@@ -235,7 +235,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
         if (problem.empty() && gathers && feeds_back) {
             problem = "expected the route `scatter` for error feedback, given `gather`";
         }
-        short_text agreed = whole.text();
+        agreed_text agreed = whole.text();
         detail::add_agreed(agreed, gathers ? options.text() : options.text(chunks));
         detail::add_agreed(agreed, memory.text());
         short_text quantizers = inside.name();

@@ -191,10 +191,10 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             problem = workspace_problem(work, update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers));
         }
         if (problem.empty()) problem = version_problem(replica, version);
-        short_text agreed = short_text(replaces ? "whole, from " : "differences, from ")
-                                .append(element_traits<typename Shard::element_type>::name)
-                                .append(", version ")
-                                .append(version);
+        agreed_text agreed = agreed_text(replaces ? "whole, from " : "differences, from ")
+                                 .append(element_traits<typename Shard::element_type>::name)
+                                 .append(", version ")
+                                 .append(version);
         add_agreed(agreed, replica.text());
         add_agreed(agreed, whole.text());
         if (chunks > 1) add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
@@ -314,7 +314,7 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
                             const secondary_replica<Exact, typename Execution::space, Inside>& replica) {
     using space = typename Execution::space;
     const auto groups = static_cast<std::size_t>(comm.topology().groups());
-    short_text agreed = short_text("version ").append(replica.version().value_or(0));
+    agreed_text agreed = agreed_text("version ").append(replica.version().value_or(0));
     detail::add_agreed(agreed, replica.text());
     std::string problem = detail::replica_problem(replica, comm);
     if (problem.empty() && !replica.version())

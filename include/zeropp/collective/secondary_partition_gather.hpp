@@ -115,7 +115,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
                       (secondary.version() ? "one of version " + std::to_string(*secondary.version())
                                            : std::string("an empty one"));
         }
-        short_text agreed = short_text("version ").append(version);
+        agreed_text agreed = agreed_text("version ").append(version);
         detail::add_agreed(agreed, secondary.text());
         detail::add_agreed(agreed, whole.text());
         const collective_call call{"secondary_partition_gather", secondary.elements(), element_traits<T>::name,

@@ -11,17 +11,21 @@
 
 namespace zeropp {
 
-/// Text of up to 223 characters, more than any call of the library's has to agree on; what does not fit is cut. Trivially copyable, so it can travel between ranks.
-class short_text {
+/// Text of up to so many characters; what does not fit is cut. Trivially copyable, so it can travel between ranks.
+template <std::size_t Capacity>
+class text_in_place {
 public:
-    static constexpr std::size_t capacity = 223;
+    static constexpr std::size_t capacity = Capacity;
+    static_assert(capacity < 256);
 
-    constexpr short_text() = default;
-    constexpr short_text(std::string_view text) { append(text); }
-    constexpr short_text(const char* text) { append(std::string_view(text)); }
+    constexpr text_in_place() = default;
+    constexpr text_in_place(std::string_view text) { append(text); }
+    constexpr text_in_place(const char* text) { append(std::string_view(text)); }
+    template <std::size_t Other>
+    requires(Other != Capacity) constexpr text_in_place(const text_in_place<Other>& text) { append(text); }
 
     /// Appends text, as far as it fits.
-    constexpr short_text& append(std::string_view text) {
+    constexpr text_in_place& append(std::string_view text) {
         for (const char c : text) {
             if (size_ < capacity) characters_[size_++] = c;
         }
@@ -30,14 +34,14 @@ public:
 
     /// Appends a non-negative integer in decimal.
     template <std::integral Integer>
-    constexpr short_text& append(Integer number) {
+    constexpr text_in_place& append(Integer number) {
         if (number >= 10) append(static_cast<Integer>(number / 10));
         const char digit = static_cast<char>('0' + number % 10);
         return append(std::string_view(&digit, 1));
     }
 
     /// Appends a number in the fewest digits that tell it from any other float.
-    short_text& append(float number) {
+    text_in_place& append(float number) {
         char digits[16];
         const auto written = std::to_chars(std::begin(digits), std::end(digits), number);
         return append(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));
@@ -47,7 +51,7 @@ public:
     /// The same as a string.
     std::string str() const { return std::string(std::string_view(*this)); }
 
-    friend constexpr bool operator==(const short_text& a, const short_text& b) {
+    friend constexpr bool operator==(const text_in_place& a, const text_in_place& b) {
         return std::string_view(a) == std::string_view(b);
     }
 
@@ -55,5 +59,10 @@ private:
     char characters_[capacity] = {};
     unsigned char size_ = 0;
 };
+
+/// A name, or a few words.
+using short_text = text_in_place<95>;
+/// What ranks have to agree on in a call: longer than any of the library's says.
+using agreed_text = text_in_place<223>;
 
 }  // namespace zeropp

@@ -64,7 +64,7 @@ private:
         std::string text() const {
             std::string t = call.primitive.str() + " of " + std::to_string(call.elements) + " elements of " +
                             call.element.str() + " with " + call.quantizer.str();
-            if (call.options != short_text()) t += ", " + call.options.str();
+            if (call.options != agreed_text()) t += ", " + call.options.str();
             return t;
         }
     };

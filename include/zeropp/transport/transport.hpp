@@ -70,7 +70,7 @@ struct collective_call {
     short_text element;
     short_text quantizer;
     /// What else the ranks must agree on, in words.
-    short_text options;
+    agreed_text options;
 };
 
 namespace detail {
