@@ -55,5 +55,6 @@ TEST_CASE("slice_owners are some of the groups that there are, and in a topology
     CHECK_THROWS_WITH(slice_owners(two_level(3, 2), 0), "slice_owners: expected 1 to 3 groups, given 0");
     CHECK_THROWS_WITH(slice_owners(two_level(3, 2), 4), "slice_owners: expected 1 to 3 groups, given 4");
     CHECK_THROWS_WITH(slice_owners(backwards(), 1),
-                      "slice_owners: expected groups by their lowest ranks, indices by rank, given other numbers");
+                      "slice_owners: expected a topology that numbers groups by their lowest ranks, and indices by "
+                      "ranks, given group 1 and index 0 for rank 0");
 }
