@@ -68,11 +68,12 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
 
     if constexpr (zeropp::broadcasting_transport_on<Counting, zeropp::host>) {
         // Roots send to everybody, others to nobody. What comes after it is counted as without it.
-        const std::uint64_t sent = rank == 0 ? 9 : 0;
-        world.broadcast(exec, send.data(), received.data(), 9, 1);
-        equals(world.total(), 0, (107 + sent) * inside, (107 + sent) * across, expect);
-        world.broadcast(exec, send.data(), received.data(), 1, world.size());
-        equals(world.total(), 0, (108 + sent) * inside, (108 + sent) * across, expect);
+        std::uint64_t sent = 107;
+        for (int roots = 1; roots <= world.size(); ++roots) {
+            if (rank < roots) sent += 9;
+            world.broadcast(exec, send.data(), received.data(), 9, roots);
+            equals(world.total(), 0, sent * inside, sent * across, expect);
+        }
         world.reset();
         world.all_gather(exec, send.data(), received.data(), 100);
         world.all_to_all(exec, send.data(), received.data(), 7);
