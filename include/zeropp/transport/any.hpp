@@ -53,7 +53,7 @@ public:
     requires(std::same_as<E, Executions> || ...) void broadcast(const E& exec, const std::byte* send, std::byte* recv,
                                                                 std::size_t bytes, int roots) {
         if (!broadcasts<E>())
-            throw precondition_error("any_transport", "a transport that can broadcast", "another one");
+            throw precondition_error("any_transport", "a transport that can broadcast", "one that cannot");
         std::get<calls<E>>(calls_).broadcast(exec, send, recv, bytes, roots);
     }
 
