@@ -15,6 +15,19 @@
 
 namespace zeropp_test {
 
+/// Whether a transport has no broadcast, and should have none. A test of such a one specializes it: where broadcast is
+/// missed, or no longer compiles, the laws do not leave it out in silence.
+template <class Transport>
+inline constexpr bool does_without_broadcast = false;
+
+/// Whether the laws ask for broadcasts of `Transport`.
+template <class Execution, class Transport>
+constexpr bool must_broadcast() {
+    static_assert(zeropp::broadcasting_transport_on<Transport, Execution> != does_without_broadcast<Transport>,
+                  "a transport has a broadcast, or its test says that it does without");
+    return !does_without_broadcast<Transport>;
+}
+
 /// broadcast delivers the bytes of the first `roots` ranks to every rank, `in_place` or not, touches nothing behind
 /// them, and reads nothing of other ranks.
 template <class Execution, class Transport>

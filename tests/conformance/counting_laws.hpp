@@ -2,6 +2,7 @@
 /// \file
 /// What every `counting` transport must do. The law is collective over `world`.
 
+#include "conformance/broadcast_laws.hpp"
 #include "conformance/delivery_laws.hpp"
 #include "conformance/split_laws.hpp"
 #include "support/expectations.hpp"
@@ -66,7 +67,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     world.all_to_all(exec, send.data(), received.data(), 0);
     equals(world.total(), 0, 107 * inside, 107 * across, expect);
 
-    if constexpr (zeropp::broadcasting_transport_on<Counting, zeropp::host>) {
+    if constexpr (must_broadcast<zeropp::host, Counting>()) {
         // Roots send to everybody, others to nobody. What comes after it is counted as without it.
         std::uint64_t sent = 107;
         for (int roots = 1; roots <= world.size(); ++roots) {

@@ -44,7 +44,7 @@ void connects(Transport& part, int world_rank, const std::vector<int>& members, 
     expect.equal(part.rank(), self - members.begin());
     expect.equal(text_of(members_of(part, world_rank)), text_of(members));
     exchanges<zeropp::host>(part, expect, 100);
-    if constexpr (zeropp::broadcasting_transport_on<Transport, zeropp::host>) {
+    if constexpr (must_broadcast<zeropp::host, Transport>()) {
         broadcasts<zeropp::host>(part, expect, 100, (part.size() + 1) / 2, true);
     }
 }

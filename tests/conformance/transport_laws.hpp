@@ -65,7 +65,7 @@ void moves_bytes(Transport& world, expectations& expect) {
     }
     keeps_the_order_of_operations<Execution>(world, expect);
     carries_nothing<Execution>(world, expect);
-    if constexpr (zeropp::broadcasting_transport_on<Transport, Execution>) broadcast_laws<Execution>(world, expect);
+    if constexpr (must_broadcast<Execution, Transport>()) broadcast_laws<Execution>(world, expect);
 }
 
 /// All of the above.

@@ -49,13 +49,22 @@ struct plain_operations {
     zeropp::thread_transport inner;
     int rank() const { return inner.rank(); }
     int size() const { return inner.size(); }
-    void all_gather(const zeropp::host& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+    template <zeropp::host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         inner.all_gather(exec, send, recv, bytes);
     }
-    void all_to_all(const zeropp::host& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+    template <zeropp::host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         inner.all_to_all(exec, send, recv, bytes);
     }
     plain_operations split(std::span<const int> members) { return {inner.split(members)}; }
+};
+
+struct without_broadcast {
+    template <class T>
+    static auto wrap(T inner) {
+        return plain_operations{std::move(inner)};
+    }
 };
 
 struct immovable : zeropp::thread_transport {
@@ -63,6 +72,9 @@ struct immovable : zeropp::thread_transport {
 };
 
 }  // namespace
+
+template <>
+inline constexpr bool zeropp_test::does_without_broadcast<plain_operations> = true;
 
 TEST_CASE("transports and their decorators obey the laws of transports", "[transport]") {
     const auto laws = []<class Decorator>(Decorator, int ranks, const char* name) {
@@ -75,6 +87,7 @@ TEST_CASE("transports and their decorators obey the laws of transports", "[trans
     for (const int ranks : {1, 2, 3, 4, 6}) laws(plain(), ranks, "thread_transport");
     for (const int ranks : {1, 2, 3, 4}) {
         laws(chosen(), ranks, "any_transport");
+        laws(without_broadcast(), ranks, "a transport without broadcast");
     }
     for (const int ranks : {1, 2, 4}) {
         laws(counted(), ranks, "counting");
@@ -111,7 +124,7 @@ TEST_CASE("transports say whether they can broadcast, and those around others wh
     CHECK_FALSE(zeropp::can_broadcast<host>(zeropp::any_transport<host>(zeropp::counting(without, zeropp::flat(1)))));
     std::byte a{};
     CHECK(thrown<zeropp::precondition_error>([&] { without.broadcast(host(), &a, &a, 1, 1); }) ==
-          "any_transport: expected a transport that can broadcast, given another one");
+          "any_transport: expected a transport that can broadcast, given one that cannot");
 }
 
 TEST_CASE("begin_collective throws a rank's own problem where nobody watches", "[transport]") {
