@@ -13,7 +13,9 @@ namespace zeropp {
 
 /// Passes everything on to `Inner`: the operations, and what transports inside have to hear of to watch, `begin` and
 /// `wait`. A transport around another one derives from it, has its own version of what it changes, which hides this
-/// one's, and `split`, whose result is of its own type. Copies where Inner does.
+/// one's, and `split`, whose result is of its own type. One that has its own version of an operation that moves bytes
+/// needs one of each: all_gather, all_to_all and broadcast, since those that it leaves out go past it. Copies where
+/// Inner does.
 template <class Inner>
 class adaptor {
 public:
