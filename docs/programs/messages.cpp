@@ -65,6 +65,16 @@ public:
         note("all_to_all", send, bytes, bytes);
         this->inner().all_to_all(exec, send, recv, bytes);
     }
+    template <zeropp::execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                   int roots) requires zeropp::broadcasting_transport_on<Transport, E> {
+        if (this->rank() < roots) {
+            note("broadcast", send, bytes, 0);
+        } else {
+            ++notes_->operation;
+        }
+        this->inner().broadcast(exec, send, recv, bytes, roots);
+    }
     recording split(std::span<const int> members) {
         std::vector<int> world;
         for (const int m : members) world.push_back(world_[static_cast<std::size_t>(m)]);

@@ -11,6 +11,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
@@ -258,35 +259,52 @@ public:
     template <zeropp::execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         inner().all_gather(exec, send, recv, bytes);
-        constexpr std::uint64_t lie = 0x5555555555555556u;
-        if (bytes == sizeof lie) std::memcpy(recv, &lie, sizeof lie);
+        lie(recv, bytes);
+    }
+    template <zeropp::execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        inner().broadcast(exec, send, recv, bytes, roots);
+        lie(recv, bytes);
     }
     lying_transport split(std::span<const int> members) { return lying_transport(inner().split(members)); }
+
+private:
+    static void lie(std::byte* recv, std::size_t bytes) {
+        constexpr std::uint64_t number = 0x5555555555555556u;
+        if (bytes == sizeof number) std::memcpy(recv, &number, sizeof number);
+    }
 };
 
 }  // namespace
 
 TEST_CASE("exact updates: whatever number of changes arrives, nothing is written outside") {
-    std::vector<std::string> wrong(2);
-    on_ranks(2, "lies", [&](zeropp::thread_transport& transport) {
-        const zeropp::two_level topology(2, 1);
-        zeropp::communicator comm(topology, lying_transport(transport));
-        constexpr std::size_t n = 2000;
-        guarded<std::byte> storage(replica_of<zeropp::half>::storage_bytes(topology, n));
-        replica_of<zeropp::half> replica(topology, comm.rank(), n, storage.view());
-        guarded<std::byte> scratch(zeropp::exact_update_workspace_bytes(topology, zeropp::lossless<zeropp::half>(), n));
-        for (std::uint64_t version = 1; version != 3; ++version) {
-            const std::vector<zeropp::half> shard(n / 2, zeropp::half(static_cast<float>(version)));
-            zeropp::exact_update(host{}, comm, shard, replica, version, scratch.view());
-        }
-        std::vector<zeropp::half> full(n);
-        zeropp::secondary_partition_gather(host{}, comm, replica, 2, full);
-        for (const zeropp::half x : full) {
-            if (static_cast<float>(x) != 2.0f) wrong[at(comm.rank())] = "other elements; ";
-        }
-        if (!storage.intact() || !scratch.intact()) wrong[at(comm.rank())] += "written outside; ";
-    });
-    for (const std::string& text : wrong) CHECK(text == "");
+    // Both groups own slices, or one alone does, whose numbers arrive by broadcast.
+    for (const int owning_groups : {2, 1}) {
+        std::vector<std::string> wrong(2);
+        on_ranks(2, "lies", [&](zeropp::thread_transport& transport) {
+            const zeropp::two_level topology(2, 1);
+            const zeropp::slice_owners owners(topology, owning_groups);
+            zeropp::communicator comm(topology, lying_transport(transport));
+            constexpr std::size_t n = 2000;
+            guarded<std::byte> storage(replica_of<zeropp::half>::storage_bytes(owners, n));
+            replica_of<zeropp::half> replica(owners, comm.rank(), n, storage.view());
+            guarded<std::byte> scratch(
+                zeropp::exact_update_workspace_bytes(owners, zeropp::lossless<zeropp::half>(), n));
+            const std::size_t own = comm.rank() < owning_groups ? n / at(owning_groups) : 0;
+            for (std::uint64_t version = 1; version != 3; ++version) {
+                const std::vector<zeropp::half> shard(own, zeropp::half(static_cast<float>(version)));
+                zeropp::exact_update(host{}, comm, shard, replica, version, scratch.view());
+            }
+            std::vector<zeropp::half> full(n);
+            zeropp::secondary_partition_gather(host{}, comm, replica, 2, full);
+            for (const zeropp::half x : full) {
+                if (static_cast<float>(x) != 2.0f) wrong[at(comm.rank())] = "other elements; ";
+            }
+            if (!storage.intact() || !scratch.intact()) wrong[at(comm.rank())] += "written outside; ";
+        });
+        INFO(owning_groups << " of 2 groups own slices");
+        for (const std::string& text : wrong) CHECK(text == "");
+    }
 }
 
 TEST_CASE("exact updates: on more nodes than one wait tells the sizes of") {
