@@ -66,18 +66,17 @@ template <class S, class Space>
 concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
 }  // namespace detail
 
-/// Gathers tensors from the secondary partitions of this rank's group, or from its secondary_replicas. Not one
-/// byte leaves the group, which by default is the node; another secondary group is another `comm`, made on a topology
-/// with groups of that size.
+/// Gathers tensors from the secondary partitions of this rank's group, or from its secondary_replicas. Not one byte
+/// leaves the group, which by default is the node; another secondary group is another `comm`, made on a topology with
+/// groups of that size.
 ///
 /// Shapes    full [n], n as the partition's, or the tensor_list that it is for; scratch as
-///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over all ranks that
-///           own slices
+///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over its
+///           slice_owners: all ranks, unless it was made with fewer
 /// Result    full == what was stored on the ranks of the group, each part through its quantizer; the same bits on all
 ///           ranks of the group
-/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, what is gathered
-///           and communicator must outlive the work.
-///           Without scratch, allocates a workspace and blocks until the work is complete
+/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, what is gathered and communicator must
+///           outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
 ///           `version`; on every rank of the group alike if what is wrong is wrong on all or the transport is `checked`
