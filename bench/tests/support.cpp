@@ -47,19 +47,25 @@ public:
     template <zeropp::host_execution E>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         inner().all_gather(exec, send, recv, bytes);
-        spoil(exec, recv, bytes);
+        spoil(exec, recv, bytes, size());
     }
     template <zeropp::host_execution E>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         inner().all_to_all(exec, send, recv, bytes);
-        spoil(exec, recv, bytes);
+        spoil(exec, recv, bytes, size());
+    }
+    template <zeropp::host_execution E>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        inner().broadcast(exec, send, recv, bytes, roots);
+        spoil(exec, recv, bytes, roots);
     }
     faulty_transport split(std::span<const int> members) { return faulty_transport(inner().split(members)); }
 
 private:
     template <class E>
-    void spoil(const E& exec, std::byte* recv, std::size_t bytes) {
-        const auto other = static_cast<std::size_t>(rank() == 0 ? size() - 1 : 0);
+    void spoil(const E& exec, std::byte* recv, std::size_t bytes, int sources) {
+        if (rank() == 0 && sources == 1) return;  // which gets nothing from others
+        const auto other = static_cast<std::size_t>(rank() == 0 ? sources - 1 : 0);
         exec.enqueue([=] { recv[other * bytes] ^= std::byte{0x40}; });
     }
 };
@@ -88,6 +94,15 @@ tally reduced_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
     return check_reduced<T>(int8, int4, comm.topology(), std::span<const T>(shard), part.offset(comm.rank()), 5);
 }
 
+/// A broadcast of the first rank.
+template <class Transport>
+tally broadcast_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
+    const std::vector<std::byte> sent(100, std::byte{7});
+    std::vector<std::byte> received(sent.size());
+    comm.world().broadcast(zeropp::host{}, sent.data(), received.data(), sent.size(), 1);
+    return {.wrong = received == sent ? 0u : 1u};
+}
+
 /// What all ranks of `nodes` have found wrong.
 template <class Transport, class Collective>
 std::uint64_t wrong_over(const zeropp::two_level& nodes, Collective collective) {
@@ -106,11 +121,14 @@ template <class T>
 void sees_what_is_wrong() {
     const auto gather = [](auto& comm) { return gathered_over<T>(comm); };
     const auto reduce = [](auto& comm) { return reduced_over<T>(comm); };
+    const auto broadcast = [](auto& comm) { return broadcast_over(comm); };
     for (const zeropp::two_level& nodes : {zeropp::two_level(2, 2), zeropp::two_level(1, 4), zeropp::two_level(3, 1)}) {
         CHECK(wrong_over<zeropp::thread_transport>(nodes, gather) == 0);
         CHECK(wrong_over<zeropp::thread_transport>(nodes, reduce) == 0);
+        CHECK(wrong_over<zeropp::thread_transport>(nodes, broadcast) == 0);
         CHECK(wrong_over<faulty_transport>(nodes, gather) > 0);
         CHECK(wrong_over<faulty_transport>(nodes, reduce) > 0);
+        CHECK(wrong_over<faulty_transport>(nodes, broadcast) == static_cast<std::uint64_t>(nodes.size() - 1));
     }
 }
 
