@@ -27,10 +27,10 @@ namespace zeropp {
 /// source and destination, in the numbers of the transport that splits were made from. The transport can go on.
 ///
 /// Two small operations follow each one, of checksums and of verdicts: `overhead_bytes` to each other rank in all, from
-/// all ranks, so in a broadcast from those too that are no roots. A message is read once more where it is sent, and once
-/// where it arrives; nothing is copied and nothing allocated. What a rank keeps for itself is not checked. A verdict
-/// that arrives changed is an error on the rank that receives it alone, and ranks outside a split do not learn of its
-/// errors: as with any rank that fails, somebody has to release them.
+/// all ranks, so in a broadcast from those too that are no roots. A message is read once more where it is sent, and
+/// once where it arrives; nothing is copied and nothing allocated. What a rank keeps for itself is not checked. A
+/// verdict that arrives changed is an error on the rank that receives it alone, and ranks outside a split do not learn
+/// of its errors: as with any rank that fails, somebody has to release them.
 ///
 /// Decorators around this one see the data alone; those inside see checksums and verdicts as well. Copies are the same
 /// rank. For host memory; `staged<checksummed<mpi_transport>>` checks what GPUs send each other.

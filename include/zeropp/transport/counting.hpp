@@ -28,8 +28,8 @@ struct traffic {
 
 /// Counts the bytes that this rank sends through `Transport`, inside its node and across nodes, for each collective. An
 /// all-gather counts as sending to every other rank directly, and so does a broadcast on its roots; other ranks send
-/// nothing in it. Its splits count into the same totals; copies and moves keep them. Bytes are counted when an operation
-/// is enqueued.
+/// nothing in it. Its splits count into the same totals; copies and moves keep them. Bytes are counted when an
+/// operation is enqueued.
 ///
 /// `Topology` says where the nodes are in truth: it may differ from the topology that the collectives are told.
 template <class Transport, topology Topology>
