@@ -155,8 +155,8 @@ private:
     /// Starts to move the piece behind the first `done` bytes of every peer's message.
     void post(std::span<request> round, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(piece_, what_.bytes - done);
-        // A piece must not be taken for one of a message of another size or from other roots, nor, should ranks be out of step, of the
-        // operations before and after.
+        // A piece must not be taken for one of a message of another size or from other roots, nor, should ranks be out
+        // of step, of the operations before and after.
         const std::size_t size = ceil_div(what_.bytes, piece_) + static_cast<std::size_t>(what_.roots) * 31;
         const int tag = static_cast<int>(operations_ % operation_tags * size_tags + size % size_tags);
         // Every rank starts with another peer, so that no receiver is everybody's first.
