@@ -49,6 +49,8 @@ public:
     slice_order order() const { return owners_.order(); }
 
     friend bool operator==(const slice_owners&, const slice_owners&) = default;
+    /// Whether what owners have has a hop across groups, to other owners or not.
+    friend bool has_hop_across(const slice_owners& ranks) { return zeropp::has_hop_across(ranks.all()); }
 
 private:
     /// The ranks of the first `groups` groups.
@@ -70,9 +72,6 @@ private:
 };
 
 static_assert(topology<slice_owners>);
-
-/// Whether what owners have has a hop across groups, to other owners or not.
-inline bool has_hop_across(const slice_owners& ranks) { return has_hop_across(ranks.all()); }
 
 namespace detail {
 /// All groups own, unless it is said which do.
