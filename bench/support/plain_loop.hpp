@@ -51,7 +51,9 @@ inline void plain_loop(const pass_shape& shape, const std::byte* from, std::size
     };
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     const auto target = zeropp::detail::active_host_target();
-    if (target != zeropp::detail::host_target::baseline) return zeropp::detail::run_on_target(target, loop);
+    if (target != zeropp::detail::host_target::baseline) {
+        return zeropp::detail::run_on_target(target, [&](auto) { loop(); });
+    }
 #endif
     loop();
 }

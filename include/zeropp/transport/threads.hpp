@@ -298,12 +298,13 @@ private:
         void require_members() const {
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 const auto& list = slots[r].members;
+                const auto times = [&](int m) { return std::count(list.begin(), list.end(), m); };
                 const auto gave_it_too = [&](int m) {
-                    return m >= 0 && static_cast<std::size_t>(m) < slots.size() && std::ranges::count(list, m) == 1 &&
-                           std::ranges::equal(slots[static_cast<std::size_t>(m)].members, list);
+                    if (m < 0 || static_cast<std::size_t>(m) >= slots.size() || times(m) != 1) return false;
+                    const auto& given = slots[static_cast<std::size_t>(m)].members;
+                    return std::equal(given.begin(), given.end(), list.begin(), list.end());
                 };
-                const bool with_itself = std::ranges::count(list, static_cast<int>(r)) == 1;
-                if (with_itself && std::ranges::all_of(list, gave_it_too)) continue;
+                if (times(static_cast<int>(r)) == 1 && std::all_of(list.begin(), list.end(), gave_it_too)) continue;
                 throw_given("the same list of ranks on each rank in it, itself among them", [](const slot& s) {
                     std::string text;
                     for (const int m : s.members) text += (text.empty() ? "{" : ", ") + std::to_string(m);

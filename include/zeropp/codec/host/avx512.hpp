@@ -4,6 +4,7 @@
 /// halves. In the compilers' own vectors, because <immintrin.h> would take longer to compile than all the rest of the
 /// codec. Bits are those of the loops beside which they stand.
 
+#include <zeropp/codec/host/pieces.hpp>
 #include <zeropp/codec/host/target.hpp>
 
 #include <cstddef>
@@ -20,8 +21,10 @@
 
 namespace zeropp::detail::avx512 {
 
-/// Whether the target in use has what is here.
-inline bool in_use() noexcept { return active_host_target() == host_target::avx512; }
+/// Whether what is here can be used for a number of elements, by its type: where the target has the instructions, and
+/// it is a multiple of N.
+template <class Size, std::size_t N>
+inline constexpr bool serves = is_multiple_on<Size, host_target::avx512, N>;
 
 using floats [[gnu::vector_size(64)]] = float;
 using ints [[gnu::vector_size(64)]] = int;

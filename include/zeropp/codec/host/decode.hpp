@@ -48,27 +48,25 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;
+        alignas(64) float buffer[piece_size];
+        float* sums = buffer;
         if constexpr (std::is_same_v<T, float>) {
             // Where they stay, so that memory takes each while the next ones are computed, and not all at once.
-            if (!f.accumulate) {
-                sum_elements(from, message, stride, contributors, begin, n, slice);
-                divide(slice, n, f.divisor);
-                return;
-            }
+            if (!f.accumulate) sums = slice;
         }
-        alignas(64) float sums[piece_size];
         sum_elements(from, message, stride, contributors, begin, n, sums);
         divide(sums, n, f.divisor);
+        if (sums != buffer) return;
         if (f.accumulate) {
             alignas(64) float present[piece_size];
             load_elements(slice, n, present);
             for (std::size_t i = 0; i != n; ++i) {
-                const float sum = present[i] + sums[i];
+                const float sum = present[i] + buffer[i];
                 // Which of two NaN a sum is depends on how a compiler orders them.
-                sums[i] = sum == sum ? sum : quiet_nan;
+                buffer[i] = sum == sum ? sum : quiet_nan;
             }
         }
-        store_elements(sums, n, slice);
+        store_elements(buffer, n, slice);
     });
 }
 

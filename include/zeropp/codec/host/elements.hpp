@@ -20,8 +20,8 @@ ZEROPP_DETAIL_INLINE_BEGIN
 template <element T, class Size>
 void load_elements(const T* from, Size n, float* to) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    if constexpr (std::is_same_v<T, half> && is_multiple_of<Size, avx512::lanes>) {
-        if (avx512::in_use() && avx512::floats_of_halves(from, n, to)) return;
+    if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
+        if (avx512::floats_of_halves(from, n, to)) return;
     }
 #endif
     for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::to_float(from[i]);
@@ -31,11 +31,11 @@ void load_elements(const T* from, Size n, float* to) {
 template <element T, class Size>
 void store_elements(const float* from, Size n, T* to) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    if constexpr (std::is_same_v<T, half> && is_multiple_of<Size, avx512::lanes>) {
-        if (avx512::in_use()) return avx512::halves_of_floats(from, n, to);
+    if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
+        return avx512::halves_of_floats(from, n, to);
     }
-    if constexpr (std::is_same_v<T, bfloat16> && is_multiple_of<Size, 2 * avx512::lanes>) {
-        if (avx512::in_use() && avx512::bfloat16s_of_floats(from, n, to)) return;
+    if constexpr (std::is_same_v<T, bfloat16> && avx512::serves<Size, 2 * avx512::lanes>) {
+        if (avx512::bfloat16s_of_floats(from, n, to)) return;
     }
 #endif
     for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
@@ -46,9 +46,11 @@ template <class Size>
 void divide(float* x, Size n, float divisor) {
     if (divisor == 1.0f) return;
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    // By a power of two with a reciprocal: the product is as exact as the quotient, and ten times as fast.
-    const bool exact = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 0x1p-126f && divisor <= 0x1p126f;
-    if (exact && avx512::in_use()) return avx512::multiply(x, n, quotient(1.0f, divisor));
+    if constexpr (avx512::serves<Size, 1>) {
+        // By a power of two with a reciprocal: the product is as exact as the quotient, and ten times as fast.
+        const bool exact = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 0x1p-126f && divisor <= 0x1p126f;
+        if (exact) return avx512::multiply(x, n, quotient(1.0f, divisor));
+    }
 #endif
     for (std::size_t i = 0; i != n; ++i) x[i] = quotient(x[i], divisor);
 }

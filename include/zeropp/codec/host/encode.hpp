@@ -65,15 +65,15 @@ inline constexpr bool encodes_as_they_lie = [] {
 }();
 
 /// Whether n values of a section from `begin` on have been encoded so: by targets that can, in whole groups of blocks.
-template <quantizer Q, class Values>
+template <quantizer Q, class Values, class Size>
 bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
-                        [[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t n,
+                        [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
                         [[maybe_unused]] typename Q::params* params, [[maybe_unused]] std::byte* codes) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    if constexpr (encodes_as_they_lie<Q, Values>) {
-        constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    if constexpr (encodes_as_they_lie<Q, Values> && avx512::serves<Size, block_size>) {
         constexpr std::size_t group = blocks_together * block_size;
-        if (!avx512::in_use() || n % group != 0) return false;
+        if (n % group != 0) return false;
         const auto* const elements = values.load.first + begin;
         for (std::size_t first = 0; first != n; first += group) {
             avx512::extremes found[blocks_together];

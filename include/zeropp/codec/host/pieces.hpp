@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <type_traits>
 
 namespace zeropp::detail {
 
@@ -15,47 +14,50 @@ ZEROPP_DETAIL_INLINE_BEGIN
 /// Values are handled in pieces that stay in the first-level cache. A multiple of 8, so that pieces end on bytes.
 inline constexpr std::size_t piece_size = 256;
 
-/// A number of elements that is a multiple of `Unit`, by its type.
-template <std::size_t Unit>
+/// A number of elements that is known, or known to be a multiple of `Unit`, in a loop with the instructions of
+/// `Target`: all of that by type, so that code for other numbers and other targets is not there to be compiled.
+template <std::size_t Size, host_target Target>
+struct exactly {
+    constexpr operator std::size_t() const { return Size; }
+};
+template <std::size_t Unit, host_target Target>
 struct multiple_of {
     std::size_t value;
 
     constexpr operator std::size_t() const { return value; }
 };
 
-/// Whether a number of elements is known to be a multiple of N, by its type.
-template <class Size, std::size_t N>
-inline constexpr bool is_multiple_of = false;
-template <std::size_t Size, std::size_t N>
-inline constexpr bool is_multiple_of<std::integral_constant<std::size_t, Size>, N> = Size % N == 0;
-template <std::size_t Unit, std::size_t N>
-inline constexpr bool is_multiple_of<multiple_of<Unit>, N> = Unit % N == 0;
+/// Whether a number of elements is known to be a multiple of N and in a loop for `Target`.
+template <class Size, host_target Target, std::size_t N>
+inline constexpr bool is_multiple_on = false;
+template <std::size_t Size, host_target Target, std::size_t N>
+inline constexpr bool is_multiple_on<exactly<Size, Target>, Target, N> = Size % N == 0;
+template <std::size_t Unit, host_target Target, std::size_t N>
+inline constexpr bool is_multiple_on<multiple_of<Unit, Target>, Target, N> = Unit % N == 0;
 
-/// Calls f(begin, n) for successive pieces of `Piece` of `size` elements. For whole pieces n is a constant, by type:
-/// loops over them need no code for what is left over.
+/// Calls f(begin, n) for successive pieces of `Piece` of `size` elements. Where all pieces are whole, n is a constant,
+/// by type: loops over them need no code for what is left over.
 template <std::size_t Piece, class F>
 void for_each_piece(std::size_t size, const F& f) {
-    std::size_t begin = 0;
-    for (; size - begin >= Piece; begin += Piece) f(begin, std::integral_constant<std::size_t, Piece>());
-    if (begin != size) f(begin, size - begin);
+    for (std::size_t begin = 0; begin != size; begin += std::min(Piece, size - begin)) {
+        f(begin, std::min(Piece, size - begin));
+    }
 }
-template <std::size_t Piece, std::size_t Size, class F>
-void for_each_piece(std::integral_constant<std::size_t, Size> size, const F& f) {
+template <std::size_t Piece, std::size_t Size, host_target Target, class F>
+void for_each_piece(exactly<Size, Target> size, const F& f) {
     constexpr std::size_t piece = std::min(Piece, Size);
     static_assert(Size % piece == 0);
-    for (std::size_t begin = 0; begin != size; begin += piece) f(begin, std::integral_constant<std::size_t, piece>());
+    for (std::size_t begin = 0; begin != size; begin += piece) f(begin, exactly<piece, Target>());
 }
-template <std::size_t Piece, std::size_t Unit, class F>
-void for_each_piece(multiple_of<Unit> size, const F& f) {
+template <std::size_t Piece, std::size_t Unit, host_target Target, class F>
+void for_each_piece(multiple_of<Unit, Target> size, const F& f) {
     if constexpr (Piece <= Unit) {
         static_assert(Unit % Piece == 0);
-        for (std::size_t begin = 0; begin != size; begin += Piece) {
-            f(begin, std::integral_constant<std::size_t, Piece>());
-        }
+        for (std::size_t begin = 0; begin != size; begin += Piece) f(begin, exactly<Piece, Target>());
     } else {
         static_assert(Piece % Unit == 0);
         for (std::size_t begin = 0; begin != size;) {
-            const multiple_of<Unit> some{std::min(Piece, size - begin)};
+            const multiple_of<Unit, Target> some{std::min(Piece, size - begin)};
             f(begin, some);
             begin += some;
         }
@@ -68,16 +70,14 @@ void for_each_piece(multiple_of<Unit> size, const F& f) {
 template <std::size_t Piece, std::size_t Unit, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
     std::size_t begin = 0;
-    const auto whole_units = [&] {
-        for_each_piece<Piece>(multiple_of<Unit>{size / Unit * Unit}, f);
+    const host_target active = active_host_target();
+    if (!has_wide_targets || (size >= Unit && active != host_target::baseline)) {
         begin = size / Unit * Unit;
-    };
-    if constexpr (!has_wide_targets) {
-        whole_units();
-    } else if (size >= Unit && active_host_target() != host_target::baseline) {
-        run_on_target(active_host_target(), whole_units);
+        run_on_target(active, [=, &f](auto target) {
+            for_each_piece<Piece>(multiple_of<Unit, decltype(target)::value>{begin}, f);
+        });
     }
-    for (; begin != size; begin += std::min(Piece, size - begin)) f(begin, std::min(Piece, size - begin));
+    for_each_piece<Piece>(size - begin, [&](std::size_t done, std::size_t n) { f(begin + done, n); });
 }
 
 ZEROPP_DETAIL_INLINE_END

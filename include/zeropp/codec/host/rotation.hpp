@@ -2,6 +2,7 @@
 /// \file
 /// Walsh-Hadamard transforms on the host.
 
+#include <zeropp/codec/host/pieces.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
@@ -144,11 +145,11 @@ void rotate(const float* from, Count n, bool back, float* to) {
         const float scale = rotation_scale<rotation_size<Q>()>(back);
         const std::size_t in_lots = n / many * many;
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-        if (active_host_target() == host_target::avx512) {
-            run_avx512([&] { rotation_in_vectors<16>::windows<size>(from, in_lots, scale, to); });
+        if constexpr (is_multiple_on<Count, host_target::avx512, 1>) {
+            run_avx512([&](auto) { rotation_in_vectors<16>::windows<size>(from, in_lots, scale, to); });
             begin = in_lots;
-        } else if (active_host_target() == host_target::avx2) {
-            run_avx2([&] { rotation_in_vectors<8>::windows<size>(from, in_lots, scale, to); });
+        } else if constexpr (is_multiple_on<Count, host_target::avx2, 1>) {
+            run_avx2([&](auto) { rotation_in_vectors<8>::windows<size>(from, in_lots, scale, to); });
             begin = in_lots;
         }
 #endif

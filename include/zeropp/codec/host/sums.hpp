@@ -42,8 +42,7 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     constexpr std::size_t piece = std::min(block_size, piece_size);
     constexpr bool looks_up = decodes_by_table<Q> && !rotating_quantizer<Q> && sizeof(T) == 2;
-    if constexpr (looks_up && is_multiple_of<Size, piece>) {
-        if (!avx512::in_use()) return false;
+    if constexpr (looks_up && avx512::serves<Size, piece>) {
         for_each_piece<block_size>(n, [&](std::size_t done, auto some) {
             T table[16];
             make_table(q, read_params<Q>(from, begin + done), table);
@@ -127,8 +126,7 @@ bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_se
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     constexpr std::size_t piece = std::min(block_size, piece_size);
-    if constexpr (is_multiple_of<Size, piece> && block_size % 32 == 0 && (multiplies<Q> || decodes_by_table<Q>)) {
-        if (!avx512::in_use()) return false;
+    if constexpr (avx512::serves<Size, piece> && block_size % 32 == 0 && (multiplies<Q> || decodes_by_table<Q>)) {
         bool done = true;
         for (std::size_t c = 0; c < contributors; c += messages_at_a_time) {
             const std::size_t messages = std::min(messages_at_a_time, contributors - c);

@@ -30,6 +30,16 @@ namespace zeropp::detail {
 #define ZEROPP_DETAIL_INLINE_END
 #endif
 
+/// Instructions that loops are compiled for. avx512 is that of Ice Lake and Zen 4, which narrow 32 bits to the bytes of
+/// codes in half the permutations of Skylake; the latter, where wide vectors cost clock, is served with avx2.
+enum class host_target { baseline, avx2, avx512 };
+
+/// A target, by type.
+template <host_target Target>
+struct target_type {
+    static constexpr host_target value = Target;
+};
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
@@ -44,28 +54,25 @@ namespace zeropp::detail {
 #define ZEROPP_DETAIL_WIDEST ",prefer-vector-width=512"
 #endif
 
-/// Instructions that loops are compiled for. avx512 is that of Ice Lake and Zen 4, which narrow 32 bits to the bytes of
-/// codes in half the permutations of Skylake; the latter, where wide vectors cost clock, is served with avx2.
-enum class host_target { baseline, avx2, avx512 };
-
 /// Whether there are others than the baseline, which then serves old processors alone and need not be fast.
 inline constexpr bool has_wide_targets = true;
 
 template <class Work>
 ZEROPP_DETAIL_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi" ZEROPP_DETAIL_WIDEST)
 void run_avx512(const Work& work) {
-    work();
+    work(target_type<host_target::avx512>());
 }
 template <class Work>
 ZEROPP_DETAIL_TARGET("avx2,fma")
 void run_avx2(const Work& work) {
-    work();
+    work(target_type<host_target::avx2>());
 }
 
 #undef ZEROPP_DETAIL_WIDEST
 #undef ZEROPP_DETAIL_TARGET
 
-/// Calls work() with the instructions of `target`, which the processor must have, and is not the baseline.
+/// Calls work(the target's type) with the instructions of `target`, which the processor must have, and which is not the
+/// baseline where there are others.
 template <class Work>
 void run_on_target(host_target target, const Work& work) {
     if (target == host_target::avx512) {
@@ -92,8 +99,12 @@ inline std::span<const host_target> host_targets() noexcept {
 #else
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 0
 
-enum class host_target { baseline };
 inline constexpr bool has_wide_targets = false;
+
+template <class Work>
+void run_on_target(host_target, const Work& work) {
+    work(target_type<host_target::baseline>());
+}
 
 inline std::span<const host_target> host_targets() noexcept {
     static constexpr host_target all[] = {host_target::baseline};
