@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
 """What the host codec takes in the first-level cache beside what models of processors predict of the same instructions.
 
-    codec_ports.py PROGRAM [--write] [--llvm FOLDER]
+    codec_ports.py PROGRAM [--arm PROGRAM] [--write] [--llvm FOLDER]
 
     PROGRAM        codec_perf, which measures tensors of 4096 elements and writes down the instructions that it executes
+    --arm PROGRAM  codec_perf for 64-bit Arm, linked statically and at fixed addresses, which qemu-aarch64 runs
     --write        writes the table to bench/results/codec_ports.{json,md}
     --llvm FOLDER  where llvm-mca and llvm-objdump are (default: the newest of Debian's, or the PATH)
 
 llvm-mca is given all instructions of a pass in the order in which they were executed, so nothing is assumed of loops. It
 says how many cycles its model of a core takes for them, where every load is in the first-level cache, and how many its
 execution ports or its front end alone would take: the bound. Code for AVX-512 is predicted for Sapphire Rapids and Zen 4,
-code for AVX2 for Haswell. Nothing of that is measured; what is measured is this machine.
+code for AVX2 for Haswell, code for Arm for Grace. Nothing of that is measured; what is measured is this machine.
+
+Made for Arm with a cross compiler, where codec_perf does without MPI:
+
+    aarch64-linux-gnu-g++ -std=c++20 -O3 -DNDEBUG -static -no-pie -I include -I bench bench/codec_perf.cpp \\
+        bench/support/{collective_rows,launch_threads,options,report}.cpp -o codec_perf_arm
 """
 import argparse
 import json
@@ -26,7 +32,8 @@ import tempfile
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 ELEMENTS = 4096
 # What is predicted of the code for each target, as llvm names it.
-CORES = {"avx512": {"sapphirerapids": "Sapphire Rapids", "znver4": "Zen 4"}, "avx2": {"haswell": "Haswell"}}
+CORES = {"avx512": {"sapphirerapids": "Sapphire Rapids", "znver4": "Zen 4"}, "avx2": {"haswell": "Haswell"},
+         "arm": {"neoverse-v2": "Grace (Neoverse V2)"}}
 # Each in tensors of ELEMENTS.
 CASES = {
     "float": (4, ["int8:256", "int4:128", "int4:128:signed:bf16:h32", "fp8_e4m3:128", "mxfp4"]),
@@ -45,19 +52,22 @@ def llvm(name, folder):
 
 
 def instructions_of(program, objdump):
-    """The text of the program's instructions by address, as an assembler reads it."""
+    """The text of the program's instructions by address, as an assembler reads it; the addresses of functions by name."""
     text = subprocess.run([objdump, "-d", "--no-show-raw-insn", program], check=True, capture_output=True, text=True).stdout
-    instructions = {}
+    instructions, functions = {}, {}
     for line in text.splitlines():
         if match := re.match(r"\s*([0-9a-f]+):\s+(.*)", line):
-            # Names of where jumps go, and comments.
-            instructions[int(match[1], 16)] = re.sub(r"\s*(<[^>]*>|#.*)", "", match[2])
-    return instructions
+            # Without names of where jumps go, and comments; jumps of Arm, which cannot be far, go nowhere.
+            plain = re.sub(r"\s*(<[^>]*>|//.*|# .*)", "", match[2])
+            instructions[int(match[1], 16)] = re.sub(r"^(b|bl|b\.\w+|cbn?z|tbn?z)(\s.*?)0x[0-9a-f]+$", r"\1\2.", plain)
+        elif match := re.match(r"([0-9a-f]+) <(.*)>:", line):
+            functions[match[2]] = int(match[1], 16)
+    return instructions, functions
 
 
-def predicted(mca, core, lines):
+def predicted(mca, triple, core, lines):
     """Cycles that the model of a core takes for the instructions, and that its ports or its front end alone would."""
-    run = subprocess.run([mca, f"-mcpu={core}", "-mtriple=x86_64", "-iterations=1", "-instruction-info=false",
+    run = subprocess.run([mca, f"-mcpu={core}", f"-mtriple={triple}", "-iterations=1", "-instruction-info=false",
                           "-resource-pressure=false", "-noalias"],
                          input="\n".join(lines), check=False, capture_output=True, text=True)
     figures = {name: float(value) for name, value in re.findall(r"^(.*?):\s+([\d.]+)$", run.stdout, re.M)}
@@ -66,21 +76,64 @@ def predicted(mca, core, lines):
     return {"cycles": figures["Total Cycles"] / ELEMENTS, "bound": figures["Block RThroughput"] / ELEMENTS}
 
 
+def explained(row, instructions, triple, mca):
+    """The row with the number of its instructions and what is predicted of them, in place of their addresses."""
+    lines = [instructions[address] for address in row.pop("addresses")]
+    cores = CORES[row["target"]]
+    return {**row, "instructions": len(lines) / ELEMENTS,
+            "predicted": {core: predicted(mca, triple, core, lines) for core in cores}}
+
+
+def what_runs(program, datatype, folder):
+    """The command that measures the cases of a type and traces them, and the file of its report."""
+    size, quantizers = CASES[datatype]
+    bytes_ = str(ELEMENTS * size)
+    output = folder / f"{datatype}.json"
+    return [program, "-b", bytes_, "-e", bytes_, "-c", "0", "-d", datatype, "-q", ",".join(quantizers), "--trace", folder / datatype,
+            "-J", output], output
+
+
+def case(target, row):
+    """What a row is of."""
+    return {"target": target, **{key: row[key] for key in ("type", "quantizer", "operation")}}
+
+
 def measured(program, target, folder):
-    """What codec_perf says, all of its rows with the file of their trace."""
+    """What codec_perf says, all of its rows with the addresses that it has executed."""
     rows = []
-    for datatype, (size, quantizers) in CASES.items():
-        bytes_ = str(ELEMENTS * size)
-        output = folder / f"{target}_{datatype}.json"
-        traces = folder / f"{target}_{datatype}"
-        subprocess.run([program, "-b", bytes_, "-e", bytes_, "-n", "2000", "-c", "0", "-d", datatype, "-q", ",".join(quantizers),
-                        "--target", target, "--trace", traces, "-J", output], check=True, stdout=subprocess.DEVNULL)
+    for datatype in CASES:
+        command, output = what_runs(program, datatype, folder)
+        subprocess.run([*command, "-n", "2000", "--target", target], check=True, stdout=subprocess.DEVNULL)
         report = json.loads(output.read_text())
         for row in report["rows"]:
-            rows.append({"target": target, **{key: row[key] for key in ("type", "quantizer", "operation")},
-                         "ns": row["element_ns"], "cycles": row["element_ns"] * report["clock (GHz)"],
-                         "trace": traces / row["trace"]})
+            trace = (folder / datatype / row["trace"]).read_text()
+            rows.append({**case(target, row), "ns": row["element_ns"], "cycles": row["element_ns"] * report["clock (GHz)"],
+                         "addresses": [int(line, 16) for line in trace.split()]})
     return rows, {key: report[key] for key in ("processor", "family and model", "features", "clock (GHz)")}
+
+
+def emulated(program, mark, folder):
+    """All rows of codec_perf for Arm, with the addresses that the emulator has executed from one call of `mark` to the next."""
+    rows = []
+    for datatype in CASES:
+        command, output = what_runs(program, datatype, folder)
+        with subprocess.Popen(["qemu-aarch64", "-singlestep", "-d", "exec,nochain", *command, "-n", "1", "-w", "0"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            passes, inside = [], False
+            for line in run.stderr:
+                address = int(line.split("/", 2)[1], 16) if line.startswith("Trace ") else None
+                if address == mark:
+                    inside = not inside
+                    if inside:
+                        passes.append([])
+                elif inside and address is not None:
+                    passes[-1].append(address)
+        if run.returncode:
+            sys.exit(f"codec_ports.py: {program} ended with {run.returncode} in qemu-aarch64")
+        report = json.loads(output.read_text())
+        rows += [{**case("arm", row), "addresses": addresses}
+                 for row, addresses in zip(report["rows"], passes, strict=True)]
+    return rows
 
 
 NAMES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16"}
@@ -89,15 +142,17 @@ NAMES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16"}
 def table(rows, target):
     """The rows of one target: predictions, and what was measured beside the best of them that fits this processor."""
     cores = CORES[target]
-    lines = ["| tensor | quantizer | pass | instructions | " +
-             " | ".join(f"{name}, predicted | its bound" for name in cores.values()) + " | measured here | ns |",
-             "|---|---|---|---:|" + "---:|---:|" * len(cores) + "---:|---:|"]
-    for row in rows:
-        if row["target"] == target:
-            cells = [NAMES[row["type"]], row["quantizer"], row["operation"].replace("_", " "), f"{row['instructions']:.2f}"]
-            for core in cores:
-                cells += [f"{row['predicted'][core]['cycles']:.2f}", f"{row['predicted'][core]['bound']:.2f}"]
-            lines.append("| " + " | ".join(cells + [f"{row['cycles']:.2f}", f"{row['ns']:.3f}"]) + " |")
+    own = [row for row in rows if row["target"] == target]
+    heads = ["tensor", "quantizer", "pass", "instructions", *(f"{name}, predicted | its bound" for name in cores.values())]
+    heads += ["measured here", "ns"] if "ns" in own[0] else []
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|---|---:|" + "---:|---:|" * (len(cores) + ("ns" in own[0]))]
+    for row in own:
+        cells = [NAMES[row["type"]], row["quantizer"], row["operation"].replace("_", " "), f"{row['instructions']:.2f}"]
+        for core in cores:
+            cells += [f"{row['predicted'][core]['cycles']:.2f}", f"{row['predicted'][core]['bound']:.2f}"]
+        if "ns" in row:
+            cells += [f"{row['cycles']:.2f}", f"{row['ns']:.3f}"]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
@@ -127,28 +182,39 @@ def page(rows, facts, version):
         "## Code for AVX-512", "", *table(rows, "avx512"), "",
         "## Code for AVX2", "",
         "Executed by the same machine, which has more ports for it than Haswell; Haswell's columns alone are of Haswell.", "",
-        *table(rows, "avx2"), ""])
+        *table(rows, "avx2"), "",
+        *arm_section(rows)])
+
+
+def arm_section(rows):
+    """What is predicted of Arm, if that has been asked for."""
+    if not any(row["target"] == "arm" for row in rows):
+        return []
+    return ["## Code for 64-bit Arm", "",
+            "Of what g++ makes by itself for every such processor with NEON (`-O3`), executed by qemu-aarch64: all of it is predicted, "
+            "nothing was measured, and no processor of this kind has been met.", "", *table(rows, "arm"), ""]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("--arm", type=pathlib.Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--llvm")
     options = parser.parse_args()
     mca, objdump = llvm("llvm-mca", options.llvm), llvm("llvm-objdump", options.llvm)
     version = "llvm-mca " + re.search(r"LLVM version ([\d.]+)", subprocess.check_output([mca, "--version"], text=True))[1]
-    instructions = instructions_of(options.program, objdump)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for target, cores in CORES.items():
-            measured_rows, facts = measured(options.program.resolve(), target, pathlib.Path(folder))
-            for row in measured_rows:
-                addresses = [int(line, 16) for line in row.pop("trace").read_text().split()]
-                lines = [instructions[address] for address in addresses]
-                row["instructions"] = len(lines) / ELEMENTS
-                row["predicted"] = {core: predicted(mca, core, lines) for core in cores}
-                rows.append(row)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        instructions, _ = instructions_of(options.program, objdump)
+        for target in "avx512", "avx2":
+            measured_rows, facts = measured(options.program.resolve(), target, folder)
+            rows += [explained(row, instructions, "x86_64", mca) for row in measured_rows]
+        if options.arm:
+            instructions, functions = instructions_of(options.arm, objdump)
+            rows += [explained(row, instructions, "aarch64", mca)
+                     for row in emulated(options.arm.resolve(), functions["zeropp_bench_trace_mark"], folder)]
     text = page(rows, facts, version)
     if options.write:
         (RESULTS / "codec_ports.md").write_text(text)
