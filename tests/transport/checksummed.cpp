@@ -7,6 +7,7 @@
 #include "conformance/error_laws.hpp"
 #include "conformance/split_laws.hpp"
 #include "conformance/transport_laws.hpp"
+#include "conformance/watching.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 #include "support/on_threads.hpp"
@@ -19,7 +20,10 @@
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/any.hpp>
+#include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/counting.hpp>
 
@@ -54,6 +58,13 @@ TEST_CASE("checksummed transports obey the laws of transports", "[transport][che
     on_threads(4, "checksummed<checked>", [](thread_transport& base, expectations& expect) {
         auto world = both<checksumming, checking>::wrap(base);
         compares_calls(world, expect);
+    });
+}
+
+TEST_CASE("checksummed transports pass on what those inside have to hear of", "[transport][checksummed]") {
+    passes_on("checksummed", [](watching w) { return checksummed<watching>(w); });
+    passes_on("each around another", [](watching w) {
+        return zeropp::checked(checksummed(zeropp::counting(zeropp::any_transport<host>(w), zeropp::flat(1))));
     });
 }
 
