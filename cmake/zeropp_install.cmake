@@ -12,7 +12,7 @@ install(DIRECTORY cmake/components DESTINATION ${zeropp_package_dir})
 
 configure_package_config_file(cmake/zeropp-config.cmake.in ${PROJECT_BINARY_DIR}/zeropp-config.cmake
                               INSTALL_DESTINATION ${zeropp_package_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/zeropp-config-version.cmake COMPATIBILITY SameMinorVersion
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/zeropp-config-version.cmake COMPATIBILITY SameMajorVersion
                                                                                    ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/zeropp-config.cmake ${PROJECT_BINARY_DIR}/zeropp-config-version.cmake
         DESTINATION ${zeropp_package_dir})

@@ -3,8 +3,8 @@
 /// The version of the library. CMake reads it from here, so this is the only place to change it.
 
 /// The version, for the preprocessor.
-#define ZEROPP_VERSION_MAJOR 0
-#define ZEROPP_VERSION_MINOR 1
+#define ZEROPP_VERSION_MAJOR 1
+#define ZEROPP_VERSION_MINOR 0
 #define ZEROPP_VERSION_PATCH 0
 
 namespace zeropp {
