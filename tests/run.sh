@@ -3,9 +3,9 @@
 #
 #   tests/run.sh [--all | --everywhere] [--fuzz-seconds N] [--build-dir DIR]
 #
-#   (nothing)           what a change has to pass first, in some six minutes on two cores, unoptimised: unit tests, laws,
-#                       MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               everything that this machine can run, in some forty minutes; continuous integration does
+#   (nothing)           what a change has to pass first, in a quarter of an hour on two cores, unoptimised: unit tests,
+#                       laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
+#   --all               everything that this machine can run, in an hour and a quarter; continuous integration does
 #   --everywhere        what needs another world: another MPI, processor, Debian. By hand, before a release
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 60)
 #   --build-dir DIR     where to build (default: build/tests)
