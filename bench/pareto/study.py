@@ -126,7 +126,7 @@ LARGE_MODEL = ("--layers", "5", "--heads", "4", "--width", "128", "--context", "
 LARGE_STEPS = 1200
 LARGE_SWEEP = (2e-3, 4e-3, 8e-3)
 LARGE_SEEDS = 3
-LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three", "sign+three ends4")
+LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
 
 
 # Peak learning rates of the trainings whose changed weights are counted, and their steps.
