@@ -191,7 +191,7 @@ def arm_section(rows):
     if not any(row["target"] == "arm" for row in rows):
         return []
     return ["## Code for 64-bit Arm", "",
-            "Of what g++ makes by itself for every such processor with NEON (`-O3`), executed by qemu-aarch64: all of it is predicted, "
+            "Of what g++ makes by itself for every such processor with NEON (`-O3`), executed by qemu-aarch64 (`--arm PROGRAM`): all of it is predicted, "
             "nothing was measured, and no processor of this kind has been met.", "", *table(rows, "arm"), ""]
 
 
