@@ -79,7 +79,8 @@ std::vector<std::uint64_t> trace(const Call& call) {
 /// Where what is to be traced begins and ends.
 extern "C" [[gnu::noinline]] inline void zeropp_bench_trace_mark() { asm volatile("" ::: "memory"); }
 
-/// No addresses, but a log of the emulator that runs the program has them between two marks: there is no stepping in one.
+/// No addresses, but a log of the emulator that runs the program, in which there is no stepping, has them between two
+/// marks.
 template <class Call>
 std::vector<std::uint64_t> trace(const Call& call) {
     zeropp_bench_trace_mark();
