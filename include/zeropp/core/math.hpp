@@ -43,6 +43,17 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #endif
 }
 
+/// False if the optimiser has made use of -fno-signed-zeros, -freciprocal-math or -funsafe-math-optimizations. For
+/// clang, which has no macro for them: core/config.hpp refuses every other such flag at compile time.
+inline bool ieee_arithmetic() {
+    const volatile float minus_zero = -0.0f;
+    const volatile float five = 5.0f;
+    const float dividend = five;
+    // The product of five and the float nearest to a third is the next float.
+    return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
+           __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;
+}
+
 /// The bits of a float as an integer. (The builtin in place of std::bit_cast, which device code may not call.)
 constexpr ZEROPP_HOST_DEVICE inline std::uint32_t float_bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 

@@ -3,6 +3,7 @@
 /// A topology joined to a transport.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -26,7 +27,8 @@ public:
     using topology_type = Topology;
     using transport_type = Transport;
 
-    /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport.
+    /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport, and
+    /// the program was compiled without flags of -ffast-math.
     ///
     /// By reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on which argument a
     /// compiler evaluates first.
@@ -35,6 +37,11 @@ public:
             throw precondition_error("communicator",
                                      "a topology of the transport's " + std::to_string(world_.size()) + " ranks",
                                      "one of " + std::to_string(topology_.size()));
+        }
+        if (!ieee_arithmetic()) {
+            throw precondition_error("communicator", "IEEE arithmetic",
+                                     "a program compiled with -fno-signed-zeros, -freciprocal-math or "
+                                     "-funsafe-math-optimizations");
         }
         if (topology_.groups() == 1 || topology_.group_size() == 1) return;
         std::vector<int> members;

@@ -122,6 +122,8 @@ struct coded {
     coded(const wire_layout<Q>& layout, const message_place& place, Byte* message)
         : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)),
           scale(message + layout.scale_offset) {}
+    // nvcc takes the constructor below for the only one that copies.
+    coded(const coded&) = default;
     /// The same, to be read.
     coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte>
         : codes(other.codes), params(other.params), scale(other.scale) {}

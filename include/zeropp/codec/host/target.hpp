@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Loops compiled for the processor at hand, whatever flags the program is compiled with. With GCC, that is: clang
-/// inlines too little into functions for other targets, and needs -march=native for the same speed.
+/// Loops compiled for the processor at hand, without -march. A program's files all have the same -march, or none: the
+/// linker keeps one copy of an inline function, which may have the instructions of any file.
 ///
 /// Every instruction set gives the same bits: the arithmetic of quantizers is written so that no compiler can contract
 /// or reassociate it (core/math.hpp).

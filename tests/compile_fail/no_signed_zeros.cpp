@@ -1,0 +1,3 @@
+// expect: zeropp needs IEEE arithmetic
+// flags: -fno-signed-zeros
+#include <zeropp/core/math.hpp>

@@ -1,0 +1,3 @@
+// expect: zeropp needs IEEE arithmetic
+// flags: -freciprocal-math
+#include <zeropp/core/math.hpp>
