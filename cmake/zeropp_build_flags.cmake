@@ -30,5 +30,11 @@ if(ZEROPP_SANITIZE)
     target_link_options(zeropp_sanitizers INTERFACE ${zeropp_sanitize_flag})
 endif()
 
+# GCC compiles these programs a tenth faster if it collects no garbage before it holds a gigabyte.
+add_library(zeropp_compiler_memory INTERFACE)
+target_compile_options(
+    zeropp_compiler_memory INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-expand=100
+                                     --param=ggc-min-heapsize=1000000>)
+
 add_library(zeropp_build_flags INTERFACE)
-target_link_libraries(zeropp_build_flags INTERFACE zeropp_warnings zeropp_sanitizers)
+target_link_libraries(zeropp_build_flags INTERFACE zeropp_warnings zeropp_sanitizers zeropp_compiler_memory)

@@ -74,7 +74,7 @@ void measure(const settings& s, const run_settings& run, const workload& work, c
         }
         follower f(ranks, nodes, own);
         int steps = 0;
-        train<wire_formats>(device, s, run, work, ranks, nodes, [&](auto& engine, int step) {
+        train<wire_formats>(device, s, run, work, ranks, nodes, [&](auto& engine, int step, double) {
             f.follow(engine, work.network.units());
             steps = step;
             if (step + 1 != s.steps) return;

@@ -2,7 +2,7 @@
 
 #include "cuda_mpi.hpp"
 #include "host_device.hpp"
-#include "trainer.hpp"
+#include "host_trainer.hpp"
 
 #include <zeropp/mpi.hpp>
 
@@ -59,10 +59,11 @@ int run(int argc, char** argv) {
     zero3_gpt::pin_blas_to_one_thread();
     const zeropp::two_level nodes = *p.nodes;
     const int rank = world.rank();
-    const auto results = p.settings->device == zero3_gpt::device_kind::cuda
-                             ? zero3_gpt::train_on_cuda_mpi(*p.settings, *p.work, world, nodes)
-                             : zero3_gpt::train_all(zero3_gpt::host_device::of(*p.settings), *p.settings, *p.work,
-                                                    std::move(world), nodes);
+    const auto results =
+        p.settings->device == zero3_gpt::device_kind::cuda
+            ? zero3_gpt::train_on_cuda_mpi(*p.settings, *p.work, world, nodes)
+            : zero3_gpt::train_on_host(*p.settings, *p.work,
+                                       zeropp::any_transport<zeropp::host_queue>(std::move(world)), nodes);
     if (rank == 0) zero3_gpt::report(*p.settings, *p.work, nodes, results);
     return 0;
 }

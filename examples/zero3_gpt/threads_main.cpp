@@ -2,7 +2,7 @@
 
 #include "cuda.hpp"
 #include "host_device.hpp"
-#include "trainer.hpp"
+#include "host_trainer.hpp"
 
 int main(int argc, char** argv) {
     using namespace zero3_gpt;
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
         const workload work(*s);
         const auto nodes = zeropp::two_level::of_size(s->ranks, s->ranks_per_node == 0 ? s->ranks : s->ranks_per_node);
         report(*s, work, nodes,
-               on_cuda ? train_on_cuda_threads(*s, work, nodes) : train_on_threads<host_device>(*s, work, nodes));
+               on_cuda ? train_on_cuda_threads(*s, work, nodes) : train_on_host_threads(*s, work, nodes));
         return 0;
     } catch (const std::exception& e) {
         std::cerr << "zero3_gpt: " << e.what() << '\n';

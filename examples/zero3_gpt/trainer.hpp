@@ -59,16 +59,35 @@ double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const wor
     return engine.sum_over_ranks(sum) / static_cast<double>(work.words.held_out_windows());
 }
 
-/// What is to be done after a step besides.
-struct nothing_more {
-    template <class Engine>
-    void operator()(Engine&, int) const {}
+/// Prints ten lines for each run, with the time that the remaining steps of all runs take at the pace so far.
+class progress {
+public:
+    explicit progress(const settings& s)
+        : steps_(s.steps), steps_of_all_runs_(s.steps * static_cast<int>(s.runs.size())) {}
+
+    /// After each step, counted from 0.
+    void operator()(const std::string& run, int step, double loss) {
+        ++steps_done_;
+        if (step != 0 && (step + 1) % std::max(1, steps_ / 10) != 0) return;
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+        const double left = passed.count() * (steps_of_all_runs_ - steps_done_) / steps_done_;
+        std::cout << run << ": step " << step + 1 << " of " << steps_ << ", loss " << std::fixed << std::setprecision(3)
+                  << loss << ", " << static_cast<int>(left) / 60 << " min " << static_cast<int>(left) % 60 << " s left"
+                  << std::endl;
+    }
+
+private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    int steps_;
+    int steps_of_all_runs_;
+    int steps_done_ = 0;
 };
 
-/// Trains one configuration from the seed's weights; each(engine, step) follows every optimizer step. Collective.
-template <class Formats, class Device, class Transport, class Each = nothing_more>
+/// Trains one configuration from the seed's weights; each(engine, step, loss) follows every optimizer step, where loss
+/// is the mean over ranks. Collective.
+template <class Formats, class Device, class Transport, class Each>
 run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
-                 Transport transport, const zeropp::two_level& nodes, Each each = {}) {
+                 Transport transport, const zeropp::two_level& nodes, Each each) {
     using clock = std::chrono::steady_clock;
     using engine_type = zero3_engine<Device, Transport, Formats>;
     typename engine_type::transport_type world(std::move(transport), nodes);
@@ -114,15 +133,9 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
             engine.reduce(u);
         }
         engine.step(rate.at(step));
-        each(engine, step);
         result.losses.push_back(engine.sum_over_ranks(loss) / ranks);
         seconds.push_back(std::chrono::duration<double>(clock::now() - start).count());
-
-        const int interval = std::max(1, s.steps / 10);
-        if (rank == 0 && ((step + 1) % interval == 0 || step == 0)) {
-            std::cout << run.name << ": step " << step + 1 << " of " << s.steps << ", loss " << std::fixed
-                      << std::setprecision(3) << result.losses.back() << std::endl;
-        }
+        each(engine, step, result.losses.back());
     }
 
     const auto per_step = [&](phase_traffic::bytes mine) -> phase_traffic::bytes {
@@ -161,9 +174,13 @@ std::vector<run_result> train_all(const Device& device, const settings& s, const
             for (const std::string& warning : run.config.warnings) std::cerr << "warning: " << warning << '\n';
         }
     }
+    progress print_progress(s);
     std::vector<run_result> results;
     for (const run_settings& run : s.runs) {
-        results.push_back(train<Formats>(device, s, run, work, transport.split(everyone), nodes));
+        const auto print = [&, speaks = transport.rank() == 0](const auto&, int step, double loss) {
+            if (speaks) print_progress(run.name, step, loss);
+        };
+        results.push_back(train<Formats>(device, s, run, work, transport.split(everyone), nodes, print));
     }
     return results;
 }

@@ -43,7 +43,7 @@ outcome train_once(const deepspeed_config::zeropp_settings& names) {
     zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
         const host_device device;
         const bool speaks = ranks.rank() == 0;
-        const auto result = train<formats>(device, s, run, work, ranks, nodes, [&](auto& engine, int) {
+        const auto result = train<formats>(device, s, run, work, ranks, nodes, [&](auto& engine, int, double) {
             if (!speaks) return;
             for (int u = 0; u != network.units(); ++u) {
                 // This rank's slice of the first tensor is where the unit begins.

@@ -1,0 +1,25 @@
+#include "host_trainer.hpp"
+
+#include "host_device.hpp"
+
+namespace zero3_gpt {
+
+/// Compiled in host_pass.cpp.
+extern template class pass<host_device>;
+
+std::vector<run_result> train_on_host(const settings& s, const workload& work,
+                                      zeropp::any_transport<zeropp::host_queue> world, const zeropp::two_level& nodes) {
+    return train_all(host_device::of(s), s, work, std::move(world), nodes);
+}
+
+std::vector<run_result> train_on_host_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
+    std::vector<run_result> results;
+    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
+        std::vector<run_result> of_rank =
+            train_on_host(s, work, zeropp::any_transport<zeropp::host_queue>(ranks), nodes);
+        if (ranks.rank() == 0) results = std::move(of_rank);
+    });
+    return results;
+}
+
+}  // namespace zero3_gpt
