@@ -122,19 +122,27 @@ void check_reductions(int seed, const Inside& inside, const Across& across) {
     const bool mean = drawn.random.below(2) == 0;
     const auto operation = mean ? zeropp::reduction::mean : zeropp::reduction::sum;
     INFO(drawn.text() << ", a list of " << tensors.size() << (mean ? ", mean" : ", sum"));
+    // The result of the all-reduce: full itself, or tensors with other gaps.
+    const bool in_place = drawn.random.below(2) == 0;
+    std::vector<drawn_tensor> reduced = tensors;
+    for (drawn_tensor& t : reduced) {
+        if (!in_place) t.gap = t.n != 0 && drawn.random.below(2) == 0 ? 1 + drawn.random.below(100) : 0;
+    }
     std::vector<std::vector<std::vector<float>>> slices(ranks), wholes(ranks);
     std::vector<char> intact(ranks);
     on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(drawn.map.topology(), transport);
         const auto r = at(comm.rank());
-        arrays<T> fulls, shards;
+        arrays<T> fulls, shards, others;
         for (std::size_t t = 0; t != tensors.size(); ++t) {
             const drawn_tensor& of = tensors[t];
             fulls.add(of.memory(ranks), of.division(ranks));
+            others.add(reduced[t].memory(ranks), reduced[t].division(ranks));
             put(fulls.all.back(), of, ranks, values_of(of, t, r, format_of<T>));
             shards.add(of.size(ranks, r));
         }
         const tensor_list<T> full(comm.topology(), fulls.tensors);
+        const tensor_list<T> other(comm.topology(), others.tensors);
         const tensor_list<T> shard(shards.tensors);
         const Execution first, second;
         const zeropp::pipeline<Execution> both{first, second};
@@ -146,13 +154,15 @@ void check_reductions(int seed, const Inside& inside, const Across& across) {
             .operation = operation, .chunks = drawn.chunks, .route = zeropp::all_reduce_route::scatter};
         guarded<std::byte> more(
             zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, full, all));
-        zeropp::quantized_all_reduce(both, comm, inside, across, inside, full, full, all, more.view());
+        zeropp::quantized_all_reduce(both, comm, inside, across, inside, full, in_place ? full : other, all,
+                                     more.view());
         first.wait();
-        intact[r] = fulls.intact() && shards.intact() && scratch.intact() && more.intact();
+        intact[r] = fulls.intact() && others.intact() && shards.intact() && scratch.intact() && more.intact();
         for (std::size_t t = 0; t != tensors.size(); ++t) {
             slices[r].push_back(shards.all[t].values());
-            wholes[r].push_back(take(fulls.all[t], tensors[t], ranks));
-            intact[r] = intact[r] && gaps_intact(fulls.all[t], tensors[t], ranks);
+            guarded<T>& result = (in_place ? fulls : others).all[t];
+            wholes[r].push_back(take(result, reduced[t], ranks));
+            intact[r] = intact[r] && gaps_intact(result, reduced[t], ranks);
         }
     });
     for (std::size_t t = 0; t != tensors.size(); ++t) {
@@ -195,6 +205,66 @@ TEST_CASE("lists: drawn reductions") {
         seed % 2 == 0 ? check_reductions<float, host_queue>(seed, int8, int4)
                       : check_reductions<zeropp::bfloat16, host>(seed, int4, int8);
     }
+}
+
+TEST_CASE("lists: small tensors with gaps are all-reduced into dense ones, and back") {
+    on_threads(4, "other gaps", [&](zeropp::thread_transport& transport, expectations& expect) {
+        zeropp::communicator comm(zeropp::two_level(2, 2), zeropp::checked(transport));
+        // Multiples of a power of two, which int8 keeps: the largest of a block is 127.
+        std::vector<float> spread(3 * 8 + 5, -1.0f), dense(17, -1.0f);
+        const auto at_slice = [](std::size_t i) { return i / 5 * 8 + i % 5; };
+        for (std::size_t i = 0; i != 17; ++i) spread[at_slice(i)] = i % 5 == 0 ? 127.0f : static_cast<float>(i);
+        const tensor_list<float> gaps(comm.topology(), {{spread, {.stride = 8, .elements = 17}}});
+        const tensor_list<float> none(comm.topology(), {dense});
+        zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, gaps, none,
+                                     {.route = zeropp::all_reduce_route::gather});
+        for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == 4 * spread[at_slice(i)], "a sum of four");
+        zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, none, gaps,
+                                     {.operation = zeropp::reduction::mean, .route = zeropp::all_reduce_route::gather});
+        for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == spread[at_slice(i)], "the mean of equal numbers");
+        for (const std::size_t gap : {5, 6, 7, 13, 14, 15, 21, 22, 23}) expect(spread[gap] == -1.0f, "an intact gap");
+    });
+}
+
+TEST_CASE("lists: a result that shares memory with another tensor of full is refused") {
+    on_threads(2, "shared memory", [&](zeropp::thread_transport& transport, expectations& expect) {
+        zeropp::communicator comm(zeropp::two_level(1, 2), zeropp::checked(transport));
+        std::vector<float> memory(400);
+        const auto part = [&](std::size_t begin, std::size_t n) {
+            return zeropp::host_view<float>(memory.data() + begin, n);
+        };
+        const auto refuses = [&](const tensor_list<float>& full, const tensor_list<float>& result) {
+            const std::string said = thrown<zeropp::precondition_error>(
+                [&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, result); });
+            expect(said.find("expected a result that is full or apart from it") != std::string::npos, said);
+        };
+        // An error would end the test.
+        const auto takes = [&](const tensor_list<float>& full, const tensor_list<float>& result) {
+            zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, result);
+        };
+        const auto list = [&](std::initializer_list<list_tensor<float, zeropp::host_space>> tensors) {
+            return tensor_list<float>(comm.topology(), tensors);
+        };
+        const auto a = part(0, 100), b = part(100, 100), c = part(200, 100), d = part(300, 100);
+        refuses(list({a, b}), list({b, a}));
+        refuses(list({a, b}), list({c, a}));
+        refuses(list({a, b}), list({part(1, 100), d}));
+        refuses(list({a, b}), list({c, part(199, 100)}));
+        takes(list({a, b}), list({a, b}));
+        takes(list({a, b}), list({d, c}));
+        takes(list({b, d}), list({b, c}));
+        takes(list({part(0, 0), a}), list({part(50, 0), b}));
+        // Slices of 10 elements at 0 and 40, 10 and 50, ...
+        const auto rows = [&](std::size_t begin, std::size_t stride) {
+            return list_tensor<float, zeropp::host_space>(part(begin, 100), {.stride = stride, .elements = 20});
+        };
+        takes(list({rows(0, 40), rows(10, 40)}), list({rows(0, 40), rows(10, 40)}));
+        takes(list({rows(0, 40), rows(10, 40)}), list({rows(20, 40), rows(30, 40)}));
+        refuses(list({rows(0, 40), rows(10, 40)}), list({rows(20, 40), rows(0, 40)}));
+        refuses(list({rows(0, 40), rows(10, 40)}), list({rows(0, 50), rows(20, 40)}));
+        refuses(list({rows(0, 40)}), list({rows(49, 20)}));
+        takes(list({rows(0, 40)}), list({rows(50, 20)}));
+    });
 }
 
 TEST_CASE("lists: ten thousand tensors of three elements, in one message for each peer and hop") {

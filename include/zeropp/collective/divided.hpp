@@ -3,6 +3,7 @@
 /// Arrays and lists of them as collectives see them: tensors divided over ranks and cut into chunks.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/list_overlap.hpp>
 #include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/message_place.hpp>
 #include <zeropp/core/text.hpp>
@@ -126,6 +127,8 @@ public:
         chunks(const tensor_division& of, int wanted, std::size_t block)
             : part_(of.part_), cut_(part_.slice_size(), wanted, block) {}
         std::size_t size() const { return cut_.chunks; }
+        /// These chunks of a tensor of the same size.
+        const chunks& of(const tensor_division&) const { return *this; }
         slices operator[](std::size_t c) const { return {part_, {}, c * cut_.chunk, cut_.count(c), 0, 0}; }
 
     private:
@@ -149,6 +152,15 @@ public:
         size_ = ceil_div(all, target_);
     }
     std::size_t size() const { return size_; }
+
+    /// These chunks of tensors of the same sizes, which may lie elsewhere and with other gaps.
+    template <class Division>
+    list_chunks of(const Division& others) const {
+        list_chunks chunks = *this;
+        chunks.segments_ = others.segments();
+        chunks.resident_ = others.resident();
+        return chunks;
+    }
 
     /// Of no sections, where one tensor's end takes what would be this one.
     list_slices operator[](std::size_t c) const {
@@ -352,18 +364,21 @@ struct list_operand {
     }
     template <class U>
     bool overlaps_partly(const list_operand<U, Space>& full) const {
+        const auto same = [&](std::size_t t, std::size_t u) {
+            return t == u && static_cast<const void*>(list[t].data()) == full.list[t].data() &&
+                   list.over_ranks()[t].stride == full.list.over_ranks()[t].stride;
+        };
         for (std::size_t t = 0; t != list.size(); ++t) {
-            if (overlaps_but_at(full.list[t], 0, list[t])) return true;
+            if (!same(t, t)) return lists_overlap(list, full.list, same);
         }
         return false;
     }
     template <class U>
     bool overlaps_elsewhere(const list_operand<U, Space>& full, const list_division& d, int rank) const {
-        for (std::size_t t = 0; t != list.size(); ++t) {
+        return lists_overlap(list, full.list, [&](std::size_t t, std::size_t u) {
             const std::size_t offset = static_cast<std::size_t>(rank) * d.segments()[t].stride;
-            if (overlaps_but_at(full.list[t], offset, list[t])) return true;
-        }
-        return false;
+            return t == u && static_cast<const void*>(list[t].data()) == full.list[t].data() + offset;
+        });
     }
 };
 

@@ -75,31 +75,36 @@ private:
     }
 };
 
-/// Everybody's tensor to everybody, and the sum of all of them on each: no slice is anybody's own.
+/// Everybody's tensor to everybody, and the sum of all of them on each: no slice is anybody's own. `out` is divided as
+/// `whole`, and lies where `result` does.
 template <execution Execution, class Communicator, quantizer Q, class Division, class Tensor, class Result>
-void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole, Tensor full,
-                    Result result, float divisor, std::byte* messages) {
+void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
+                    const Division& out, Tensor full, Result result, float divisor, std::byte* messages) {
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
-    const auto slices = typename Division::chunks(whole, 1, Q::block_size)[0].in_slots(ranks.order(), 0, ranks.size());
+    const typename Division::chunks all(whole, 1, Q::block_size);
+    const auto slices = all[0].in_slots(ranks.order(), 0, ranks.size());
     const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * chunk_wire_bytes<Q>(slices);
     codec::encode(exec.inside, q, full, slices, own_message(comm, messages, bytes));
     exec.across.wait(exec.inside.record());
     gather_across(exec.across, comm, messages, bytes);
     exec.inside.wait(exec.across.record());
     gather_inside(exec.inside, comm, messages, bytes);
-    codec::reduce_decode(exec.inside, q, messages, ranks.size(), slices, result, epilogue{divisor, false});
+    codec::reduce_decode(exec.inside, q, messages, ranks.size(),
+                         all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result, epilogue{divisor, false});
 }
 
-/// Each slice to one rank, which sums it, and from there to all.
+/// Each slice to one rank, which sums it, and from there to all. `out` is divided as the plan says, and lies where
+/// `result` does.
 template <execution Execution, class Communicator, quantizer Inside, quantizer Across, quantizer Back, class Plan,
-          class Tensor, class Result, class Memory>
+          class Division, class Tensor, class Result, class Memory>
 void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
-                        const Back& back, const Plan& plan, Tensor full, Result result, float divisor, std::byte* work,
-                        const Memory& memory) {
+                        const Back& back, const Plan& plan, const Division& out, Tensor full, Result result,
+                        float divisor, std::byte* work, const Memory& memory) {
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const auto& cut = plan.reduce.cut;
+    const auto& cut_of_result = cut.of(out);
     const auto way_out = [&](std::size_t c) {
         const auto chunk = cut[c];
         const std::size_t bytes = chunk_wire_bytes<Back>(chunk);
@@ -113,7 +118,7 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         return exec.across.record();
     };
     const auto way_in = [&](std::size_t c, const typename Execution::event& crossed) {
-        const auto chunk = cut[c];
+        const auto chunk = cut_of_result[c];
         std::byte* const messages = plan.gathered(work, c);
         exec.inside.wait(crossed);
         gather_inside(exec.inside, comm, messages, chunk_wire_bytes<Back>(chunk));
@@ -171,7 +176,8 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
 ///           route `gather`, the sum over the ranks, by index and then by node, each quantized once with the first
 ///           hop's quantizer, and not encoded again. The bits do not depend on execution or transport, nor on chunks,
 ///           but of a message_scaled_quantizer
-/// In place  result may be full; otherwise they must not overlap, and full is not changed
+/// In place  result may be full; otherwise they must not overlap, and full is not changed. The result's tensors may have
+///           other gaps than those of full
 /// Moves     out as hierarchical_quantized_reduce_scatter, back as quantized_all_gather: what crossed nodes with `back`
 ///           goes round the node as it is, for encoding it anew could only lose more
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
@@ -250,13 +256,15 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
         if (whole.elements() == 0) {
             memory.advance();
         } else if (!gathers) {
-            detail::scatter_and_gather(on, comm, inside, across, back, plan, in.tensor(), out.tensor(), divisor,
-                                       work.data(), memory);
+            detail::scatter_and_gather(on, comm, inside, across, back, plan, out.over_ranks(ranks), in.tensor(),
+                                       out.tensor(), divisor, work.data(), memory);
             memory.advance();
         } else if (plan.reduce.hop_inside) {
-            detail::gather_and_sum(on, comm, inside, whole, in.tensor(), out.tensor(), divisor, work.data());
+            detail::gather_and_sum(on, comm, inside, whole, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
+                                   work.data());
         } else {
-            detail::gather_and_sum(on, comm, across, whole, in.tensor(), out.tensor(), divisor, work.data());
+            detail::gather_and_sum(on, comm, across, whole, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
+                                   work.data());
         }
     };
     detail::with_scratch(

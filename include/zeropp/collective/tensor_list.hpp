@@ -10,10 +10,12 @@
 #include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -125,6 +127,10 @@ public:
     /// The tensors' addresses, in Space.
     T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident_over_group() + group_.size()); }
 
+    /// The numbers of the tensors, by address, and the bytes of the longest.
+    std::span<const std::uint32_t> by_address() const { return by_address_; }
+    std::size_t longest_bytes() const { return longest_bytes_; }
+
     /// A number for the division: the same on ranks that agree, and almost surely not elsewhere.
     std::uint64_t digest() const { return digest_; }
 
@@ -170,7 +176,12 @@ private:
         for (std::size_t t = 0; t != size(); ++t) {
             elements_ += count(t);
             has_gaps_ = has_gaps_ || tensors_[t].divided.stride != 0;
+            longest_bytes_ = std::max(longest_bytes_, tensors_[t].memory.size_bytes());
         }
+        by_address_.resize(size());
+        std::iota(by_address_.begin(), by_address_.end(), std::uint32_t{0});
+        std::ranges::sort(by_address_, {},
+                          [this](std::uint32_t t) { return detail::address_of(tensors_[t].memory.data()); });
         std::vector<T*> addresses;
         addresses.reserve(size());
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
@@ -183,6 +194,8 @@ private:
     int group_size_ = 0;
     std::size_t elements_ = 0;
     bool has_gaps_ = false;
+    std::size_t longest_bytes_ = 0;
+    std::vector<std::uint32_t> by_address_;
     std::uint64_t digest_ = 0xcbf29ce484222325;
     std::vector<segment> world_;
     std::vector<segment> group_;

@@ -93,12 +93,14 @@ template <class R, class Space>
 using element_of = std::remove_const_t<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;
 
 namespace detail {
+/// A pointer as a number: pointers into different arrays have no order.
+inline std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
 /// Whether two arrays share memory.
 template <class A, class B, class Space>
 bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
-    const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-    return a.size() != 0 && b.size() != 0 && address(a.data()) < address(b.data() + b.size()) &&
-           address(b.data()) < address(a.data() + a.size());
+    return a.size() != 0 && b.size() != 0 && address_of(a.data()) < address_of(b.data() + b.size()) &&
+           address_of(b.data()) < address_of(a.data() + a.size());
 }
 }  // namespace detail
 
