@@ -2,7 +2,7 @@
 /// How many weights a training step changes once they are rounded to bfloat16, and what exact_update sends of them: the
 /// command line of zero3_gpt, and --json.
 
-#include <host_device.hpp>
+#include <host_pass.hpp>
 #include <trainer.hpp>
 
 #include <nlohmann/json.hpp>

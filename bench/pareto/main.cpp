@@ -3,7 +3,7 @@
 
 #include "pareto/formats.hpp"
 
-#include <host_device.hpp>
+#include <host_pass.hpp>
 #include <trainer.hpp>
 
 #include <exception>

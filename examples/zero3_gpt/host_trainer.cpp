@@ -1,11 +1,8 @@
 #include "host_trainer.hpp"
 
-#include "host_device.hpp"
+#include "host_pass.hpp"
 
 namespace zero3_gpt {
-
-/// Compiled in host_pass.cpp.
-extern template class pass<host_device>;
 
 std::vector<run_result> train_on_host(const settings& s, const workload& work,
                                       zeropp::any_transport<zeropp::host_queue> world, const zeropp::two_level& nodes) {

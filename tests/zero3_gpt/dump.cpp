@@ -1,7 +1,7 @@
 /// \file
 /// What a run writes for others to measure: the weights as the ranks gathered them and one rank's own gradients.
 
-#include "host_device.hpp"
+#include "host_pass.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 

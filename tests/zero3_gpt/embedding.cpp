@@ -1,7 +1,7 @@
 /// \file
 /// Embeddings and head, which go in formats of their own, and blocks, which learn at a rate of their own.
 
-#include "host_device.hpp"
+#include "host_pass.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
