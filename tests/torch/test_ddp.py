@@ -160,3 +160,48 @@ def without_ours(rank, size):
 
 def test_disabled_is_plain(ranks):
     assert all(torch.tensor(losses).isfinite().all() for losses in ranks.run(4, without_ours))
+
+
+def uneven(rank, size):
+    """Ranks with 1 and 3 batches, by `model.join()`: the first one then takes part with gradients of zeros."""
+    results = []
+    for ours in (False, True):
+        model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
+        if ours:
+            model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=1, gradients="lossless"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with model.join():
+            for step in range(1 + 2 * rank):
+                optimizer.zero_grad()
+                loss_of(model, batch(step, rank)).backward()
+                optimizer.step()
+        results.append(whole_parameters(model))
+    assert_same(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_join_of_uneven_inputs(ranks):
+    ranks.run(2, uneven)
+
+
+class Checkpointed(torch.nn.Module):
+    """A layer in a reentrant checkpoint, which has a backward pass of its own. A float64 parameter before it has its
+    gradient, and its bucket, after that pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(40, dtype=torch.float64))
+        self.layer = torch.nn.Linear(40, 40)
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.layer, x * self.scale.to(x.dtype), use_reentrant=True)
+
+
+def checkpointed(rank, size):
+    model = DistributedDataParallel(Checkpointed())
+    model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=1, gradients="lossless"))
+    with pytest.raises(Exception, match="given torch.float64"):
+        model(torch.ones(4, 40)).square().sum().backward()
+
+
+def test_failures_show_under_reentrant_checkpoints(ranks):
+    ranks.run(2, checkpointed)

@@ -53,7 +53,6 @@ class _Reducer:
         if bucket.index() == 0:
             self._running.clear()
             self._turn = 0
-            Variable._execution_engine.queue_callback(self._raise_failures)
         gradient = bucket.buffer()
         started = []
         for piece in gradient.chunk(max(1, gradient.nbytes // PIECE_BYTES)):
@@ -69,6 +68,12 @@ class _Reducer:
 
         for piece in started:
             piece.add_done_callback(complete)
+        if torch._C._current_graph_task_id() == -1:
+            # A rank whose inputs have ended, within model.join().
+            self._raise_failures()
+        else:
+            # For every bucket: reentrant checkpoints have backward passes of their own, with callbacks of their own.
+            Variable._execution_engine.queue_callback(self._raise_failures)
 
     def _raise_failures(self) -> None:
         # DDP can be given no exception of Python's, so it gets a gradient whatever happened, and backward ends here.
@@ -89,7 +94,8 @@ def ddp_hook(
     parameters.
 
     Buckets are reduced while backward goes on: on the host by threads, on a GPU on the current stream. What fails is raised
-    by backward, and the model's reducer is of no more use then. `hook.traffic()` is what this rank has sent.
+    by backward, or by the exit of `model.join()` on a rank whose inputs have ended, and the model's reducer is of no more use
+    then. Means are over all ranks, those whose inputs have ended too. `hook.traffic()` is what this rank has sent.
     """
     reducer = _Reducer(process_group, ranks_per_node, gradients, device_type)
 
