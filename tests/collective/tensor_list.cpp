@@ -222,7 +222,8 @@ TEST_CASE("lists: small tensors with gaps are all-reduced into dense ones, and b
         zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, none, gaps,
                                      {.operation = zeropp::reduction::mean, .route = zeropp::all_reduce_route::gather});
         for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == spread[at_slice(i)], "the mean of equal numbers");
-        for (const std::size_t gap : {5, 6, 7, 13, 14, 15, 21, 22, 23}) expect(spread[gap] == -1.0f, "an intact gap");
+        for (const std::size_t gap : {5u, 6u, 7u, 13u, 14u, 15u, 21u, 22u, 23u})
+            expect(spread[gap] == -1.0f, "an intact gap");
     });
 }
 
