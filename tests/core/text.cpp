@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -57,4 +58,24 @@ TEST_CASE("short text compares by what it says", "[core][text]") {
     CHECK(short_text() == short_text(""));
     CHECK(short_text(std::string_view("a\0b", 3)).str().size() == 3);
     CHECK_FALSE(short_text(std::string_view("a\0b", 3)) == short_text("a"));
+}
+
+TEST_CASE("texts that are cut are equal only if they were before", "[core][text]") {
+    using text = zeropp::text_in_place<4>;
+    CHECK(text("abcdef") == text("abcdef"));
+    CHECK(std::string_view(text("abcdef")) == "abcd");
+    CHECK_FALSE(text("abcdef") == text("abcdeg"));
+    CHECK_FALSE(text("abcdef") == text("abcd"));
+    CHECK(text("ab").append("cdef") == text("abcdef"));
+    // What a text has lost, one made of it has lost too.
+    using longer = zeropp::text_in_place<9>;
+    CHECK(longer(text("abcd")) == longer("abcd"));
+    CHECK_FALSE(longer(text("abcdef")) == longer(text("abcdeg")));
+    CHECK_FALSE(longer("x").append(text("abcdef")) == longer("x").append(text("abcdeg")));
+}
+
+TEST_CASE("a text of any bytes ends with its array", "[core][text]") {
+    zeropp::short_text text;
+    std::memset(static_cast<void*>(&text), 0xff, sizeof text);
+    CHECK(std::string_view(text).size() == zeropp::short_text::capacity);
 }

@@ -5,6 +5,7 @@
 #include "conformance/error_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
+#include "support/hostile_peer.hpp"
 #include "support/on_threads.hpp"
 #include "support/watchdog.hpp"
 
@@ -116,4 +117,33 @@ TEST_CASE("checked is released with the others when a rank fails", "[transport][
     };
     CHECK(thrown<zeropp::error>(run) == "gone");
     CHECK(released == "rank 0 failed: gone");
+}
+
+TEST_CASE("checked compares the whole of long names", "[transport][checked]") {
+    on_threads(2, "long names", [](thread_transport& base, expectations& expect) {
+        checked world(base);
+        // The longest names of three hops have 108 characters; a user's may have more than any text holds.
+        for (const std::size_t length : {108u, 5000u}) {
+            std::string name(length, 'x');
+            const auto begin = [&] {
+                world.begin({"quantized_all_reduce", 100, "fp32", std::string_view(name), std::string_view(name)}, {});
+            };
+            begin();
+            name.back() = base.rank() == 0 ? 'a' : 'b';
+            const std::string said = thrown<zeropp::precondition_error>(begin);
+            expect(said.find("the same call on every rank") != std::string::npos, said);
+        }
+    });
+}
+
+TEST_CASE("checked takes any bytes of a peer for its call", "[transport][checked]") {
+    for (const unsigned byte : {0x00u, 0x01u, 0x5fu, 0x60u, 0x78u, 0xffu}) {
+        checked<hostile_peer> world(hostile_peer{{std::byte(byte)}});
+        const std::string said = thrown<zeropp::precondition_error>([&] {
+            world.begin({"quantized_all_gather", 100, "fp32", "int8:256", {}}, {});
+        });
+        // At most the problem and the name of the primitive, whole.
+        CHECK(said.size() < 512);
+        CHECK(said.find(byte == 0 ? "the same call on every rank" : ": on rank 1, ") != std::string::npos);
+    }
 }

@@ -10,6 +10,7 @@
 #include "conformance/watching.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
+#include "support/hostile_peer.hpp"
 #include "support/on_threads.hpp"
 
 #include <zeropp/codec/host.hpp>
@@ -29,6 +30,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -269,4 +272,21 @@ TEST_CASE("checksums belong to ranks and operations that all ranks agree on", "[
         gathers<host>(copy, expect, 9);
         gathers<host>(world, expect, 9);
     });
+}
+
+TEST_CASE("a verdict about a rank that there is not is the peer's fault, with a seal or without",
+          "[transport][checksummed]") {
+    for (const std::int64_t source : {std::int64_t{2}, std::int64_t{-2}, std::int64_t{1} << 40}) {
+        // As rank 1 would seal it for operation 0.
+        const std::uint64_t sealed[] = {0, 1, static_cast<std::uint64_t>(source), 5, 6};
+        const std::uint64_t verdict[] = {sealed[2], 5, 6, XXH3_64bits(sealed, sizeof sealed)};
+        hostile_peer peer{std::vector<std::byte>(sizeof verdict)};
+        std::memcpy(peer.bytes.data(), verdict, sizeof verdict);
+        checksummed<hostile_peer> world(peer);
+        const std::byte send[8]{};
+        std::byte recv[16];
+        const std::string said =
+            thrown<zeropp::integrity_error>([&] { world.all_gather(host{}, send, recv, sizeof send); });
+        CHECK(said.find("expected the verdict of rank 1 to rank 0") != std::string::npos);
+    }
 }

@@ -18,6 +18,7 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -277,4 +278,14 @@ TEST_CASE("peer_exchange: after a failure the family refuses, with the first cau
         if (second != first) throw std::runtime_error("of the world: " + second);
     });
     all_are_well(errors);
+}
+
+TEST_CASE("an acknowledgement of any bytes is a failure in words", "[transport][peer_exchange]") {
+    zeropp::detail::acknowledgement given;
+    std::memset(static_cast<void*>(&given), 0x77, sizeof given);
+    CHECK(given.operation.text().find("operation 119 of ") != std::string::npos);
+    CHECK(zeropp_test::thrown<zeropp::peer_error>([&] { given.require_done(); }) ==
+          std::string(sizeof given.cause, 'w'));
+    given.outcome = zeropp::detail::acknowledgement::verdict::timed_out;
+    CHECK_THROWS_AS(given.require_done(), zeropp::timeout_error);
 }

@@ -221,7 +221,7 @@ public:
     const segment* resident() const { return resident_; }
     std::uint64_t digest() const { return digest_; }
     short_text text() const {
-        return short_text("a list of ").append(segments_.size()).append(" tensors, ").append(digest_ % 0xffffff);
+        return short_text("a list of ").append(segments_.size()).append(" tensors, ").append(digest_);
     }
 
 private:

@@ -139,8 +139,8 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         agreed_text agreed = whole.text();
         detail::add_agreed(agreed, options.text(chunks));
         detail::add_agreed(agreed, memory.text());
-        short_text quantizers = inside.name();
-        quantizers.append(" + ").append(std::string_view(short_text(across.name())));
+        agreed_text quantizers = short_text(inside.name());
+        quantizers.append(" + ").append(short_text(across.name()));
         begin_collective(
             comm.world(),
             {"hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, quantizers, agreed},

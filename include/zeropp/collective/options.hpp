@@ -67,8 +67,8 @@ struct all_reduce_options {
 namespace detail {
 
 /// Adds to what ranks must agree on, in words.
-inline void add_agreed(agreed_text& agreed, std::string_view words) {
-    if (words.empty()) return;
+inline void add_agreed(agreed_text& agreed, const agreed_text& words) {
+    if (words == agreed_text()) return;
     if (agreed != agreed_text()) agreed.append(", ");
     agreed.append(words);
 }

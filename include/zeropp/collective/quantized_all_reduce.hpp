@@ -244,10 +244,8 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
         agreed_text agreed = whole.text();
         detail::add_agreed(agreed, gathers ? options.text() : options.text(chunks));
         detail::add_agreed(agreed, memory.text());
-        short_text quantizers = inside.name();
-        for (const short_text& name : {short_text(across.name()), short_text(back.name())}) {
-            quantizers.append(" + ").append(std::string_view(name));
-        }
+        agreed_text quantizers = short_text(inside.name());
+        quantizers.append(" + ").append(short_text(across.name())).append(" + ").append(short_text(back.name()));
         begin_collective(comm.world(),
                          {"quantized_all_reduce", whole.elements(), element_traits<T>::name, quantizers, agreed},
                          problem);

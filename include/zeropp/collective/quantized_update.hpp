@@ -87,9 +87,8 @@ std::string replica_problem(const Replica& replica, const Communicator& comm) {
 /// Why the slices of some groups cannot reach the others, likewise.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
-    const short_text owners = replica.text();
-    if (owners == short_text() || can_broadcast<Execution>(comm.across())) return {};
-    return "expected a transport that can broadcast, since " + owners.str() + ", given one that cannot";
+    if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.across())) return {};
+    return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
 /// Brings the messages of the groups that own slices to all groups, each to its place in `messages`. That of this rank,
@@ -198,8 +197,8 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
         add_agreed(agreed, replica.text());
         add_agreed(agreed, whole.text());
         if (chunks > 1) add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
-        short_text quantizers = q.name();
-        if constexpr (gathers) quantizers.append(" then ").append(std::string_view(replica.stored_as().name()));
+        agreed_text quantizers = short_text(q.name());
+        if constexpr (gathers) quantizers.append(" then ").append(short_text(replica.stored_as().name()));
         begin_collective(comm.world(), {name, replica.elements(), element_traits<T>::name, quantizers, agreed},
                          problem);
         // What is neither the old version nor the new one, if this throws, has none.

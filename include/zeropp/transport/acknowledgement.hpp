@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -45,10 +46,12 @@ struct acknowledgement {
         return a;
     }
 
-    /// Throws what the peer that sent this has failed with.
+    /// Throws the failure of the peer that sent this. Any other outcome than `done` is one.
     void require_done() const {
-        if (outcome == verdict::timed_out) throw timeout_error(cause);
-        if (outcome == verdict::failed) throw peer_error(cause);
+        if (outcome == verdict::done) return;
+        const std::string text(cause, strnlen(cause, sizeof cause));
+        if (outcome == verdict::timed_out) throw timeout_error(text);
+        throw peer_error(text);
     }
 
     /// What is worth sending.

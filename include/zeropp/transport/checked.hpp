@@ -13,6 +13,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -61,6 +62,15 @@ private:
             std::memcpy(problem, p.data(), std::min(p.size(), sizeof(problem) - 1));
         }
 
+        /// The problem, whose end is this rank's to find: the bytes are a peer's.
+        std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
+
+        bool same_call(const statement& other) const {
+            return call.primitive == other.call.primitive && call.elements == other.call.elements &&
+                   call.element == other.call.element && call.quantizer == other.call.quantizer &&
+                   call.options == other.call.options;
+        }
+
         std::string text() const {
             std::string t = call.primitive.str() + " of " + std::to_string(call.elements) + " elements of " +
                             call.element.str() + " with " + call.quantizer.str();
@@ -72,12 +82,12 @@ private:
 
     static void require_agreement(const std::vector<statement>& all) {
         for (std::size_t r = 0; r != all.size(); ++r) {
-            if (all[r].problem[0] != '\0') {
+            if (const std::string_view problem = all[r].given_problem(); !problem.empty()) {
                 throw precondition_error(all[r].call.primitive.str() + ": on rank " + std::to_string(r) + ", " +
-                                         all[r].problem);
+                                         std::string(problem));
             }
         }
-        const auto same = [&](const statement& s) { return s.text() == all.front().text(); };
+        const auto same = [&](const statement& s) { return s.same_call(all.front()); };
         if (std::all_of(all.begin(), all.end(), same)) return;
         std::string given;
         for (std::size_t r = 0; r != all.size(); ++r) {

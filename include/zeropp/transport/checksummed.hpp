@@ -145,7 +145,9 @@ private:
             for (std::size_t r = 0; r != verdicts.size(); ++r) {
                 const verdict& v = verdicts[r];
                 const std::uint64_t expected_seal = seal(operation, r, v);
-                if (v.seal != expected_seal) {
+                const bool names_a_rank = v.source == verdict::nobody ||
+                                          (v.source >= 0 && static_cast<std::size_t>(v.source) < world_ranks.size());
+                if (v.seal != expected_seal || !names_a_rank) {
                     add("verdict", world_rank(r), world_rank(rank), v.seal, expected_seal);
                 } else if (v.source != verdict::nobody) {
                     add("message", world_rank(static_cast<std::size_t>(v.source)), world_rank(r), v.sent, v.arrived);

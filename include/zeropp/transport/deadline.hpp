@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -46,7 +47,9 @@ enum class operation : std::uint8_t { all_gather, all_to_all, broadcast, split }
 
 inline std::string name_of(operation o) {
     static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast", "split"};
-    return names[static_cast<std::size_t>(o)];
+    // A peer may have sent any number.
+    const auto number = static_cast<std::size_t>(o);
+    return number < std::size(names) ? names[number] : "operation " + std::to_string(number);
 }
 
 /// An operation, and the collective that it is part of.

@@ -68,7 +68,8 @@ struct collective_call {
     /// The whole tensor, in elements.
     std::uint64_t elements = 0;
     short_text element;
-    short_text quantizer;
+    /// Names of the quantizers of all hops.
+    agreed_text quantizer;
     /// What else the ranks must agree on, in words.
     agreed_text options;
 };

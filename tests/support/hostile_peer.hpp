@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// A transport whose other rank sends any bytes.
+
+#include <zeropp/execution/execution.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace zeropp_test {
+
+/// Rank 0 of two, of which the other one sends `bytes` in every operation, repeated as often as needed.
+struct hostile_peer {
+    std::vector<std::byte> bytes;
+
+    int rank() const { return 0; }
+    int size() const { return 2; }
+
+    template <zeropp::host_execution E>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t n) {
+        exec.enqueue([=, this] {
+            if (send != recv) std::memmove(recv, send, n);
+            for (std::size_t i = 0; i != n; ++i) recv[n + i] = bytes[i % bytes.size()];
+        });
+    }
+    template <zeropp::host_execution E>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t n) {
+        all_gather(exec, send, recv, n);
+    }
+    hostile_peer split(std::span<const int>) { return *this; }
+};
+
+}  // namespace zeropp_test
