@@ -237,4 +237,28 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
           "slices, given one of 2 elements");
     CHECK(refused(false) ==
           "quantized_update_gather: on rank 0, expected a list of whole tensors over 4 ranks, given one over 6");
+    // A rank without slices that gives an empty array where the others give lists, and the other way round.
+    const auto empty_shard = [&](bool of_list, bool exact) {
+        return error_on_six([&](zeropp::thread_transport& transport) {
+            zeropp::communicator comm(nodes, zeropp::checked(transport));
+            zeropp::workspace<zeropp::host_space> kept(replica_type::storage_bytes(owners, over_owners));
+            const zeropp::tensors_shape shape = of_list ? zeropp::tensors_shape(over_owners) : zeropp::tensors_shape(n);
+            replica_type replica(owners, comm.rank(), shape, kept.view());
+            std::vector<float> slice(own_size(owners, comm.rank()));
+            const auto update = [&](const auto& shard) {
+                if (exact) return zeropp::exact_update(host{}, comm, shard, replica, 1);
+                zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
+            };
+            of_list != (comm.rank() == 4) ? update(zeropp::tensor_list<float>({slice})) : update(slice);
+        });
+    };
+    for (const bool exact : {false, true}) {
+        CAPTURE(exact);
+        CHECK_THAT(empty_shard(true, exact),
+                   Catch::Matchers::Contains(": on rank 4, expected a list of 1 tensors with digest ") &&
+                       Catch::Matchers::Contains(", given a tensor of 21 elements"));
+        CHECK_THAT(
+            empty_shard(false, exact),
+            Catch::Matchers::Contains(": on rank 4, expected a tensor of 21 elements, given a list of 0 tensors"));
+    }
 }

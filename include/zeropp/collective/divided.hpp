@@ -48,7 +48,7 @@ template <class R, class Space>
 concept list_in = is_tensor_list<std::remove_cvref_t<R>> && std::same_as<typename std::remove_cvref_t<R>::space, Space>;
 }  // namespace detail
 
-/// What a collective accepts as tensors in `Space`: an array, or a tensor_list.
+/// An array in `Space`, or a tensor_list.
 template <class R, class Space>
 concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
 
@@ -57,8 +57,7 @@ template <class R, class Space>
 concept mutable_tensors_in = mutable_array_in<R, Space> ||
     (detail::list_in<R, Space> && !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
 
-/// What is known of tensors by their sizes: what an array of so many elements, or a list, makes of itself where a
-/// function asks for it. Refers to the list.
+/// Sizes only. Converts from an element count or a `tensor_list`, to which it refers.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}
@@ -162,11 +161,13 @@ public:
         return chunks;
     }
 
-    /// Of no sections, where one tensor's end takes what would be this one.
+    /// Empty if the previous chunk was extended to the end of its tensor, or the list has no elements.
     list_slices operator[](std::size_t c) const {
+        const list_slices none{resident_, 0, 0, 0, 0, {}, {}};
+        if (size_ == 0) return none;
         const point from = at(c * target_);
         const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
-        if (from.tensor == to.tensor && from.begin == to.begin) return {resident_, 0, 0, 0, 0, {}, {}};
+        if (from.tensor == to.tensor && from.begin == to.begin) return none;
         // Where it ends with a tensor, that is the one before.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
@@ -221,7 +222,7 @@ public:
     const segment* resident() const { return resident_; }
     std::uint64_t digest() const { return digest_; }
     short_text text() const {
-        return short_text("a list of ").append(segments_.size()).append(" tensors, ").append(digest_);
+        return short_text("a list of ").append(segments_.size()).append(" tensors with digest ").append(digest_);
     }
 
 private:

@@ -176,13 +176,14 @@ public:
     }
     template <class Operand>
     std::string shard_problem(const Operand& shard) const {
+        // An empty shard, too, says whether the replica is of a list: the slices of a list lie elsewhere.
+        const auto division = whole(shard);
+        if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
         if (!owns()) {
             if (shard.elements() == 0) return {};
             return "expected an empty shard, since this rank's group owns no slices, given one of " +
                    std::to_string(shard.elements()) + " elements";
         }
-        const auto division = whole(shard);
-        if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
         if (shard.overlaps(storage_)) {
             return "expected a shard apart from the replica, given one that overlaps it";
         }
