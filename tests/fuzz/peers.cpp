@@ -1,5 +1,5 @@
-// Any bytes as those of a peer: of the call that `checked` compares, and of an acknowledgement. They are an error in words,
-// or say what this rank says.
+// Any bytes as those of a peer: of the call that `checked` compares, and of an acknowledgement. They are an error in
+// words, or say what this rank says.
 
 #include "fuzz/reader.hpp"
 #include "support/hostile_peer.hpp"

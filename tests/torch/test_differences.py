@@ -70,6 +70,23 @@ def test_what_nodes_keep_follows_the_weights(ranks, size, per_node, dtype):
     ranks.run(size, follow, per_node, dtype, INT2)
 
 
+def of_unlike_versions(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=PER_NODE)
+    full = torch.empty(997)
+    replica = zeropp.Replica(communicator, full)
+    for step, ranks in enumerate([[], [0], [], [1, 3], range(size), []]):
+        weights = weights_of(997, step, torch.float32)
+        if rank in ranks:
+            replica.invalidate()
+        zeropp.update_gather(communicator, slice_of(weights, rank, size), full, replica, INT4)
+        assert the_same_on_all_ranks(full)
+        assert torch.equal(full, weights) == (step == 0 or len(ranks) > 0), step
+
+
+def test_one_rank_without_a_base_has_all_send_whole_tensors(ranks):
+    ranks.run(4, of_unlike_versions)
+
+
 def refused(rank, size):
     communicator = zeropp.Communicator(ranks_per_node=PER_NODE)
     full = torch.zeros(100)

@@ -10,6 +10,7 @@
 #endif
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -125,7 +126,8 @@ struct zt_communicator {
     using transport_type = zeropp::counting<zeropp::callback_transport, zeropp::two_level>;
 
     zt_communicator(const zeropp::two_level& nodes, const zeropp::callback_transport& ranks)
-        : world(ranks, nodes), comm(nodes, world) {}
+        : uncounted(ranks), world(ranks, nodes), comm(nodes, world),
+          versions((1 + static_cast<std::size_t>(nodes.size())) * sizeof(std::uint64_t)) {}
 
     /// Scratch of so many bytes, kept for the next call.
     zeropp::view<std::byte, zeropp_torch::space> scratch_of(std::size_t bytes) {
@@ -133,9 +135,11 @@ struct zt_communicator {
         return scratch.view();
     }
 
+    zeropp::callback_transport uncounted;
     transport_type world;
     zeropp::communicator<zeropp::two_level, transport_type> comm;
     zeropp::workspace<zeropp_torch::space> scratch{0};
+    zeropp::workspace<zeropp_torch::space> versions;  // of this rank's replica, and of all ranks'
 };
 
 struct zt_feedback {

@@ -1,9 +1,12 @@
 #include "library.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <variant>
+#include <vector>
 
 using namespace zeropp_torch;
 
@@ -13,6 +16,23 @@ namespace {
 template <class Call>
 void with_replica(const zt_replica& replica, Call call) {
     with_element(replica.element, [&]<class T>(T) { call(*static_cast<replica_of<T>*>(replica.memory.get()), T{}); });
+}
+
+/// Returns the next version, the same on all ranks. Empties the replicas of all ranks unless they are at one version:
+/// the next update then sends whole weights. The ranks exchange 8 bytes each, which are not counted, and wait for them.
+template <class Replica>
+std::uint64_t next_version(zt_communicator& communicator, const execution& exec, Replica& kept) {
+    std::vector<std::uint64_t> versions(static_cast<std::size_t>(communicator.comm.size()));
+    const std::uint64_t own = kept.version().value_or(0);
+    zeropp::workspace<space>& memory = communicator.versions;
+    memory.assign(&own, sizeof own);
+    std::byte* const all = memory.view().data() + sizeof own;
+    communicator.uncounted.all_gather(exec, memory.view().data(), all, sizeof own);
+    exec.copy_to_host(versions.data(), all, versions.size() * sizeof own);
+    exec.wait();
+    const auto [lowest, highest] = std::ranges::minmax(versions);
+    if (lowest != highest) kept.invalidate();
+    return highest + 1;
 }
 
 }  // namespace
@@ -46,12 +66,13 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
             auto& comm = communicator->comm;
             const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
             const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
+            const std::uint64_t version = next_version(*communicator, on(stream), kept);
             std::visit(
                 [&](const auto& q) {
                     const std::size_t bytes =
                         zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full);
-                    zeropp::quantized_update_gather(on(stream), comm, q, shard, kept, kept.version().value_or(0) + 1,
-                                                    full, {}, communicator->scratch_of(bytes));
+                    zeropp::quantized_update_gather(on(stream), comm, q, shard, kept, version, full, {},
+                                                    communicator->scratch_of(bytes));
                 },
                 quantizer);
         });

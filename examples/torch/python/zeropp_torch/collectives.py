@@ -96,7 +96,7 @@ class Replica:
         return self._library.zt_replica_bytes(self.handle)
 
     def invalidate(self) -> None:
-        """Has the next update send whole tensors, not differences; on all ranks alike."""
+        """Has the next update send whole tensors, not differences, on all ranks: one that calls this is enough."""
         self._library.zt_replica_invalidate(self.handle)
 
     def require_type(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -112,7 +112,8 @@ def update_gather(
 ) -> None:
     """fulls <- the shards of all ranks, as near as the format `differences` brings what the nodes keep to them: across
     nodes travels what has changed since the last update, and what that loses is in the next one. The first update sends
-    whole tensors. Every rank gets the same bits."""
+    whole tensors, and so does one before which the ranks' replicas have differed in version, as after an error on some of
+    them. To know that, ranks exchange 8 bytes each before each update, and wait for them: on a GPU, for the stream."""
     shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
     replica.require_type(fulls)
     communicator.call(
