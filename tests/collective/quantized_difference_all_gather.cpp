@@ -13,6 +13,10 @@
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/topology/flat.hpp>
 
+#include <cmath>
+#include <limits>
+#include <vector>
+
 using namespace collective_test;
 using zeropp::host;
 
@@ -55,6 +59,25 @@ void check(const node_map& map, std::size_t n) {
 }
 
 }  // namespace
+
+TEST_CASE("differences: one step beyond a half's range, or of NaN, does not outlive it") {
+    for (const float beyond : {70000.0f, -1e30f, std::numeric_limits<float>::quiet_NaN()}) {
+        constexpr std::size_t n = 512;
+        std::vector<std::vector<float>> after(4);
+        on_ranks(4, "one step that is not finite", [&](zeropp::thread_transport& transport) {
+            zeropp::communicator comm(zeropp::flat(4), transport);
+            std::vector<zeropp::half> replica(n, zeropp::element_traits<zeropp::half>::from_float(1.0f));
+            std::vector<float> shard(n / 4, 1.0f);
+            for (int step = 0; step != 20; ++step) {
+                shard[7] = step == 3 ? beyond : 1.0f;
+                zeropp::quantized_difference_all_gather(host{}, comm, int4, shard, replica);
+                if (step == 3) CHECK(!(std::fabs(static_cast<float>(replica[7])) < 65000.0f));
+            }
+            after[at(comm.rank())] = widened(replica.data(), n);
+        });
+        for (const auto& values : after) CHECK(values == std::vector<float>(n, 1.0f));
+    }
+}
 
 TEST_CASE("differences: replicas of floats, and of bfloat16 beside weights in float, on every topology") {
     for (std::size_t m = 0; m != node_maps().size(); ++m) {

@@ -17,6 +17,9 @@
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 using namespace collective_test;
 using zeropp::host;
 
@@ -267,6 +270,25 @@ TEST_CASE("updates: one that a rank has missed, and what else does not fit, is r
         });
         for (const std::string& error : errors) CHECK(error == r.words);
     }
+}
+
+TEST_CASE("updates: one step beyond a half's range does not outlive it") {
+    constexpr std::size_t n = 512;
+    std::vector<std::size_t> wrong(4, n);
+    on_ranks(4, "one step beyond a half", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2);
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> storage(replica_of<zeropp::half>::storage_bytes(nodes, n));
+        replica_of<zeropp::half> replica(nodes, comm.rank(), n, storage.view());
+        std::vector<float> shard(n / 4, 1.0f), full(n);
+        for (std::uint64_t version = 1; version != 100; ++version) {
+            shard[7] = version == 3 ? 70000.0f : 1.0f;
+            zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, version, full);
+            if (version == 3) CHECK(std::isinf(full[7]));
+        }
+        wrong[at(comm.rank())] = n - static_cast<std::size_t>(std::count(full.begin(), full.end(), 1.0f));
+    });
+    CHECK(wrong == std::vector<std::size_t>(4, 0));
 }
 
 TEST_CASE("updates: rotated differences of slices that end inside a window, on every topology") {

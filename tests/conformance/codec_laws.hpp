@@ -17,9 +17,11 @@
 #include "support/toy_quantizer.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -289,7 +291,8 @@ template <class T, class From>
 void check_reduce_decode(const auto& exec, const From& from, const cut& c, int contributors, zeropp::epilogue f) {
     using codec = zeropp::codec<std::remove_cvref_t<decltype(exec)>>;
     const std::string what = std::string(zeropp::short_text(from.name()).str()) + " reduce_decode of " +
-                             std::to_string(contributors) + (f.accumulate ? ", accumulated, " : ", ") + c.what;
+                             std::to_string(contributors) + (f.accumulate ? ", accumulated" : "") +
+                             (f.drop_non_finite ? " on what is finite, " : ", ") + c.what;
     const auto messages = contributions(reference_of<From>::format, c, contributors);
     const auto sums = reference_sums(reference_of<From>::format, c, messages, contributors);
     for (const std::uint8_t pattern : patterns) {
@@ -297,13 +300,22 @@ void check_reduce_decode(const auto& exec, const From& from, const cut& c, int c
         // What the tensor holds counts only when it is added to.
         std::vector<T> before = elements_from<T>(normal_floats(c.elements, 61));
         if (!f.accumulate) before = guarded<T>(c.elements, pattern).values();
+        if (f.drop_non_finite) {
+            constexpr float infinity = std::numeric_limits<float>::infinity();
+            constexpr float bad[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()};
+            for (std::size_t i = 0; i < before.size(); i += 5) {
+                before[i] = zeropp::element_traits<T>::from_float(bad[i / 5 % 3]);
+            }
+        }
         guarded<T> tensor(before, pattern);
         codec::reduce_decode(exec, from, static_cast<const std::byte*>(source.data()), contributors, c.slices(),
                              tensor.data(), f);
         exec.wait();
         require_elements<T>(what, c, tensor, before, [&](int s, std::size_t i, std::size_t index) {
             const float result = float_quotient(sums[static_cast<std::size_t>(s)][i], f.divisor);
-            return f.accumulate ? float_sum(as_float(before[index]), result) : result;
+            const float present = as_float(before[index]);
+            if (!f.accumulate) return result;
+            return float_sum(f.drop_non_finite && !std::isfinite(present) ? 0.0f : present, result);
         });
     }
 }
@@ -316,6 +328,7 @@ void check_codec(const auto& exec, const Q& q) {
         check_decode<T>(exec, q, c);
         check_reduce_decode<T>(exec, q, c, 3, {});
         check_reduce_decode<T>(exec, q, c, 2, {.divisor = 6.0f, .accumulate = true});
+        check_reduce_decode<T>(exec, q, c, 1, {.divisor = 1.0f, .accumulate = true, .drop_non_finite = true});
     }
 }
 

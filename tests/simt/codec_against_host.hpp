@@ -207,7 +207,7 @@ struct variation {
     }
     zeropp::epilogue epilogue() const {
         constexpr float divisors[] = {1, 3, 4, 6, 8};
-        return {divisors[n % 5], n / 3 % 2 == 1};
+        return {divisors[n % 5], n / 3 % 2 == 1, n / 6 % 2 == 1};
     }
 };
 
@@ -244,7 +244,8 @@ template <class T, zeropp::quantizer Q>
 void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
     const int contributors = v.contributors();
     const zeropp::epilogue last = v.epilogue();
-    INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : ""));
+    INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : "")
+         << (last.drop_non_finite ? " on what is finite" : ""));
     const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.n);
     auto expected = tensor<T>(l.where.part.count(), 9, v.n);
     const device_array<T> out(expected, v.shift());

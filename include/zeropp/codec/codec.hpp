@@ -51,8 +51,7 @@ namespace detail {
 /// What is kept for an element, `old` being rescale * previous.
 constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error, float decay) {
     const float next = product(old, decay) + product(error, 1.0f - decay);
-    const float last_finite = is_finite(old) ? old : 0.0f;
-    return is_finite(next) ? next : last_finite;
+    return is_finite(next) ? next : finite_or_zero(old);
 }
 }  // namespace detail
 
@@ -63,7 +62,7 @@ struct tensor_table {
 };
 
 /// Elements of a tensor less those of another one, or of a table of tensors less those of another: encoding them in
-/// place of a tensor.
+/// place of a tensor. Elements of the base that are not finite count as zero, so that one such step does not last.
 template <class Tensor, class Base>
 struct difference {
     Tensor tensor;
@@ -130,7 +129,14 @@ struct divided_by {
 struct epilogue {
     float divisor = 1.0f;
     bool accumulate = false;
+    /// Adds to zero where the element is not finite, as a `difference` to it was taken.
+    bool drop_non_finite = false;
 };
+
+namespace detail {
+/// Adds a decoded `difference` to its base.
+inline constexpr epilogue add_difference{.divisor = 1.0f, .accumulate = true, .drop_non_finite = true};
+}  // namespace detail
 
 /// An execution whose codec handles quantizer Q on elements T.
 template <class E, class Q, class T>

@@ -29,7 +29,8 @@ namespace zeropp {
 ///           a replica in bfloat16; scratch as quantized_all_gather_workspace_bytes(...), with one chunk or automatic,
 ///           aligned to 16
 /// Result    replica[i] + decode(encode(shard - replica))[i], in float, rounded to the replica's element type; the same
-///           bits on all ranks as long as the replicas had. Blocks whose difference is not finite become NaN
+///           bits on all ranks as long as the replicas had. Blocks whose difference is not finite become NaN. An
+///           element of the replica that is not finite counts as 0: the next finite weights replace it
 /// In place  shard must not overlap replica
 /// Moves     as quantized_all_gather
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays and communicator must outlive the work. Without
@@ -80,7 +81,7 @@ void quantized_difference_all_gather(const Execution& exec, Communicator& comm, 
         detail::gather_inside(exec, comm, work.data(), bytes);
         codec<Execution>::reduce_decode(exec, q, work.data(), 1,
                                         slices{part, ranks.order(), 0, part.slice_size(), 0, ranks.size()}, out.data(),
-                                        epilogue{.divisor = 1.0f, .accumulate = true});
+                                        detail::add_difference);
     };
     detail::with_scratch(
         pipeline<Execution>{exec, exec}, comm.world(), scratch, [&] { return all_bytes; }, run);

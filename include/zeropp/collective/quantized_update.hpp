@@ -167,8 +167,7 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             on.inside.wait(on.across.record());
             if (!replaces) {
                 codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk),
-                                                     replica.tensors(in),
-                                                     epilogue{.divisor = 1.0f, .accumulate = true});
+                                                     replica.tensors(in), add_difference);
             }
             messages += groups * bytes;
             if constexpr (gathers) {
@@ -248,7 +247,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           to 16
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type; the same bits
 ///           in all groups, on all executions and transports, and for any number of chunks, but of a
-///           message_scaled_quantizer. Blocks whose difference is not finite become NaN
+///           message_scaled_quantizer. Blocks whose difference is not finite become NaN. An element of the replica that
+///           is not finite counts as 0, so that the update after it is of finite weights again
 /// Moves     each message across groups once, to the ranks of the same index, by an all_gather, or where not all groups
 ///           own slices by a broadcast of those that do; nothing inside: whole tensors are what
 ///           secondary_partition_gather makes of it, as often as they are needed

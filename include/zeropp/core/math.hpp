@@ -66,6 +66,9 @@ inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
 /// Whether x is neither Inf nor NaN. Integer arithmetic, so that no compiler flag can assume the answer.
 constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits(x) & 0x7fffffffu) < infinity_bits; }
 
+/// x, or 0 where x is Inf or NaN.
+constexpr ZEROPP_HOST_DEVICE inline float finite_or_zero(float x) { return is_finite(x) ? x : 0.0f; }
+
 /// The NaN that the library writes.
 inline constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
 

@@ -15,7 +15,7 @@ using weights = lossless<bfloat16>;
 template <class Slices, class Masters, class Replica>
 void updates(const stream& s, Masters masters, Replica replica, const Slices& own, const packed_slices<Slices>& stored,
              std::byte* bytes) {
-    const epilogue add{.divisor = 1.0f, .accumulate = true};
+    const epilogue add = detail::add_difference;
     codec::encode(s, int2(), difference{masters, replica}, own, bytes);
     codec::encode(s, int4(), difference{masters, replica}, own, bytes);
     codec::reduce_decode(s, int2(), bytes, 1, stored, replica, add);

@@ -183,6 +183,7 @@ private:
         if (last.accumulate) {
             float present[granule_size];
             out.to_floats(present);
+            if (last.drop_non_finite) drop_non_finite(present);
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) result[i] = present[i] + result[i];
         }

@@ -270,4 +270,14 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
     }
 }
 
+/// x[i] <- 0 where it is not finite. Where all are, which is the rule, this costs one multiplication for each.
+__device__ inline void drop_non_finite(float (&x)[granule_size]) {
+    float zero = 0.0f;
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) zero += 0.0f * x[i];
+    if (zero == 0.0f) return;
+#pragma unroll
+    for (int i = 0; i != granule_size; ++i) x[i] = finite_or_zero(x[i]);
+}
+
 }  // namespace zeropp::detail

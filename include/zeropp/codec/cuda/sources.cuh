@@ -162,6 +162,7 @@ private:
         float less[granule_size];
         r.of.to_floats(f.x);
         r.less.to_floats(less);
+        drop_non_finite(less);
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) f.x[i] -= less[i];
         return f;

@@ -60,6 +60,9 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
         if (f.accumulate) {
             alignas(64) float present[piece_size];
             load_elements(slice, n, present);
+            if (f.drop_non_finite) {
+                for (std::size_t i = 0; i != n; ++i) present[i] = finite_or_zero(present[i]);
+            }
             for (std::size_t i = 0; i != n; ++i) {
                 const float sum = present[i] + buffer[i];
                 // Which of two NaN a sum is depends on how a compiler orders them.

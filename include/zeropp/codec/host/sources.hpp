@@ -10,6 +10,7 @@
 #include <zeropp/codec/host/sums.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
@@ -45,7 +46,7 @@ auto loader(const difference<T*, Base*>& d, std::size_t offset) {
         const Base* const base = d.base + offset + begin;
         for (std::size_t i = 0; i != n; ++i) {
             buffer[i] = element_traits<std::remove_const_t<T>>::to_float(slice[i]) -
-                        element_traits<std::remove_const_t<Base>>::to_float(base[i]);
+                        finite_or_zero(element_traits<std::remove_const_t<Base>>::to_float(base[i]));
         }
         return buffer;
     };
