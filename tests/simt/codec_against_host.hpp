@@ -245,7 +245,7 @@ void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, c
     const int contributors = v.contributors();
     const zeropp::epilogue last = v.epilogue();
     INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : "")
-         << (last.drop_non_finite ? " on what is finite" : ""));
+                      << (last.drop_non_finite ? " on what is finite" : ""));
     const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.n);
     auto expected = tensor<T>(l.where.part.count(), 9, v.n);
     const device_array<T> out(expected, v.shift());
