@@ -97,7 +97,7 @@ def hooked(rank, size):
         for block in model.blocks:
             torch_fsdp.fully_shard(block, mesh=mesh)
         torch_fsdp.fully_shard(model, mesh=mesh)
-        zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+        zeropp.apply(model, compared_steps=0, ranks_per_node=PER_NODE, **formats)
         with watched() as messages:
             loss_of(model, batch(0, rank)).backward()
         assert all(m.dtype == torch.uint8 for m in messages), "nothing passes by"
@@ -114,7 +114,7 @@ def test_pytorch_64665_both_collectives_of_fsdp_are_compressed(ranks):
 
 def kept_in_the_node(rank, size):
     model = shard(network(), secondary=PER_NODE)
-    zeropp.apply(model, ranks_per_node=PER_NODE, **FOUR_BITS)
+    zeropp.apply(model, compared_steps=0, ranks_per_node=PER_NODE, **FOUR_BITS)
     loss = loss_of(model, batch(0, rank))
     kept = sum(p.to_local().numel() for p in model.blocks.parameters())
     with watched() as messages:

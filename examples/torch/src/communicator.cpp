@@ -96,6 +96,10 @@ zt_status zt_communicator_create(const int* node_of_rank, int size, int rank, zt
     });
 }
 
+void zt_compare(zt_communicator* communicator, size_t calls) { communicator->calls_to_compare += calls; }
+
+void zt_name(zt_communicator* communicator, const char* name) { communicator->call->name = name; }
+
 void zt_communicator_destroy(zt_communicator* communicator) { delete communicator; }
 
 void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls) {

@@ -18,13 +18,13 @@ void with_format(const char* format, zt_element element, Call call) {
 
 zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element, const zt_tensor* shards,
                         const zt_tensor* fulls, size_t count, void* stream) {
-    return status_of([&] {
+    return status_of_collective(*communicator, stream, [&](const execution& exec) {
         with_format(format, element, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
-            const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
-            const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
+            const auto& full = communicator->list<T>(fulls, count);
+            const auto& shard = communicator->list<T>(shards, count, true);
             const std::size_t bytes = zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, full);
-            zeropp::quantized_all_gather(on(stream), comm, q, shard, full, {}, communicator->scratch_of(bytes));
+            zeropp::quantized_all_gather(exec, comm, q, shard, full, {}, communicator->scratch_of(bytes));
         });
     });
 }

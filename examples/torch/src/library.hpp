@@ -1,5 +1,6 @@
 #pragma once
 
+#include "in_flight.hpp"
 #include "zeropp_torch.h"
 
 #include <zeropp/transport/callback.hpp>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -120,38 +122,171 @@ std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std:
     return list;
 }
 
+/// The call that runs on a communicator, as far as its transports have to know it.
+struct current_call {
+    void* stream = nullptr;
+    std::string name;
+    bool compared = false;
+
+    /// What ranks state of a collective: with the caller's name of it, if it has one.
+    zeropp::collective_call named(zeropp::collective_call call) const {
+        if (name.empty()) return call;
+        if (call.options != zeropp::agreed_text()) call.options.append(", ");
+        call.options.append("for ").append(std::string_view(name));
+        return call;
+    }
+};
+
+/// What ranks tell each other beside their tensors, through memory of the same space. Nobody counts it.
+class side_channel {
+public:
+    side_channel(zeropp::callback_transport ranks, std::shared_ptr<const current_call> call)
+        : ranks_(std::move(ranks)), call_(std::move(call)) {}
+
+    int rank() const { return ranks_.rank(); }
+    int size() const { return ranks_.size(); }
+
+    /// all[r] <- `bytes` bytes of rank r. Waits for the call's stream.
+    void all_gather(const zeropp::host&, const std::byte* own, std::byte* all, std::size_t bytes) {
+        const std::size_t of_all = static_cast<std::size_t>(size()) * bytes;
+        if (memory_->view().size() < bytes + of_all) *memory_ = zeropp::workspace<space>(bytes + of_all);
+        memory_->assign(own, bytes);
+        std::byte* const sent = memory_->view().data();
+        const execution exec = on(call_->stream);
+        ranks_.all_gather(exec, sent, sent + bytes, bytes);
+        exec.copy_to_host(all, sent + bytes, of_all);
+        exec.wait();
+    }
+
+private:
+    zeropp::callback_transport ranks_;
+    std::shared_ptr<const current_call> call_;
+    std::shared_ptr<zeropp::workspace<space>> memory_ = std::make_shared<zeropp::workspace<space>>(0);
+};
+
+/// Counts bytes, and compares the ranks' calls where the current one is to be compared.
+class compared_transport
+    : public zeropp::checked<zeropp::counting<zeropp::callback_transport, zeropp::two_level>, side_channel> {
+public:
+    using counted = zeropp::counting<zeropp::callback_transport, zeropp::two_level>;
+
+    compared_transport(counted ranks, side_channel channel, std::shared_ptr<const current_call> call)
+        : checked(std::move(ranks), channel), channel_(std::move(channel)), call_(std::move(call)) {}
+
+    /// Collectives of some ranks only are not compared: the channel is of all ranks.
+    compared_transport split(std::span<const int> members) {
+        return {inner().split(members), channel_, std::make_shared<current_call>()};
+    }
+
+    void begin(const zeropp::collective_call& call, const std::string& problem) {
+        if (!call_->compared) return zeropp::begin_collective(inner(), call, problem);
+        checked::begin(call_->named(call), problem);
+    }
+
+private:
+    side_channel channel_;
+    std::shared_ptr<const current_call> call_;
+};
+
 }  // namespace zeropp_torch
 
 struct zt_communicator {
-    using transport_type = zeropp::counting<zeropp::callback_transport, zeropp::two_level>;
-
     zt_communicator(const zeropp::two_level& nodes, const zeropp::callback_transport& ranks)
-        : uncounted(ranks), world(ranks, nodes), comm(nodes, world),
-          versions((1 + static_cast<std::size_t>(nodes.size())) * sizeof(std::uint64_t)) {}
+        : call(std::make_shared<zeropp_torch::current_call>()), channel(ranks, call), uncounted(ranks, channel),
+          world(ranks, nodes), comm(nodes, zeropp_torch::compared_transport(world, channel, call)) {}
 
-    /// Scratch of so many bytes, kept for the next call.
+    /// Scratch of so many bytes for the current call.
     zeropp::view<std::byte, zeropp_torch::space> scratch_of(std::size_t bytes) {
-        if (scratch.view().size() < bytes) scratch = zeropp::workspace<zeropp_torch::space>(bytes);
-        return scratch.view();
+        if (!scratch || scratch->view().size() < bytes) {
+            scratch = std::make_shared<zeropp::workspace<zeropp_torch::space>>(bytes);
+        }
+        pending.keep(scratch);
+        return scratch->view();
     }
 
-    zeropp::callback_transport uncounted;
-    transport_type world;
-    zeropp::communicator<zeropp::two_level, transport_type> comm;
-    zeropp::workspace<zeropp_torch::space> scratch{0};
-    zeropp::workspace<zeropp_torch::space> versions;  // of this rank's replica, and of all ranks'
+    /// Compares a call that begins with something else than a collective of all ranks, where calls are compared.
+    void compare(const zeropp::collective_call& stated) {
+        if (call->compared) uncounted.begin(call->named(stated), {});
+    }
+
+    /// Whole tensors, or this rank's slices where `sliced`, until the current call is complete.
+    template <class T>
+    const zeropp::tensor_list<T, zeropp_torch::space>& list(const zt_tensor* tensors, std::size_t count,
+                                                            bool sliced = false) {
+        using list_type = zeropp::tensor_list<T, zeropp_torch::space>;
+        const auto given = zeropp_torch::listed<T>(tensors, count);
+        auto made = sliced ? std::make_shared<const list_type>(given)
+                           : std::make_shared<const list_type>(comm.topology(), given);
+        pending.keep(made);
+        return *made;
+    }
+
+    std::shared_ptr<zeropp_torch::current_call> call;
+    zeropp_torch::side_channel channel;
+    zeropp::checked<zeropp::callback_transport, zeropp_torch::side_channel> uncounted;
+    zeropp_torch::compared_transport::counted world;
+    zeropp::communicator<zeropp::two_level, zeropp_torch::compared_transport> comm;
+    std::shared_ptr<zeropp::workspace<zeropp_torch::space>> scratch;
+    zeropp_torch::in_flight<zeropp_torch::execution> pending;
+    std::size_t calls_to_compare = 0;
 };
+
+namespace zeropp_torch {
+
+/// The status of call(execution), a collective on `stream`. What it uses is kept until its work is complete.
+template <class Call>
+zt_status status_of_collective(zt_communicator& communicator, void* stream, Call call) noexcept {
+    return status_of([&] {
+        const execution exec = on(stream);
+        communicator.pending.begin(exec);
+        communicator.call->stream = stream;
+        communicator.call->compared = communicator.calls_to_compare != 0;
+        if (communicator.calls_to_compare != 0) --communicator.calls_to_compare;
+        try {
+            call(exec);
+        } catch (...) {
+            communicator.pending.end(exec);
+            throw;
+        }
+        communicator.pending.end(exec);
+    });
+}
+
+/// What lasts for several collectives: an object, and the memory that it works in.
+template <class Object>
+struct in_storage {
+    zeropp::workspace<space> storage;
+    Object object;
+
+    template <class Make>
+    in_storage(std::size_t bytes, Make make) : storage(bytes), object(make(storage.view())) {}
+};
+
+/// A shared in_storage<Object>, of a type that its user knows.
+struct lasting {
+    std::shared_ptr<void> memory;
+    std::size_t bytes;
+
+    template <class Object, class Make>
+    static lasting made(std::size_t bytes, Make make) {
+        return {std::make_shared<in_storage<Object>>(bytes, make), bytes};
+    }
+    template <class Object>
+    Object& as() const {
+        return static_cast<in_storage<Object>*>(memory.get())->object;
+    }
+};
+
+}  // namespace zeropp_torch
 
 struct zt_feedback {
     /// A feedback_of the hops of that name.
-    std::shared_ptr<void> memory;
+    zeropp_torch::lasting memory;
     std::string hops;
-    zeropp::workspace<zeropp_torch::space> storage;
 };
 
 struct zt_replica {
     /// A replica_of the element type.
-    std::shared_ptr<void> memory;
+    zeropp_torch::lasting memory;
     zt_element element;
-    zeropp::workspace<zeropp_torch::space> storage;
 };

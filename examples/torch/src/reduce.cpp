@@ -1,7 +1,6 @@
 #include "library.hpp"
 
 #include <cstddef>
-#include <memory>
 #include <utility>
 
 using namespace zeropp_torch;
@@ -14,7 +13,7 @@ feedback_of<Hops>& memory_of(zt_feedback& feedback) {
         throw zeropp::precondition_error("zt_reduce_scatter", "error feedback of " + Hops{}.name(),
                                          "that of " + feedback.hops);
     }
-    return *static_cast<feedback_of<Hops>*>(feedback.memory.get());
+    return feedback.memory.as<feedback_of<Hops>>();
 }
 
 }  // namespace
@@ -22,19 +21,20 @@ feedback_of<Hops>& memory_of(zt_feedback& feedback) {
 zt_status zt_reduce_scatter(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
                             const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
                             zt_feedback* feedback, void* stream) {
-    return status_of([&] {
+    return status_of_collective(*communicator, stream, [&](const execution& exec) {
         const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
         with_hops(inside, across, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
-            const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
-            const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
+            const auto& full = communicator->list<T>(fulls, count);
+            const auto& shard = communicator->list<T>(shards, count, true);
             const auto scratch = communicator->scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
                 comm.topology(), hops.inside, hops.across, full, options));
             if (feedback == nullptr) {
-                zeropp::hierarchical_quantized_reduce_scatter(on(stream), comm, hops.inside, hops.across, full, shard,
+                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, hops.inside, hops.across, full, shard,
                                                               options, scratch);
             } else {
-                zeropp::hierarchical_quantized_reduce_scatter(on(stream), comm, hops.inside, hops.across, full, shard,
+                communicator->pending.keep(feedback->memory.memory);
+                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, hops.inside, hops.across, full, shard,
                                                               options, scratch, memory_of<Hops>(*feedback));
             }
         });
@@ -47,14 +47,15 @@ zt_status zt_feedback_create(zt_communicator* communicator, const char* inside, 
         with_hops(inside, across, element, [&]<class Hops, class T>(const Hops&, T) {
             const auto& ranks = communicator->comm.topology();
             const zeropp::tensor_list<T, space> full(ranks, listed<T>(fulls, count));
-            zeropp::workspace<space> storage(feedback_of<Hops>::storage_bytes(ranks, full, {}));
-            auto memory =
-                std::make_shared<feedback_of<Hops>>(ranks, full, zeropp::error_feedback_options{}, storage.view());
-            *feedback = new zt_feedback{std::move(memory), Hops{}.name(), std::move(storage)};
+            auto memory = lasting::made<feedback_of<Hops>>(
+                feedback_of<Hops>::storage_bytes(ranks, full, {}), [&](const zeropp::view<std::byte, space>& storage) {
+                    return feedback_of<Hops>(ranks, full, zeropp::error_feedback_options{}, storage);
+                });
+            *feedback = new zt_feedback{std::move(memory), Hops{}.name()};
         });
     });
 }
 
 void zt_feedback_destroy(zt_feedback* feedback) { delete feedback; }
 
-size_t zt_feedback_bytes(const zt_feedback* feedback) { return feedback->storage.view().size(); }
+size_t zt_feedback_bytes(const zt_feedback* feedback) { return feedback->memory.bytes; }

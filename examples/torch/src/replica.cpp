@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -15,21 +15,17 @@ namespace {
 /// call(the replica, T{}).
 template <class Call>
 void with_replica(const zt_replica& replica, Call call) {
-    with_element(replica.element, [&]<class T>(T) { call(*static_cast<replica_of<T>*>(replica.memory.get()), T{}); });
+    with_element(replica.element, [&]<class T>(T) { call(replica.memory.as<replica_of<T>>(), T{}); });
 }
 
 /// Returns the next version, the same on all ranks. Empties the replicas of all ranks unless they are at one version:
 /// the next update then sends whole weights. The ranks exchange 8 bytes each, which are not counted, and wait for them.
 template <class Replica>
-std::uint64_t next_version(zt_communicator& communicator, const execution& exec, Replica& kept) {
+std::uint64_t next_version(zt_communicator& communicator, Replica& kept) {
     std::vector<std::uint64_t> versions(static_cast<std::size_t>(communicator.comm.size()));
     const std::uint64_t own = kept.version().value_or(0);
-    zeropp::workspace<space>& memory = communicator.versions;
-    memory.assign(&own, sizeof own);
-    std::byte* const all = memory.view().data() + sizeof own;
-    communicator.uncounted.all_gather(exec, memory.view().data(), all, sizeof own);
-    exec.copy_to_host(versions.data(), all, versions.size() * sizeof own);
-    exec.wait();
+    communicator.channel.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(&own),
+                                    reinterpret_cast<std::byte*>(versions.data()), sizeof own);
     const auto [lowest, highest] = std::ranges::minmax(versions);
     if (lowest != highest) kept.invalidate();
     return highest + 1;
@@ -43,16 +39,18 @@ zt_status zt_replica_create(zt_communicator* communicator, zt_element element, c
         with_element(element, [&]<class T>(T) {
             auto& comm = communicator->comm;
             const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
-            zeropp::workspace<space> storage(replica_of<T>::storage_bytes(comm.topology(), full));
-            auto memory = std::make_shared<replica_of<T>>(comm.topology(), comm.rank(), full, storage.view());
-            *replica = new zt_replica{std::move(memory), element, std::move(storage)};
+            auto memory = lasting::made<replica_of<T>>(
+                replica_of<T>::storage_bytes(comm.topology(), full), [&](zeropp::view<std::byte, space> storage) {
+                    return replica_of<T>(comm.topology(), comm.rank(), full, storage);
+                });
+            *replica = new zt_replica{std::move(memory), element};
         });
     });
 }
 
 void zt_replica_destroy(zt_replica* replica) { delete replica; }
 
-size_t zt_replica_bytes(const zt_replica* replica) { return replica->storage.view().size(); }
+size_t zt_replica_bytes(const zt_replica* replica) { return replica->memory.bytes; }
 
 void zt_replica_invalidate(zt_replica* replica) {
     with_replica(*replica, [](auto& kept, auto) { kept.invalidate(); });
@@ -60,18 +58,25 @@ void zt_replica_invalidate(zt_replica* replica) {
 
 zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, const char* format,
                            const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream) {
-    return status_of([&] {
+    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+        communicator->pending.keep(replica->memory.memory);
         const auto quantizer = difference_formats::parse(format);
         with_replica(*replica, [&]<class T>(replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
-            const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
-            const zeropp::tensor_list<T, space> shard(listed<T>(shards, count));
-            const std::uint64_t version = next_version(*communicator, on(stream), kept);
+            const auto& full = communicator->list<T>(fulls, count);
+            const auto& shard = communicator->list<T>(shards, count, true);
+            // Before the versions: a rank that makes another call would take them for its own bytes.
+            communicator->compare({"zt_update_gather",
+                                   kept.elements(),
+                                   zeropp::element_traits<T>::name,
+                                   zeropp::agreed_text(std::string_view(format)),
+                                   {}});
+            const std::uint64_t version = next_version(*communicator, kept);
             std::visit(
                 [&](const auto& q) {
                     const std::size_t bytes =
                         zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full);
-                    zeropp::quantized_update_gather(on(stream), comm, q, shard, kept, version, full, {},
+                    zeropp::quantized_update_gather(exec, comm, q, shard, kept, version, full, {},
                                                     communicator->scratch_of(bytes));
                 },
                 quantizer);
@@ -81,13 +86,15 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
 
 zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* replica, const zt_tensor* fulls,
                             size_t count, void* stream) {
-    return status_of([&] {
+    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+        communicator->pending.keep(replica->memory.memory);
         with_replica(*replica, [&]<class T>(const replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
-            const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
+            const auto& full = communicator->list<T>(fulls, count);
+            communicator->compare({"zt_replica_gather", kept.elements(), zeropp::element_traits<T>::name, {}, {}});
             const std::size_t bytes =
                 zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full);
-            zeropp::secondary_partition_gather(on(stream), comm, kept, kept.version().value_or(0), full,
+            zeropp::secondary_partition_gather(exec, comm, kept, kept.version().value_or(0), full,
                                                communicator->scratch_of(bytes));
         });
     });

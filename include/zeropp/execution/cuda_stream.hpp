@@ -79,6 +79,14 @@ public:
             if (native_) detail::require_cuda(cudaEventSynchronize(native_), "cudaEventSynchronize");
         }
 
+        /// Whether the work before the event is complete.
+        bool is_complete() const {
+            if (!native_) return true;
+            const cudaError_t found = cudaEventQuery(native_);
+            if (found != cudaErrorNotReady) detail::require_cuda(found, "cudaEventQuery");
+            return found == cudaSuccess;
+        }
+
     private:
         friend class cuda_stream;
         event(std::shared_ptr<pool> p, cudaEvent_t native) : pool_(std::move(p)), native_(native) {}

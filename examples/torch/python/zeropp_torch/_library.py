@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -74,6 +75,8 @@ _SIGNATURES = {
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, Callbacks, ctypes.POINTER(ctypes.c_void_p)],
     ),
     "zt_communicator_destroy": (None, [ctypes.c_void_p]),
+    "zt_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
+    "zt_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
     "zt_traffic": (None, [ctypes.c_void_p] + 3 * [ctypes.POINTER(ctypes.c_uint64)]),
     "zt_all_gather": (
         ctypes.c_int,
@@ -217,6 +220,11 @@ def _threads(_process: int, count: int) -> int | None:
     loaded = library("cpu")
     require_success(loaded, loaded.zt_threads_create(count, ctypes.byref(handle)))
     return handle.value
+
+
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Inside, the device is CUDA's current one, as the library wants it."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def require_contiguous(tensor: torch.Tensor) -> None:

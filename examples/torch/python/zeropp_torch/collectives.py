@@ -34,7 +34,7 @@ class ErrorFeedback:
     def __init__(self, communicator: Communicator, fulls: Tensors, inside: str, across: str | None = None):
         tensors = _listed(fulls)
         communicator.require_tensors(tensors)
-        self._library = _library.library(communicator.device_type)
+        self._library = _library.library(communicator.device.type)
         self.handle = None
         handle = ctypes.c_void_p()
         communicator.call(
@@ -53,17 +53,17 @@ class ErrorFeedback:
         return self._library.zt_feedback_bytes(self.handle)
 
 
-def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str) -> None:
+def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str, *, name: str = "") -> None:
     """fulls <- the shards of all ranks, through the format `weights`: every rank gets the same bits, of its own shard too.
 
     A shard holds elements [rank * ceil(n / size), ...) of its full tensor of n elements, as torch.chunk divides; it may be
-    its own place in the full tensor.
+    its own place in the full tensor. While a communicator compares calls, it compares their names too.
     """
     shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
     if not fulls:
         return
-    communicator.call(
-        "zt_all_gather", communicator.handle, weights.encode(), _library.element_of(fulls[0]),
+    communicator.collective(
+        "zt_all_gather", name, weights.encode(), _library.element_of(fulls[0]),
         _library.views_of(shards), _library.views_of(fulls), len(fulls), _library.stream_of(fulls[0]),
     )
 
@@ -76,7 +76,7 @@ class Replica:
         if not tensors:
             raise ZeroppError("Replica: expected at least one tensor, given none")
         communicator.require_tensors(tensors)
-        self._library = _library.library(communicator.device_type)
+        self._library = _library.library(communicator.device.type)
         self.handle = None
         self.dtype = tensors[0].dtype
         handle = ctypes.c_void_p()
@@ -108,7 +108,7 @@ class Replica:
 
 
 def update_gather(
-    communicator: Communicator, shards: Tensors, fulls: Tensors, replica: Replica, differences: str
+    communicator: Communicator, shards: Tensors, fulls: Tensors, replica: Replica, differences: str, *, name: str = ""
 ) -> None:
     """fulls <- the shards of all ranks, as near as the format `differences` brings what the nodes keep to them: across
     nodes travels what has changed since the last update, and what that loses is in the next one. The first update sends
@@ -116,19 +116,19 @@ def update_gather(
     them. To know that, ranks exchange 8 bytes each before each update, and wait for them: on a GPU, for the stream."""
     shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
     replica.require_type(fulls)
-    communicator.call(
-        "zt_update_gather", communicator.handle, replica.handle, differences.encode(), _library.views_of(shards),
+    communicator.collective(
+        "zt_update_gather", name, replica.handle, differences.encode(), _library.views_of(shards),
         _library.views_of(fulls), len(fulls), _library.stream_of(fulls[0]),
     )
 
 
-def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica) -> None:
+def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica, *, name: str = "") -> None:
     """fulls <- what the last update_gather() made of them, from inside the node."""
     fulls = _listed(fulls)
     communicator.require_tensors(fulls)
     replica.require_type(fulls)
-    communicator.call(
-        "zt_replica_gather", communicator.handle, replica.handle, _library.views_of(fulls), len(fulls),
+    communicator.collective(
+        "zt_replica_gather", name, replica.handle, _library.views_of(fulls), len(fulls),
         _library.stream_of(fulls[0]),
     )
 
@@ -142,21 +142,28 @@ def reduce_scatter(
     *,
     mean: bool = False,
     feedback: ErrorFeedback | None = None,
+    name: str = "",
 ) -> None:
     """shards <- this rank's slices of the sums, or means, of all ranks' full tensors, through the format `inside` in nodes
     and `across` between them."""
     fulls, shards = _pair(communicator, fulls, shards, "full tensors as shards")
     if not fulls:
         return
-    communicator.call(
-        "zt_reduce_scatter", communicator.handle, inside.encode(), (across or inside).encode(),
+    communicator.collective(
+        "zt_reduce_scatter", name, inside.encode(), (across or inside).encode(),
         _library.element_of(fulls[0]), _library.views_of(fulls), _library.views_of(shards), len(fulls), int(mean),
         feedback.handle if feedback is not None else None, _library.stream_of(fulls[0]),
     )
 
 
 def all_reduce(
-    communicator: Communicator, tensors: Tensors, inside: str, across: str | None = None, *, mean: bool = False
+    communicator: Communicator,
+    tensors: Tensors,
+    inside: str,
+    across: str | None = None,
+    *,
+    mean: bool = False,
+    name: str = "",
 ) -> None:
     """tensors <- the sums, or means, of all ranks' tensors, the same bits on every rank."""
     listed = _listed(tensors)
@@ -164,8 +171,8 @@ def all_reduce(
         return
     communicator.require_tensors(listed)
     views = _library.views_of(listed)
-    communicator.call(
-        "zt_all_reduce", communicator.handle, inside.encode(), (across or inside).encode(),
+    communicator.collective(
+        "zt_all_reduce", name, inside.encode(), (across or inside).encode(),
         _library.element_of(listed[0]), views, views, len(listed), int(mean), _library.stream_of(listed[0]),
     )
 
@@ -177,10 +184,11 @@ def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
     size = ctypes.c_size_t()
     _library.require_success(loaded, loaded.zt_message_bytes(format.encode(), tensor.numel(), ctypes.byref(size)))
     message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
-    status = loaded.zt_quantize(
-        format.encode(), _library.element_of(tensor), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
-        _library.stream_of(tensor),
-    )
+    with _library.on_device(tensor.device):
+        status = loaded.zt_quantize(
+            format.encode(), _library.element_of(tensor), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
+            _library.stream_of(tensor),
+        )
     _library.require_success(loaded, status)
     return message
 
@@ -196,9 +204,10 @@ def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: t
             f"dequantize: expected {expected.value} contiguous bytes for {tensor.numel()} elements of {format}, given "
             f"{message.numel()} of {message.dtype}"
         )
-    status = loaded.zt_dequantize(
-        format.encode(), _library.element_of(tensor), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
-        _library.stream_of(message),
-    )
+    with _library.on_device(message.device):
+        status = loaded.zt_dequantize(
+            format.encode(), _library.element_of(tensor), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
+            _library.stream_of(message),
+        )
     _library.require_success(loaded, status)
     return tensor

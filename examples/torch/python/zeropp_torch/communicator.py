@@ -59,11 +59,11 @@ def _bytes_type(size: int) -> type:
     return ctypes.c_uint8 * size
 
 
-def new_group(parent: dist.ProcessGroup, members: Sequence[int], device_type: str) -> dist.ProcessGroup:
+def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.device) -> dist.ProcessGroup:
     """A group of these ranks of `parent`, with its backend and its timeout; all ranks of `parent` make theirs together."""
     of = dist.get_process_group_ranks(parent)
     # torch names a group that its members alone make by how many there are, and members with other names never meet.
-    here = torch.tensor([len(dist.distributed_c10d._world.pg_names)], device=device_type)
+    here = torch.tensor([len(dist.distributed_c10d._world.pg_names)], device=device)
     known = here.new_empty(len(of))
     all_gather_single(known, here, group=parent)
     if (known != here).any():
@@ -73,7 +73,7 @@ def new_group(parent: dist.ProcessGroup, members: Sequence[int], device_type: st
         )
     return dist.new_group(
         [of[member] for member in members],
-        timeout=parent._get_backend(torch.device(device_type)).options._timeout,
+        timeout=parent._get_backend(torch.device(device.type)).options._timeout,
         backend=str(dist.distributed_c10d.get_backend_config(parent)),
         use_local_synchronization=True,
     )
@@ -94,7 +94,11 @@ class Communicator:
     rank's counterparts, if there are several nodes of several ranks.
 
     Collectives block on CPU tensors; on CUDA tensors they are enqueued on the current stream. One at a time, in the same
-    order on all ranks. An exception of torch.distributed is raised as it is; timeouts are the process group's.
+    order on all ranks. An exception of torch.distributed is raised as it is; timeouts are the process group's. Tensors are on
+    `device`; "cuda" is the current one.
+
+    The first `compared_calls` collectives compare the ranks' calls before they move data: function, name, elements, type and
+    formats. Where they differ, or where a rank is refused something, all ranks raise the same ZeroppError.
     """
 
     def __init__(
@@ -103,11 +107,15 @@ class Communicator:
         *,
         ranks_per_node: int | None = None,
         nodes: Sequence[int] | None = None,
-        device_type: str = "cpu",
+        device: torch.device | str = "cpu",
+        compared_calls: int = 32,
     ):
         group = group if group is not None else dist.group.WORLD
-        self._library = _library.library(device_type)
-        self.device_type = device_type
+        device = torch.device(device)
+        self._library = _library.library(device.type)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        self.device = device
         self.size = dist.get_world_size(group)
         self.rank = dist.get_rank(group)
         if nodes is None:
@@ -142,6 +150,7 @@ class Communicator:
             ctypes.byref(handle),
         )
         self._handle = handle
+        self.compare(compared_calls)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
@@ -161,10 +170,21 @@ class Communicator:
         self._library.zt_traffic(self._handle, *(ctypes.byref(n) for n in numbers))
         return Traffic(*(n.value for n in numbers))
 
+    def compare(self, calls: int) -> None:
+        """Has so many more collectives compared before they move data; on all ranks alike. Each costs an exchange of 1 KB from
+        each rank, and on a GPU a wait for the stream."""
+        self._library.zt_compare(self._handle, calls)
+
+    def collective(self, function: str, name: str, *arguments: object) -> None:
+        """call(), of a collective of that name, on this communicator."""
+        self._library.zt_name(self._handle, name.encode())
+        self.call(function, self._handle, *arguments)
+
     def call(self, function: str, *arguments: object) -> None:
         """Calls a function of the library that returns a status, and raises what it failed with."""
         self._raised = None
-        status = getattr(self._library, function)(*arguments)
+        with _library.on_device(self.device):
+            status = getattr(self._library, function)(*arguments)
         if status == _library.CALLBACK_FAILED:
             raised, self._raised = self._raised, None
             raise raised if raised is not None else ZeroppError("zeropp_torch: a callback has failed")
@@ -173,10 +193,8 @@ class Communicator:
     def require_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises where tensors are not all of one element type and on this communicator's device."""
         for tensor in tensors:
-            if tensor.device.type != self.device_type:
-                raise ZeroppError(
-                    f"zeropp_torch: expected tensors on {self.device_type}, given one on {tensor.device.type}"
-                )
+            if tensor.device != self.device:
+                raise ZeroppError(f"zeropp_torch: expected tensors on {self.device}, given one on {tensor.device}")
             if tensor.dtype != tensors[0].dtype:
                 raise ZeroppError(
                     f"zeropp_torch: expected tensors of one type, {tensors[0].dtype}, given one of {tensor.dtype}; "
@@ -196,8 +214,8 @@ class Communicator:
         return guarded
 
     def _bytes(self, address: int | None, size: int) -> torch.Tensor:
-        if self.device_type == "cuda":
-            return torch.as_tensor(_DeviceBytes(address or 0, size), device="cuda")
+        if self.device.type == "cuda":
+            return torch.as_tensor(_DeviceBytes(address or 0, size), device=self.device)
         return torch.frombuffer(_bytes_type(size).from_address(address), dtype=torch.uint8)
 
     def _all_gather(self, _context, number, _stream, send, receive, size) -> int:
@@ -214,5 +232,5 @@ class Communicator:
         return 0
 
     def _split(self, _context, number, members, count) -> int:
-        self._groups.append(new_group(self._groups[number], members[:count], self.device_type))
+        self._groups.append(new_group(self._groups[number], members[:count], self.device))
         return len(self._groups) - 1

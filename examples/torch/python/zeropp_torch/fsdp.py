@@ -85,9 +85,10 @@ _shared_meshes = _SharedMeshes()
 class _AllGather:
     """FSDP2's hook for the all-gather of a unit's parameters."""
 
-    def __init__(self, communicator: Communicator, weights: str):
+    def __init__(self, communicator: Communicator, weights: str, name: str):
         self._communicator = communicator
         self._weights = weights
+        self._name = name
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -100,16 +101,17 @@ class _AllGather:
         of_all = group.size() == self._communicator.size
         if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
             return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
-        all_gather(self._communicator, input_tensor, output_tensor, self._weights)
+        all_gather(self._communicator, input_tensor, output_tensor, self._weights, name=self._name)
         return None
 
 
 class _UpdateGather(_AllGather):
     """The same where differences move: forward brings what the node keeps up to date, and backward gathers that once more."""
 
-    def __init__(self, communicator: Communicator, differences: str):
+    def __init__(self, communicator: Communicator, differences: str, name: str):
         self._communicator = communicator
         self._differences = differences
+        self._name = name
         self._replica: Optional[Replica] = None
         self._elements = 0
         self._is_current = False
@@ -131,9 +133,9 @@ class _UpdateGather(_AllGather):
             self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
         # Backward computes with what forward has gathered, also where it computes forward again.
         if self._is_current and torch._C._current_graph_task_id() != -1:
-            replica_gather(self._communicator, full, self._replica)
+            replica_gather(self._communicator, full, self._replica, name=self._name)
         else:
-            update_gather(self._communicator, shard, full, self._replica, self._differences)
+            update_gather(self._communicator, shard, full, self._replica, self._differences, name=self._name)
             self._is_current = True
         return None
 
@@ -141,8 +143,11 @@ class _UpdateGather(_AllGather):
 class _ReduceScatter:
     """FSDP2's hook for the reduce-scatter of a unit's gradients."""
 
-    def __init__(self, communicator: Communicator, gradients: formats.GradientFormats, error_feedback: bool, group: Any):
+    def __init__(
+        self, communicator: Communicator, gradients: formats.GradientFormats, error_feedback: bool, group: Any, name: str
+    ):
         self._communicator = communicator
+        self._name = name
         self._gradients = gradients
         self._error_feedback = error_feedback
         self._group = group
@@ -167,7 +172,7 @@ class _ReduceScatter:
         feedback = self._feedback_for(input_tensor) if self._error_feedback else None
         reduce_scatter(
             self._communicator, input_tensor.view(-1), output_tensor.view(-1), *self._gradients,
-            mean=op == dist.ReduceOp.AVG, feedback=feedback,
+            mean=op == dist.ReduceOp.AVG, feedback=feedback, name=self._name,
         )
         return None
 
@@ -196,10 +201,11 @@ class _Units:
     """Puts hooks into units, and keeps their communicators: two for each set of ranks, since gathers and reductions may run
     side by side and have groups and scratch of their own."""
 
-    def __init__(self, ranks_per_node: int, chosen: formats.Chosen, error_feedback: bool):
+    def __init__(self, ranks_per_node: int, chosen: formats.Chosen, error_feedback: bool, compared_steps: int):
         self._ranks_per_node = ranks_per_node
         self._chosen = chosen
         self._error_feedback = error_feedback
+        self._compared_steps = compared_steps
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
         self.updates: list[_UpdateGather] = []
         self._moved: dict[tuple[int, ...], _Moved] = {}
@@ -216,9 +222,11 @@ class _Units:
         ranks = tuple(dist.get_process_group_ranks(shard_group))
         if ranks not in self._communicators:
             self._communicators[ranks] = (
-                Communicator(shard_group, nodes=self._nodes_of(ranks), device_type=group.device.type),
-                Communicator(shard_group, nodes=self._nodes_of(ranks), device_type=group.device.type),
+                Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
+                Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
             )
+        for communicator, calls in zip(self._communicators[ranks], (2, 1)):  # forward and backward, backward
+            communicator.compare(calls * self._compared_steps)
         gathered, reduced = units.types_of(group)
         if hasattr(group.mesh_info, "replicate_process_group"):
             row.tell("the all-reduce between replicas stays torch's")
@@ -254,7 +262,7 @@ class _Units:
             row.weights = "differences in " + self._chosen.differences
             after = _volume("zt_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
             backward = _volume("zt_replica_volume", communicator.nodes, plain, elements)
-            update = _UpdateGather(communicator, self._chosen.differences)
+            update = _UpdateGather(communicator, self._chosen.differences, row.unit)
             self.updates.append(update)
             module.set_custom_all_gather(update)
             module.register_load_state_dict_post_hook(lambda _module, _keys: update.refresh())
@@ -263,7 +271,7 @@ class _Units:
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
             after = _volume("zt_gather_volume", communicator.nodes, row.weights, elements)
-            module.set_custom_all_gather(_AllGather(communicator, row.weights))
+            module.set_custom_all_gather(_AllGather(communicator, row.weights, row.unit))
         if secondary:
             backward = _volume("zt_gather_volume", secondary, plain, elements)
         row.before += before if kept else before + before
@@ -284,7 +292,7 @@ class _Units:
             after = _volume("zt_reduce_volume", communicator.nodes, *hops, elements)
             # Division stays FSDP's, whatever its factor is.
             module.set_force_sum_reduction_for_comms(True)
-            module.set_custom_reduce_scatter(_ReduceScatter(communicator, hops, self._error_feedback, group))
+            module.set_custom_reduce_scatter(_ReduceScatter(communicator, hops, self._error_feedback, group, row.unit))
         row.before += before
         row.after += after
 
@@ -347,6 +355,7 @@ def apply(
     error_feedback: bool = False,
     exclude: Sequence[str] = (),
     machine: Machine = Machine(),
+    compared_steps: int = 2,
 ) -> Report:
     """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp, in these formats; None leaves a
     direction alone. Collective: all ranks call it, after fully_shard and before the first step.
@@ -356,7 +365,8 @@ def apply(
     `differences`, a format in place of `weights`, every node keeps the weights that forward has gathered, divided over its
     ranks: forward sends how they have changed since, and backward nothing across nodes. Error feedback takes part in steps
     in which all trained parameters of a unit have gradients; others go without it. The report advises against it where
-    nothing is gained on such a `machine`.
+    nothing is gained on such a `machine`. Ranks whose calls differ in the first `compared_steps` steps raise the same
+    ZeroppError; later calls are not compared.
     """
     if ranks_per_node < 1:
         raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
@@ -366,7 +376,7 @@ def apply(
     sharded = units.units_of(model)
     if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
-    installed = _Units(ranks_per_node, chosen, error_feedback)
+    installed = _Units(ranks_per_node, chosen, error_feedback, compared_steps)
     report = Report([], [])
     for unit in sharded:
         row = Row(unit.name, sum(units.elements_of(group) for group in unit.groups))

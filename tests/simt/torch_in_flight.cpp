@@ -1,0 +1,89 @@
+/// \file
+/// The PyTorch library's calls on streams: what they use stays until their work is complete, and they share scratch.
+
+#include "simt/cuda_emulation.hpp"
+
+#include "../../examples/torch/src/in_flight.hpp"
+#include "simt/codec_against_host.hpp"
+#include "simt/device.hpp"
+#include "simt/echoing_transport.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/cuda.cuh>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/quantizer/lossless.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace simt = zeropp_test::simt;
+using zeropp::cuda_stream;
+using zeropp::device_space;
+
+namespace {
+
+constexpr std::size_t n = 3000;
+constexpr zeropp::lossless<float> floats;
+using list_type = zeropp::tensor_list<float, device_space>;
+using memory = zeropp::workspace<device_space>;
+
+/// Gathers a shard, as the library does: lists are made for the call, and scratch is every call's.
+void gather(zeropp_torch::in_flight<cuda_stream>& pending, const cuda_stream& exec, auto& comm,
+            const simt::device_array<float>& shard, const simt::device_array<float>& full,
+            const std::shared_ptr<memory>& scratch) {
+    const auto listed = [](const simt::device_array<float>& a) {
+        return std::vector<zeropp::list_tensor<float, device_space>>{{a.view()}};
+    };
+    pending.begin(exec);
+    const auto fulls = std::make_shared<const list_type>(comm.topology(), listed(full));
+    const auto shards = std::make_shared<const list_type>(listed(shard));
+    pending.keep(fulls);
+    pending.keep(shards);
+    pending.keep(scratch);
+    zeropp::quantized_all_gather(exec, comm, floats, *shards, *fulls, {}, scratch->view());
+    pending.end(exec);
+}
+
+}  // namespace
+
+TEST_CASE("PyTorch library: lists outlive the kernels that read them, and scratch the calls that use it", "[simt]") {
+    const simt::live_objects before = simt::live();
+    {
+        simt::two_streams on(false);
+        const std::vector<float> first = zeropp_test::normal_floats(n / 2, 1);
+        const std::vector<float> second = zeropp_test::normal_floats(n / 2, 2);
+        const simt::device_array<float> a(first), b(second), full_a(n), full_b(n);
+        const std::size_t blocks = simt::live().device_blocks;
+        std::optional<zeropp_torch::in_flight<cuda_stream>> pending(std::in_place);
+        {
+            const auto scratch =
+                std::make_shared<memory>(zeropp::quantized_all_gather_workspace_bytes(on.comm.topology(), floats, n));
+            // On two streams by turns, with the same scratch; the second is waited for alone.
+            gather(*pending, on.inside.exec(), on.comm, a, full_a, scratch);
+            gather(*pending, on.across.exec(), on.comm, b, full_b, scratch);
+        }
+        CHECK(simt::pending(on.inside.native()) != 0);
+        CHECK(simt::live().device_blocks == blocks + 5);  // a table for each list, and the scratch
+        on.across.exec().wait();
+        CHECK(simt::pending(on.inside.native()) == 0);
+        const auto twice = [](std::vector<float> x) {
+            x.insert(x.end(), x.begin(), x.end());
+            return x;
+        };
+        CHECK(full_a.read() == twice(first));
+        CHECK(full_b.read() == twice(second));
+        pending->begin(on.inside.exec());
+        CHECK(simt::live().device_blocks == blocks);
+        gather(*pending, on.inside.exec(), on.comm, b, full_a,
+               std::make_shared<memory>(zeropp::quantized_all_gather_workspace_bytes(on.comm.topology(), floats, n)));
+        pending.reset();  // which waits
+        CHECK(simt::live().device_blocks == blocks);
+        CHECK(full_a.read() == twice(second));
+    }
+    CHECK(simt::live() == before);
+}
