@@ -81,16 +81,17 @@ quantized_case case_of(const Inside& inside, const Across& across, ranks_on<Plac
     return c;
 }
 
-/// The transport's own reduce-scatter or, where it has none, the library's without quantization.
+/// The transport's own reduce-scatter or, where it has none, the library's; and the library's.
 template <class Place>
-native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm, std::size_t elements) {
+unquantized_cases unquantized_of(ranks_on<Place>& ranks, comm_on<Place>& comm, int chunks,
+                                 std::shared_ptr<typename Place::executions> executions, std::size_t elements) {
     const std::size_t count = zeropp::partition(elements, ranks.size()).slice_size();
     const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
-    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
+    const auto form = [&]<class T>(native_format format, T, bool ours = false) -> unquantized_cases::form {
         // Native collectives want equal shards.
         const auto a = make_arrays<T>(ranks, count * static_cast<std::size_t>(ranks.size()));
         const zeropp::lossless<T> q;
-        if (native) {
+        if (native && !ours) {
             const auto check = [q, a] {
                 const auto shard = a->read_slice(false);
                 return compare_in_pieces<T>(std::span<const T>(shard), [&](std::size_t begin, std::size_t n) {
@@ -98,14 +99,15 @@ native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm, std::size_t 
                 });
             };
             return {[=] { native->reduce_scatter(format, a->full.view().data(), a->shard.view().data(), count); },
-                    check};
+                    check, [native] { return native->algorithm_of_last_call(); }};
         }
         const quantized_case lossless =
-            case_of<T>(q, q, ranks, comm, 1, a, std::make_shared<typename Place::template array<std::byte>>(),
-                       std::make_shared<typename Place::executions>(1));
+            case_of<T>(q, q, ranks, comm, chunks, a, std::make_shared<typename Place::template array<std::byte>>(),
+                       executions);
         return {[call = lossless.call] { call(false); }, [check = lossless.check] { return check(false); }};
     };
-    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
+    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{}),
+            form(native_format::bf16, zeropp::bfloat16{}, true)};
 }
 
 template <class T, class Place>
@@ -124,7 +126,7 @@ void measure(collective_rows& rows, const options& o, ranks_on<Place>& ranks, co
     }
     const double others = static_cast<double>(ranks.size() - 1) / ranks.size();
     rows.measure({elements * sizeof(T), elements, a->part.slice_size(), datatype<T>, sizeof(T), others},
-                 native_of(ranks, comm, elements), cases);
+                 unquantized_of(ranks, comm, o.chunks, executions, elements), cases);
 }
 
 inline program_facts facts() {

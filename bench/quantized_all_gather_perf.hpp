@@ -81,24 +81,27 @@ quantized_case case_of(const Q& q, ranks_on<Place>& ranks, comm_on<Place>& comm,
     return c;
 }
 
-/// The transport's own all-gather or, where it has none, the library's without quantization.
+/// The transport's own all-gather or, where it has none, the library's; and the library's.
 template <class Place>
-native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm, std::size_t elements) {
+unquantized_cases unquantized_of(ranks_on<Place>& ranks, comm_on<Place>& comm, int chunks,
+                                 std::shared_ptr<typename Place::executions> executions, std::size_t elements) {
     const std::size_t count = zeropp::partition(elements, ranks.size()).slice_size();
     const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
-    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
+    const auto form = [&]<class T>(native_format format, T, bool ours = false) -> unquantized_cases::form {
         // Native collectives want equal shards.
         const auto a = make_arrays<T>(ranks, count * static_cast<std::size_t>(ranks.size()));
-        const quantized_case lossless = case_of<T>(zeropp::lossless<T>(), ranks, comm, 1, a,
+        const quantized_case lossless = case_of<T>(zeropp::lossless<T>(), ranks, comm, chunks, a,
                                                    std::make_shared<typename Place::template array<std::byte>>(),
-                                                   std::make_shared<typename Place::executions>(1));
+                                                   executions);
         const auto check = [check = lossless.check] { return check(false); };
-        if (native) {
-            return {[=] { native->all_gather(format, a->shard.view().data(), a->full.view().data(), count); }, check};
+        if (native && !ours) {
+            return {[=] { native->all_gather(format, a->shard.view().data(), a->full.view().data(), count); }, check,
+                    [native] { return native->algorithm_of_last_call(); }};
         }
         return {[call = lossless.call] { call(false); }, check};
     };
-    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
+    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{}),
+            form(native_format::bf16, zeropp::bfloat16{}, true)};
 }
 
 template <class T, class Place>
@@ -115,7 +118,7 @@ void measure(collective_rows& rows, const options& o, ranks_on<Place>& ranks, co
     }
     const double others = static_cast<double>(ranks.size() - 1) / ranks.size();
     rows.measure({elements * sizeof(T), elements, a->part.slice_size(), datatype<T>, sizeof(T), others},
-                 native_of(ranks, comm, elements), cases);
+                 unquantized_of(ranks, comm, o.chunks, executions, elements), cases);
 }
 
 inline program_facts facts() {

@@ -109,14 +109,15 @@ quantized_case case_of(const Inside& inside, const Across& across, ranks_on<Plac
     return c;
 }
 
-/// The transport's own all-reduce or, where it has none, the library's without quantization.
+/// The transport's own all-reduce or, where it has none, the library's; and the library's.
 template <class Place>
-native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm, std::size_t elements) {
+unquantized_cases unquantized_of(ranks_on<Place>& ranks, comm_on<Place>& comm, int chunks,
+                                 std::shared_ptr<typename Place::executions> executions, std::size_t elements) {
     const std::shared_ptr<native_collectives> native = ranks.native(ranks.everyone());
-    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
+    const auto form = [&]<class T>(native_format format, T, bool ours = false) -> unquantized_cases::form {
         const auto a = std::make_shared<tensors<T, Place>>(elements, ranks.rank());
         const zeropp::lossless<T> q;
-        if (native) {
+        if (native && !ours) {
             const auto check = [q, a, n = ranks.size()] {
                 const auto full = a->result.read(0, a->result.size());
                 return compare_in_pieces<T>(std::span<const T>(full), [&](std::size_t begin, std::size_t count) {
@@ -124,14 +125,15 @@ native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm, std::size_t 
                 });
             };
             return {[=] { native->all_reduce(format, a->full.view().data(), a->result.view().data(), elements); },
-                    check};
+                    check, [native] { return native->algorithm_of_last_call(); }};
         }
         const quantized_case lossless =
-            case_of<T>(q, q, ranks, comm, 1, a, std::make_shared<typename Place::template array<std::byte>>(),
-                       std::make_shared<typename Place::executions>(1));
+            case_of<T>(q, q, ranks, comm, chunks, a, std::make_shared<typename Place::template array<std::byte>>(),
+                       executions);
         return {[call = lossless.call] { call(false); }, [check = lossless.check] { return check(false); }};
     };
-    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
+    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{}),
+            form(native_format::bf16, zeropp::bfloat16{}, true)};
 }
 
 template <class T, class Place>
@@ -151,7 +153,7 @@ void measure(collective_rows& rows, const options& o, ranks_on<Place>& ranks, co
     const double both_ways = 2.0 * static_cast<double>(ranks.size() - 1) / ranks.size();
     const std::size_t shard = zeropp::partition(elements, ranks.size()).slice_size();
     rows.measure({elements * sizeof(T), elements, shard, datatype<T>, sizeof(T), both_ways},
-                 native_of(ranks, comm, elements), cases);
+                 unquantized_of(ranks, comm, o.chunks, executions, elements), cases);
 }
 
 inline program_facts facts() {

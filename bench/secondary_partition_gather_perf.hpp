@@ -69,13 +69,14 @@ quantized_case case_of(const Q& q, ranks_on<Place>& ranks, comm_on<Place>& comm,
     return c;
 }
 
-/// The transport's own all-gather inside the node or, where it has none, the library's gather of an exact partition.
+/// The transport's own all-gather inside the node or, where it has none, the library's gather of an exact partition; and
+/// the library's.
 template <class Place>
-native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm,
+unquantized_cases unquantized_of(ranks_on<Place>& ranks, comm_on<Place>& comm,
                       std::shared_ptr<typename Place::executions> executions, std::size_t elements) {
     const std::size_t count = zeropp::partition(elements, ranks.nodes().group_size()).slice_size();
     const std::shared_ptr<native_collectives> native = ranks.native(node_of(ranks));
-    const auto form = [&]<class T>(native_format format, T) -> native_case::form {
+    const auto form = [&]<class T>(native_format format, T, bool ours = false) -> unquantized_cases::form {
         using array = typename Place::template array<T>;
         // Native collectives want equal shards.
         const auto full = std::make_shared<array>(count * static_cast<std::size_t>(ranks.nodes().group_size()));
@@ -83,15 +84,17 @@ native_case native_of(ranks_on<Place>& ranks, comm_on<Place>& comm,
             case_of<T>(zeropp::lossless<T>(), ranks, comm, full,
                        std::make_shared<typename Place::template array<std::byte>>(), executions);
         const auto check = [check = lossless.check] { return check(false); };
-        if (native) {
+        if (native && !ours) {
             const auto shard = std::make_shared<array>(count);
             const std::size_t offset = count * static_cast<std::size_t>(ranks.nodes().index_of(ranks.rank()));
             shard->write([&](std::span<T> values) { fill<T>(values, seed, offset); });
-            return {[=] { native->all_gather(format, shard->view().data(), full->view().data(), count); }, check};
+            return {[=] { native->all_gather(format, shard->view().data(), full->view().data(), count); }, check,
+                    [native] { return native->algorithm_of_last_call(); }};
         }
         return {[call = lossless.call] { call(false); }, check};
     };
-    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{})};
+    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{}),
+            form(native_format::bf16, zeropp::bfloat16{}, true)};
 }
 
 template <class T, class Place>
@@ -109,7 +112,7 @@ void measure(collective_rows& rows, const options& o, ranks_on<Place>& ranks, co
     const double others = static_cast<double>(group_size - 1) / group_size;
     rows.measure({elements * sizeof(T), elements, zeropp::partition(elements, group_size).slice_size(), datatype<T>,
                   sizeof(T), others},
-                 native_of(ranks, comm, executions, elements), cases);
+                 unquantized_of(ranks, comm, executions, elements), cases);
 }
 
 inline program_facts facts() {

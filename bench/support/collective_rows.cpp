@@ -35,8 +35,10 @@ const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"wire bytes, all ranks", "ratio", "", 6},
                                   {"native", "fp32", "(us)", 10},
                                   {"native", "bf16", "(us)", 10},
+                                  {"ours", "bf16", "(us)", 10},
                                   {"speed-up over", "fp32", "", 6},
                                   {"speed-up over", "bf16", "", 6},
+                                  {"speed-up over", "ours", "", 6},
                                   {"bare exchange", "time", "(us)", 10},
                                   {"bare exchange", "ours/", "", 6},
                                   {"processor, all ranks", "ours", "(us)", 10},
@@ -73,25 +75,36 @@ collective_rows::collective_rows(const program_facts& program, const options& o,
     report_.comment(
         "wire bytes: sent by all ranks together in one call; ratio: the same messages unquantized over them");
     report_.comment("native: " + native_name +
-                    ", same number of elements; bare exchange: the wire bytes, moved alone, the faster way to wait");
+                    ", same number of elements, by the fastest algorithm it has; ours: this collective, unquantized");
+    report_.comment("bare exchange: the wire bytes, moved alone, the faster way to wait");
     report_.comment(
         "processor: the time that all ranks' processes spent in one iteration, the mean; waiting in MPI spends it too");
     report_.heading();
 }
 
-void collective_rows::measure(const tensor_facts& tensor, const native_case& native,
+void collective_rows::measure(const tensor_facts& tensor, const unquantized_cases& unquantized,
                               const std::vector<quantized_case>& cases) {
     struct checked_case {
         sent_bytes bytes;
         std::optional<tally> out_of_place;
         std::optional<tally> in_place;
     };
-    const std::optional<tally> fp32 = check(native.fp32);
-    const std::optional<tally> bf16 = check(native.bf16);
+    const std::pair<std::string, const unquantized_cases::form*> opponents[] = {
+        {"native_fp32", &unquantized.native_fp32},
+        {"native_bf16", &unquantized.native_bf16},
+        {"ours_bf16", &unquantized.ours_bf16}};
+    std::vector<std::optional<tally>> opponents_checked;
+    std::vector<std::string> algorithms;
+    std::vector<std::function<void()>> contestants;
+    for (const auto& [name, form] : opponents) {
+        opponents_checked.push_back(check(*form));
+        form->call();
+        algorithms.push_back(form->algorithm());
+        contestants.push_back(form->call);
+    }
     std::vector<checked_case> checked;
     for (const quantized_case& c : cases) checked.push_back({count_bytes(c), check(c, false), check(c, true)});
 
-    std::vector<std::function<void()>> contestants{native.fp32.call, native.bf16.call};
     constexpr std::size_t absent = 0;
     struct places {
         std::size_t out_of_place;
@@ -165,8 +178,6 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         for (const hop& h : c.hops) elements += from_all_ranks(h, h.elements, ranks_.nodes());
         const double element_bytes = static_cast<double>(elements * tensor.element_bytes);
         const double compression = element_bytes / static_cast<double>(sent.inside + sent.across);
-        const double speedup_fp32 = times[0].median / ours.median;
-        const double speedup_bf16 = times[1].median / ours.median;
         const double of_bare = ours.median / bare.median;
 
         std::vector<std::string> cells{std::to_string(tensor.bytes), std::to_string(tensor.shard_elements),
@@ -174,33 +185,36 @@ void collective_rows::measure(const tensor_facts& tensor, const native_case& nat
         add_form(cells, ours.median, out_of_place);
         add_form(cells, has_in_place ? times[at[i].in_place].median : not_there, in_place);
         cells.insert(cells.end(), {cell(ours.p99 * 1e6, 2), out_of_place ? sqnr_cell(*out_of_place) : "N/A",
-                                   std::to_string(sent.inside), std::to_string(sent.across), cell(compression, 2),
-                                   cell(times[0].median * 1e6, 2), cell(times[1].median * 1e6, 2),
-                                   cell(speedup_fp32, 2), cell(speedup_bf16, 2), cell(bare.median * 1e6, 2),
-                                   cell(of_bare, 2), cell(our_processor * 1e6, 0), cell(bare_processor * 1e6, 0)});
-        const auto native_json = [&](const timing& t, double speedup, const std::optional<tally>& found) {
-            return nlohmann::ordered_json{{"time_us", t.median * 1e6},
-                                          {"p99_us", t.p99 * 1e6},
-                                          {"wrong", json_wrong(found)},
-                                          {"speedup", speedup}};
-        };
-        report_.row(
-            cells,
-            {{"size", tensor.bytes},
-             {"count", tensor.shard_elements},
-             {"elements", tensor.elements},
-             {"type", tensor.type},
-             {"quantizer", c.quantizer},
-             {"out_of_place", json_form(ours, out_of_place)},
-             {"in_place", has_in_place ? json_form(times[at[i].in_place], in_place) : nlohmann::ordered_json(nullptr)},
-             {"wire_bytes_inside", sent.inside},
-             {"wire_bytes_across", sent.across},
-             {"compression_ratio", json_number(compression)},
-             {"native_fp32", native_json(times[0], speedup_fp32, fp32)},
-             {"native_bf16", native_json(times[1], speedup_bf16, bf16)},
-             {"bare_exchange",
-              {{"time_us", bare.median * 1e6}, {"p99_us", bare.p99 * 1e6}, {"ours_over_bare", of_bare}}},
-             {"processor_us", {{"ours", our_processor * 1e6}, {"bare_exchange", bare_processor * 1e6}}}});
+                                   std::to_string(sent.inside), std::to_string(sent.across), cell(compression, 2)});
+        nlohmann::ordered_json row{
+            {"size", tensor.bytes},
+            {"count", tensor.shard_elements},
+            {"elements", tensor.elements},
+            {"type", tensor.type},
+            {"quantizer", c.quantizer},
+            {"out_of_place", json_form(ours, out_of_place)},
+            {"in_place", has_in_place ? json_form(times[at[i].in_place], in_place) : nlohmann::ordered_json(nullptr)},
+            {"wire_bytes_inside", sent.inside},
+            {"wire_bytes_across", sent.across},
+            {"compression_ratio", json_number(compression)}};
+        std::vector<std::string> speedups;
+        for (std::size_t k = 0; k != std::size(opponents); ++k) {
+            const double speedup = times[k].median / ours.median;
+            cells.push_back(cell(times[k].median * 1e6, 2));
+            speedups.push_back(cell(speedup, 2));
+            row[opponents[k].first] = {{"time_us", times[k].median * 1e6},
+                                       {"p99_us", times[k].p99 * 1e6},
+                                       {"wrong", json_wrong(opponents_checked[k])},
+                                       {"speedup", speedup},
+                                       {"algorithm", algorithms[k]}};
+        }
+        cells.insert(cells.end(), speedups.begin(), speedups.end());
+        cells.insert(cells.end(), {cell(bare.median * 1e6, 2), cell(of_bare, 2), cell(our_processor * 1e6, 0),
+                                   cell(bare_processor * 1e6, 0)});
+        row["bare_exchange"] = {
+            {"time_us", bare.median * 1e6}, {"p99_us", bare.p99 * 1e6}, {"ours_over_bare", of_bare}};
+        row["processor_us"] = {{"ours", our_processor * 1e6}, {"bare_exchange", bare_processor * 1e6}};
+        report_.row(cells, row);
         busbw_sum_ += bandwidths(ours.median).busbw;
         ++busbw_count_;
     }
@@ -238,8 +252,8 @@ std::optional<tally> collective_rows::check(const quantized_case& c, bool in_pla
     return found;
 }
 
-std::optional<tally> collective_rows::check(const native_case::form& native) {
-    return check(native.call, native.check);
+std::optional<tally> collective_rows::check(const unquantized_cases::form& unquantized) {
+    return check(unquantized.call, unquantized.check);
 }
 
 std::optional<tally> collective_rows::check(const std::function<void()>& call, const std::function<tally()>& compared) {

@@ -69,15 +69,20 @@ void set_calls(quantized_case& c, ranks_on<Place>& ranks, comm_on<Place>& comm, 
     };
 }
 
-/// The same collective without quantization, at 32 and at 16 bits for each element.
-struct native_case {
+/// The same collective without quantization.
+struct unquantized_cases {
     struct form {
         std::function<void()> call;
         /// Compares the result of the last call: a baseline that does less is none.
         std::function<tally()> check;
+        /// Names the algorithm of the last call, where the transport's own collectives have several.
+        std::function<std::string()> algorithm = [] { return std::string(); };
     };
-    form fp32;
-    form bf16;
+    /// The transport's own.
+    form native_fp32;
+    form native_bf16;
+    /// The library's, with the same hops and chunks as the quantized ones: a gain over it comes from the bits alone.
+    form ours_bf16;
 };
 
 /// Measures and reports one tensor at a time. Collective.
@@ -89,7 +94,8 @@ public:
 
     /// One row for each case. Throws zeropp::error where a case sends other bytes than its route says: the bare
     /// exchange would be no measure of it.
-    void measure(const tensor_facts& tensor, const native_case& native, const std::vector<quantized_case>& cases);
+    void measure(const tensor_facts& tensor, const unquantized_cases& unquantized,
+                 const std::vector<quantized_case>& cases);
 
     /// The last lines and the JSON file. Returns the exit status: 1 where elements were wrong.
     int finish();
@@ -97,7 +103,7 @@ public:
 private:
     sent_bytes count_bytes(const quantized_case& c);
     std::optional<tally> check(const quantized_case& c, bool in_place);
-    std::optional<tally> check(const native_case::form& native);
+    std::optional<tally> check(const unquantized_cases::form& unquantized);
     std::optional<tally> check(const std::function<void()>& call, const std::function<tally()>& compared);
 
     const options& options_;

@@ -1,7 +1,7 @@
 #include "support/bare_messages.hpp"
 #include "support/launch.hpp"
+#include "support/mpi_native.hpp"
 
-#include <zeropp/core/element.hpp>
 #include <zeropp/mpi.hpp>
 
 #include <mpi.h>
@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
-#include <limits>
 #include <optional>
 
 namespace zeropp_bench {
@@ -18,52 +17,6 @@ namespace zeropp_bench {
 namespace {
 
 using zeropp::detail::require_mpi;
-
-/// MPI has no bfloat16: a sum of 16-bit words, rounded after each addition as a sum of MPI's own would be.
-void add_bfloat16(void* in, void* inout, int* count, MPI_Datatype*) {
-    const auto* const a = static_cast<const zeropp::bfloat16*>(in);
-    auto* const b = static_cast<zeropp::bfloat16*>(inout);
-    for (int i = 0; i != *count; ++i) b[i] = zeropp::bfloat16(static_cast<float>(a[i]) + static_cast<float>(b[i]));
-}
-
-class mpi_native final : public native_collectives {
-public:
-    explicit mpi_native(zeropp::mpi_transport transport) : transport_(std::move(transport)) {
-        require_mpi(MPI_Op_create(add_bfloat16, 1, &add_bfloat16_), "MPI_Op_create");
-    }
-    ~mpi_native() override { MPI_Op_free(&add_bfloat16_); }
-    mpi_native(const mpi_native&) = delete;
-    mpi_native& operator=(const mpi_native&) = delete;
-
-    void all_gather(native_format format, const void* send, void* recv, std::size_t count) override {
-        const int n = counted(count);
-        require_mpi(MPI_Allgather(send, n, type(format), recv, n, type(format), transport_.native()), "MPI_Allgather");
-    }
-
-    void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) override {
-        require_mpi(
-            MPI_Reduce_scatter_block(send, recv, counted(count), type(format), add(format), transport_.native()),
-            "MPI_Reduce_scatter_block");
-    }
-
-    void all_reduce(native_format format, const void* send, void* recv, std::size_t count) override {
-        require_mpi(MPI_Allreduce(send, recv, counted(count), type(format), add(format), transport_.native()),
-                    "MPI_Allreduce");
-    }
-
-private:
-    MPI_Op add(native_format format) const { return format == native_format::fp32 ? MPI_SUM : add_bfloat16_; }
-    static MPI_Datatype type(native_format format) { return format == native_format::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
-
-    int counted(std::size_t count) const {
-        const auto most = static_cast<std::size_t>(std::numeric_limits<int>::max() / transport_.size());
-        if (count > most) throw zeropp::error("MPI's own collectives count in int: the tensor is too large for them");
-        return static_cast<int>(count);
-    }
-
-    zeropp::mpi_transport transport_;
-    MPI_Op add_bfloat16_ = MPI_OP_NULL;
-};
 
 /// A bare exchange with MPI's nonblocking calls.
 class mpi_messages {
@@ -126,13 +79,13 @@ public:
     std::string transport_name() const override { return "mpi"; }
     bool speaks_for_process() const override { return true; }
     std::string native_all_gather_name() const override { return "MPI_Allgather"; }
-    std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter_block"; }
+    std::string native_reduce_scatter_name() const override { return "MPI_Reduce_scatter(_block)"; }
     std::string native_all_reduce_name() const override { return "MPI_Allreduce"; }
 
     any_host_transport world() override { return duplicate(transport_); }
 
     std::shared_ptr<native_collectives> native(std::span<const int> members) override {
-        return std::make_shared<mpi_native>(transport_.split(members));
+        return mpi_native(transport_.split(members));
     }
 
     std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
@@ -202,6 +155,7 @@ int launch(int argc, char** argv, const program_facts& program, const rank_work&
     const bool wants_mpi = parsed.wanted && parsed.wanted->transport == "mpi";
     if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, with_mpi);
 
+    let_algorithms_be_chosen();
     // Support for threads slows MPI down; only chunks need it.
     const bool threads = parsed.wanted && parsed.wanted->chunks != 1;
     int provided = MPI_THREAD_SINGLE;

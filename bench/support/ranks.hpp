@@ -57,6 +57,8 @@ public:
     virtual void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) = 0;
     /// recv [count] <- the sum of everybody's send [count]
     virtual void all_reduce(native_format format, const void* send, void* recv, std::size_t count) = 0;
+    /// Empty where the transport's library chooses it and does not say.
+    virtual std::string algorithm_of_last_call() const { return {}; }
 };
 
 /// One rank of a run, wherever its arrays are. All functions that are not const are collective.

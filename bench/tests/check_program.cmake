@@ -36,8 +36,8 @@ endif()
 math(EXPR last "${rows} - 1")
 foreach(row RANGE ${last})
     set(checked 0)
-    # The codec's rows have one result, the collectives' up to two, and native ones beside.
-    foreach(result IN ITEMS wrong out_of_place in_place native_fp32 native_bf16)
+    # The codec's rows have one result, the collectives' up to two, and unquantized ones beside.
+    foreach(result IN ITEMS wrong out_of_place in_place native_fp32 native_bf16 ours_bf16)
         string(JSON type ERROR_VARIABLE absent TYPE "${json}" rows ${row} ${result})
         if(type STREQUAL "OBJECT")
             string(JSON wrong GET "${json}" rows ${row} ${result} wrong)

@@ -206,7 +206,8 @@ TEST_CASE("other bytes than the route says, and wrong elements, are errors of th
                 c.reset = [] {};
                 c.check = [=](bool) { return found; };
                 rows.measure({16, 4, 1, "float", 4, 0.75},
-                             {{[] {}, [=] { return native_found; }}, {[] {}, [] { return tally{}; }}}, {c});
+                             {{[] {}, [=] { return native_found; }}, {[] {}, [] { return tally{}; }}, {[] {}, [] { return tally{}; }}},
+                             {c});
                 return rows.finish();
             }},
             false);
