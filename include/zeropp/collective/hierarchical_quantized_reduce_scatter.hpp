@@ -7,6 +7,7 @@
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/reduce_scatter_plan.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
@@ -124,39 +125,33 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     const int chunks =
         detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
 
-    const auto run = [&](const view<std::byte, space>& work) {
-        const detail::reduce_scatter_plan<Inside, Across, std::remove_const_t<decltype(whole)>> plan(ranks, whole,
-                                                                                                     chunks);
-        std::string problem = chunks_problem(options.chunks);
-        if (problem.empty()) problem = in.whole_problem(ranks);
-        if (problem.empty()) problem = out.shard_problem(whole, comm.rank());
-        if (problem.empty() && out.overlaps_elsewhere(in, whole, comm.rank())) {
-            problem = "expected a shard that is this rank's slice of full or apart from it, given one that overlaps "
-                      "elsewhere";
-        }
-        if (problem.empty()) problem = workspace_problem(work, plan.workspace_bytes());
-        if (problem.empty()) problem = memory.problem(whole, ranks);
-        agreed_text agreed = whole.text();
-        detail::add_agreed(agreed, options.text(chunks));
-        detail::add_agreed(agreed, memory.text());
-        agreed_text quantizers = short_text(inside.name());
-        quantizers.append(" + ").append(short_text(across.name()));
-        begin_collective(
-            comm.world(),
-            {"hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, quantizers, agreed},
-            problem);
+    const detail::reduce_scatter_plan<Inside, Across, std::remove_const_t<decltype(whole)>> plan(ranks, whole, chunks);
+    const epilogue last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
+                        options.accumulate};
 
-        const epilogue last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
-                            options.accumulate};
-        if (whole.elements() != 0) {
-            detail::reduce_and_decode(on, comm, inside, across, plan, in, out, last, work.data(), memory);
-        }
-        // Also for no elements: what counts uses, or undoes one, does not ask for sizes.
-        memory.advance();
-    };
-    detail::with_scratch(
+    detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name);
+    call.quantize_with(" + ", inside, across);
+    call.agree(whole.text());
+    call.agree(options.text(chunks));
+    call.agree(memory.text());
+    call.require_chunks(options.chunks);
+    call.require([&] { return in.whole_problem(ranks); });
+    call.require([&] { return out.shard_problem(whole, comm.rank()); });
+    call.require([&]() -> std::string {
+        if (!out.overlaps_elsewhere(in, whole, comm.rank())) return {};
+        return "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
+    });
+    call.require([&] { return memory.problem(whole, ranks); });
+    call.run(
         on, comm.world(), scratch,
-        [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); }, run);
+        [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); },
+        plan.workspace_bytes(), [&](std::byte* work) {
+            if (whole.elements() != 0) {
+                detail::reduce_and_decode(on, comm, inside, across, plan, in, out, last, work, memory);
+            }
+            // Calls of no elements count too: error feedback numbers its uses.
+            memory.advance();
+        });
 }
 
 }  // namespace zeropp

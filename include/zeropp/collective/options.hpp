@@ -66,13 +66,6 @@ struct all_reduce_options {
 
 namespace detail {
 
-/// Adds to what ranks must agree on, in words.
-inline void add_agreed(agreed_text& agreed, const agreed_text& words) {
-    if (words == agreed_text()) return;
-    if (agreed != agreed_text()) agreed.append(", ");
-    agreed.append(words);
-}
-
 /// `wanted`, or the route for `ranks` messages of so many bytes, each of a whole tensor.
 constexpr all_reduce_route route_for(all_reduce_route wanted, int ranks, std::size_t tensor_bytes) {
     if (wanted != all_reduce_route::by_size) return wanted;

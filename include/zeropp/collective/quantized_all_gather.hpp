@@ -7,6 +7,7 @@
 #include <zeropp/collective/gather_messages.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/core/view.hpp>
@@ -137,26 +138,21 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     const std::size_t message = detail::whole_wire_bytes<Quantizer>(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
-    const auto run = [&](const view<std::byte, space>& work) {
-        std::string problem = chunks_problem(options.chunks);
-        if (problem.empty()) problem = out.whole_problem(ranks);
-        if (problem.empty()) problem = in.shard_problem(whole, comm.rank());
-        if (problem.empty()) problem = stored.problem(out);
-        if (problem.empty()) {
-            problem = workspace_problem(work, detail::gather_bytes<Quantizer>(whole, ranks, chunks));
-        }
-        agreed_text agreed = whole.text();
-        if (chunks > 1) detail::add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
-        detail::add_agreed(agreed, stored.text());
-        begin_collective(comm.world(),
-                         {"quantized_all_gather", whole.elements(), element_traits<T>::name, q.name(), agreed},
-                         problem);
-
-        if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work.data());
-        stored.store(on.inside, full);
-    };
-    detail::with_scratch(
-        on, comm.world(), scratch, [&] { return detail::largest_gather_bytes<Quantizer>(ranks, whole, options); }, run);
+    detail::prologue call("quantized_all_gather", whole.elements(), element_traits<T>::name);
+    call.quantize_with("", q);
+    call.agree(whole.text());
+    if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
+    call.agree(stored.text());
+    call.require_chunks(options.chunks);
+    call.require([&] { return out.whole_problem(ranks); });
+    call.require([&] { return in.shard_problem(whole, comm.rank()); });
+    call.require([&] { return stored.problem(out); });
+    call.run(
+        on, comm.world(), scratch, [&] { return detail::largest_gather_bytes<Quantizer>(ranks, whole, options); },
+        detail::gather_bytes<Quantizer>(whole, ranks, chunks), [&](std::byte* work) {
+            if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work);
+            stored.store(on.inside, full);
+        });
 }
 
 }  // namespace zeropp

@@ -8,6 +8,7 @@
 #include <zeropp/collective/gather_messages.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/reduce_scatter_plan.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
@@ -226,48 +227,46 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     const all_reduce_route route =
         feeds_back && options.route == all_reduce_route::by_size ? all_reduce_route::scatter : options.route;
 
-    const auto run = [&](const view<std::byte, space>& work) {
-        const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(ranks, whole,
-                                                                                                       route, chunks);
-        const bool gathers = plan.route == all_reduce_route::gather;
-        std::string problem = chunks_problem(options.chunks);
-        if (problem.empty()) problem = in.whole_problem(ranks);
-        if (problem.empty()) problem = out.same_problem(in, ranks);
-        if (problem.empty() && out.overlaps_partly(in)) {
-            problem = "expected a result that is full or apart from it, given one that overlaps it elsewhere";
-        }
-        if (problem.empty()) problem = workspace_problem(work, plan.workspace_bytes());
-        if (problem.empty()) problem = memory.problem(whole, ranks);
-        if (problem.empty() && gathers && feeds_back) {
-            problem = "expected the route `scatter` for error feedback, given `gather`";
-        }
-        agreed_text agreed = whole.text();
-        detail::add_agreed(agreed, gathers ? options.text() : options.text(chunks));
-        detail::add_agreed(agreed, memory.text());
-        agreed_text quantizers = short_text(inside.name());
-        quantizers.append(" + ").append(short_text(across.name())).append(" + ").append(short_text(back.name()));
-        begin_collective(comm.world(),
-                         {"quantized_all_reduce", whole.elements(), element_traits<T>::name, quantizers, agreed},
-                         problem);
+    const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(ranks, whole, route,
+                                                                                                   chunks);
+    const bool gathers = plan.route == all_reduce_route::gather;
+    const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
 
-        const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
-        if (whole.elements() == 0) {
-            memory.advance();
-        } else if (!gathers) {
-            detail::scatter_and_gather(on, comm, inside, across, back, plan, out.over_ranks(ranks), in.tensor(),
-                                       out.tensor(), divisor, work.data(), memory);
-            memory.advance();
-        } else if (plan.reduce.hop_inside) {
-            detail::gather_and_sum(on, comm, inside, whole, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
-                                   work.data());
-        } else {
-            detail::gather_and_sum(on, comm, across, whole, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
-                                   work.data());
-        }
-    };
-    detail::with_scratch(
+    detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name);
+    call.quantize_with(" + ", inside, across, back);
+    call.agree(whole.text());
+    call.agree(gathers ? options.text() : options.text(chunks));
+    call.agree(memory.text());
+    call.require_chunks(options.chunks);
+    call.require([&] { return in.whole_problem(ranks); });
+    call.require([&] { return out.same_problem(in, ranks); });
+    call.require([&]() -> std::string {
+        if (!out.overlaps_partly(in)) return {};
+        return "expected a result that is full or apart from it, given one that overlaps it elsewhere";
+    });
+    call.require([&] { return memory.problem(whole, ranks); });
+    call.require([&]() -> std::string {
+        if (!gathers || !feeds_back) return {};
+        return "expected the route `scatter` for error feedback, given `gather`";
+    });
+    call.run(
         on, comm.world(), scratch,
-        [&] { return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options); }, run);
+        [&] { return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options); },
+        plan.workspace_bytes(), [&](std::byte* work) {
+            if (whole.elements() == 0) {
+                memory.advance();
+            } else if (!gathers) {
+                detail::scatter_and_gather(on, comm, inside, across, back, plan, out.over_ranks(ranks), in.tensor(),
+                                           out.tensor(), divisor, work, memory);
+                memory.advance();
+            } else if (plan.reduce.hop_inside) {
+                detail::gather_and_sum(on, comm, inside, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
+                                       divisor, work);
+            } else {
+                detail::gather_and_sum(on, comm, across, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
+                                       divisor, work);
+            }
+        });
 }
 
 }  // namespace zeropp

@@ -6,6 +6,7 @@
 #include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
@@ -177,37 +178,33 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             }
         }
     };
-    const auto run = [&](const view<std::byte, space>& work) {
-        std::string problem = chunks_problem(options.chunks);
-        if (problem.empty()) problem = replica_problem(replica, comm);
-        if (problem.empty()) problem = spread_problem<execution_type>(replica, comm);
-        if (problem.empty()) problem = replica.shard_problem(in);
-        if constexpr (gathers) {
-            if (problem.empty()) problem = replica.tensors_problem(out);
-        }
-        if (problem.empty()) {
-            problem = workspace_problem(work, update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers));
-        }
-        if (problem.empty()) problem = version_problem(replica, version);
-        agreed_text agreed = agreed_text(replaces ? "whole, from " : "differences, from ")
-                                 .append(element_traits<typename Shard::element_type>::name)
-                                 .append(", version ")
-                                 .append(version);
-        add_agreed(agreed, replica.text());
-        add_agreed(agreed, whole.text());
-        if (chunks > 1) add_agreed(agreed, short_text("in ").append(chunks).append(" chunks"));
-        agreed_text quantizers = short_text(q.name());
-        if constexpr (gathers) quantizers.append(" then ").append(short_text(replica.stored_as().name()));
-        begin_collective(comm.world(), {name, replica.elements(), element_traits<T>::name, quantizers, agreed},
-                         problem);
-        // What is neither the old version nor the new one, if this throws, has none.
-        replica.invalidate();
-        if (replica.elements() != 0) move(work.data());
-        replica.stamp(version);
-    };
-    with_scratch(
+    prologue call(name, replica.elements(), element_traits<T>::name);
+    call.quantize_with("", q);
+    call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
+                   .append(element_traits<typename Shard::element_type>::name)
+                   .append(", version ")
+                   .append(version));
+    call.agree(replica.text());
+    call.agree(whole.text());
+    if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
+    call.require_chunks(options.chunks);
+    call.require([&] { return replica_problem(replica, comm); });
+    call.require([&] { return spread_problem<execution_type>(replica, comm); });
+    call.require([&] { return replica.shard_problem(in); });
+    if constexpr (gathers) {
+        call.quantize_with(" then ", replica.stored_as());
+        call.require([&] { return replica.tensors_problem(out); });
+    }
+    call.require([&] { return version_problem(replica, version); });
+    call.run(
         on, comm.world(), scratch,
-        [&] { return largest_update_bytes<Quantizer, Inside>(whole, owners, options, gathers); }, run);
+        [&] { return largest_update_bytes<Quantizer, Inside>(whole, owners, options, gathers); },
+        update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers), [&](std::byte* work) {
+            // A replica between two versions has none, if this throws.
+            replica.invalidate();
+            if (replica.elements() != 0) move(work);
+            replica.stamp(version);
+        });
 }
 
 }  // namespace detail
@@ -313,15 +310,17 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
                             const secondary_replica<Exact, typename Execution::space, Inside>& replica) {
     using space = typename Execution::space;
     const auto groups = static_cast<std::size_t>(comm.topology().groups());
-    agreed_text agreed = agreed_text("version ").append(replica.version().value_or(0));
-    detail::add_agreed(agreed, replica.text());
-    std::string problem = detail::replica_problem(replica, comm);
-    if (problem.empty() && !replica.version())
-        problem = "expected a secondary replica of a version, given an empty one";
-    begin_collective(comm.world(),
-                     {"require_equal_replicas", replica.elements(), element_traits<typename Exact::element_type>::name,
-                      replica.exact().name(), agreed},
-                     problem);
+    detail::prologue call("require_equal_replicas", replica.elements(),
+                          element_traits<typename Exact::element_type>::name);
+    call.quantize_with("", replica.exact());
+    call.agree(agreed_text("version ").append(replica.version().value_or(0)));
+    call.agree(replica.text());
+    call.require([&] { return detail::replica_problem(replica, comm); });
+    call.require([&]() -> std::string {
+        if (replica.version()) return {};
+        return "expected a secondary replica of a version, given an empty one";
+    });
+    call.begin(comm.world());
     if (groups == 1 || replica.elements() == 0) return;
     std::string bits(static_cast<std::size_t>(replica.owners().groups()) * replica.slot_bytes(), '\0');
     detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(),

@@ -6,6 +6,7 @@
 #include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
@@ -99,32 +100,32 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     const std::size_t bytes =
         static_cast<std::size_t>(slots / secondary.group_size()) * detail::whole_wire_bytes<Quantizer>(whole);
 
+    detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name);
+    call.quantize_with("", q);
+    call.agree(agreed_text("version ").append(version));
+    call.agree(secondary.text());
+    call.agree(whole.text());
+    call.require([&]() -> std::string {
+        if (secondary.group_size() == group_size && secondary.index() == comm.index()) return {};
+        return "expected a secondary partition for rank " + std::to_string(comm.index()) + " of a group of " +
+               std::to_string(group_size) + ", given one for rank " + std::to_string(secondary.index()) + " of " +
+               std::to_string(secondary.group_size());
+    });
+    call.require([&] { return secondary.ranks_problem(comm.topology()); });
+    call.require([&] { return secondary.tensors_problem(out); });
+    call.require([&]() -> std::string {
+        if (secondary.version() == version) return {};
+        return "expected a secondary partition of version " + std::to_string(version) + ", given " +
+               (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
+    });
+    // A rank that is its whole group has nobody to agree with, and comm.group() would be ranks of other nodes.
+    const bool alone = group_size == 1 && comm.topology().groups() != 1;
     const auto run = [&](const view<std::byte, space>& work) {
-        std::string problem = workspace_problem(work, static_cast<std::size_t>(group_size) * bytes);
-        if (secondary.group_size() != group_size || secondary.index() != comm.index()) {
-            problem = "expected a secondary partition for rank " + std::to_string(comm.index()) + " of a group of " +
-                      std::to_string(group_size) + ", given one for rank " + std::to_string(secondary.index()) +
-                      " of " + std::to_string(secondary.group_size());
-        } else if (std::string of_ranks = secondary.ranks_problem(comm.topology()); !of_ranks.empty()) {
-            problem = std::move(of_ranks);
-        } else if (std::string other = secondary.tensors_problem(out); !other.empty()) {
-            problem = std::move(other);
-        } else if (secondary.version() != version) {
-            problem = "expected a secondary partition of version " + std::to_string(version) + ", given " +
-                      (secondary.version() ? "one of version " + std::to_string(*secondary.version())
-                                           : std::string("an empty one"));
-        }
-        agreed_text agreed = agreed_text("version ").append(version);
-        detail::add_agreed(agreed, secondary.text());
-        detail::add_agreed(agreed, whole.text());
-        const collective_call call{"secondary_partition_gather", secondary.elements(), element_traits<T>::name,
-                                   q.name(), agreed};
-        // Where the group is this rank alone, there is nobody to agree with, and comm.group() would be ranks of other
-        // nodes.
-        if (group_size > 1 || comm.topology().groups() == 1) {
-            begin_collective(comm.group(), call, problem);
+        call.require([&] { return workspace_problem(work, static_cast<std::size_t>(group_size) * bytes); });
+        if (alone) {
+            call.begin_alone();
         } else {
-            detail::require_no_problem(call, problem);
+            call.begin(comm.group());
         }
         if (whole.elements() == 0) return;
 
