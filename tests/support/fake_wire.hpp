@@ -3,10 +3,11 @@
 /// A wire between threads that loses, delays and repeats messages where a test wants it to, and a transport over it.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/view.hpp>
 #include <zeropp/execution/host.hpp>
-#include <zeropp/transport/peer_exchange.hpp>
 #include <zeropp/transport/transport.hpp>
 #include <zeropp/transport/wire.hpp>
+#include <zeropp/transport/wire_transport.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,23 +103,30 @@ private:
 /// One rank of a fake_network.
 class fake_wire {
 public:
+    using space = zeropp::host_space;
+    static constexpr const char* name = "fake_transport";
+
     struct request {
         std::shared_ptr<fake_network::transfer> of;
         fake_network::key where;
     };
 
     /// Of `members`, ranks of the network, of which this is the rank-th.
-    fake_wire(fake_network& network, std::vector<int> members, int rank)
-        : network_(&network), members_(std::move(members)), rank_(rank) {}
+    fake_wire(fake_network& network, std::vector<int> members, int rank, std::size_t piece)
+        : network_(&network), members_(std::move(members)), rank_(rank), piece_(piece) {}
 
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(members_.size()); }
-    fake_wire split(std::span<const int> members) const {
+    std::size_t piece() const { return piece_; }
+    std::optional<fake_wire> split(std::span<const int> members) const {
+        if (members.empty()) return std::nullopt;
         std::vector<int> ranks;
         for (const int m : members) ranks.push_back(world(m));
         const auto self = std::find(members.begin(), members.end(), rank_) - members.begin();
-        return {*network_, std::move(ranks), static_cast<int>(self)};
+        return fake_wire(*network_, std::move(ranks), static_cast<int>(self), piece_);
     }
+    static void require_other_threads() {}
+    static void keep() {}
 
     void post_receive(request& r, std::byte* to, std::size_t bytes, int source, int tag) {
         const std::lock_guard lock(network_->mutex_);
@@ -176,70 +185,22 @@ private:
     fake_network* network_;
     std::vector<int> members_;
     int rank_;
+    std::size_t piece_;
 };
 static_assert(zeropp::wire<fake_wire>);
 
-/// The least that makes a transport of a wire.
-class fake_transport {
+/// A transport over a fake_wire, in pieces of `piece` bytes.
+class fake_transport : public zeropp::wire_transport<fake_wire> {
+    using base = zeropp::wire_transport<fake_wire>;
+
 public:
-    fake_transport(fake_network& network, int ranks, int rank, zeropp::transport_options options,
-                   std::size_t piece = 16)
-        : state_(
-              std::make_unique<state>(fake_wire(network, zeropp::detail::world_ranks(ranks), rank), piece, options)) {}
+    fake_transport(fake_network& network, int ranks, int rank, zeropp::transport_options options, std::size_t piece = 16)
+        : base(fake_wire(network, zeropp::detail::world_ranks(ranks), rank, piece), options) {}
 
-    int rank() const { return state_->wire.rank(); }
-    int size() const { return state_->wire.size(); }
-
-    void begin(const zeropp::collective_call& call, const std::string& problem) {
-        state_->peers.begin(call.primitive);
-        zeropp::detail::require_no_problem(call, problem);
-    }
-
-    template <zeropp::host_execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, send, recv, state_->peers.next(zeropp::detail::operation::all_gather, bytes));
-    }
-    template <zeropp::host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        exchange(exec, send, recv, state_->peers.next(zeropp::detail::operation::all_to_all, bytes));
-    }
-    template <zeropp::host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        exchange(exec, send, recv, state_->peers.next(zeropp::detail::operation::broadcast, bytes, roots));
-    }
-
-    fake_transport split(std::span<const int> members) {
-        state_->peers.barrier(zeropp::detail::operation::split);
-        if (std::find(members.begin(), members.end(), rank()) == members.end()) {
-            throw zeropp::precondition_error("fake_transport", "a split list with rank " + std::to_string(rank()),
-                                             "one without");
-        }
-        return fake_transport(std::make_unique<state>(*state_, members));
-    }
-
-    bool failed() const { return state_->peers.failed(); }
+    fake_transport split(std::span<const int> members) { return fake_transport(base::split(members)); }
 
 private:
-    struct state {
-        state(fake_wire w, std::size_t piece, zeropp::transport_options options)
-            : wire(std::move(w)), peers(wire, "fake_transport", piece, options) {}
-        state(const state& parent, std::span<const int> members)
-            : wire(parent.wire.split(members)), peers(wire, parent.peers, members) {}
-
-        fake_wire wire;
-        zeropp::peer_exchange<fake_wire> peers;
-    };
-
-    explicit fake_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
-
-    template <class E>
-    void exchange(const E& exec, const std::byte* send, std::byte* recv,
-                  const zeropp::detail::operation_in_call& what) {
-        auto& peers = state_->peers;
-        exec.enqueue([&peers, what, send, recv] { peers.exchange(zeropp::host(), what, send, recv); });
-    }
-
-    std::unique_ptr<state> state_;
+    explicit fake_transport(base transport) : base(std::move(transport)) {}
 };
 static_assert(zeropp::broadcasting_transport_on<fake_transport, zeropp::host>);
 

@@ -119,7 +119,6 @@ std::string version_problem(const Replica& replica, std::uint64_t version) {
 template <class Exec, class Communicator, class Quantizer, class Shard, class Replica, class Out, class Scratch>
 void update(std::string_view name, const Exec& exec, Communicator& comm, const Quantizer& q, const Shard& in,
             Replica& replica, std::uint64_t version, const Out& out, const gather_options& options, Scratch&& scratch) {
-    using space = space_of<Exec>;
     using execution_type = typename pipeline_traits<Exec>::execution_type;
     using Inside = typename Replica::quantizer_type;
     using T = typename Replica::element_type;

@@ -3,12 +3,17 @@
 /// MPI as a wire.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/view.hpp>
 #include <zeropp/transport/wire.hpp>
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <exception>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -38,9 +43,16 @@ inline void require_mpi(int code, const char* call) {
     if (code != MPI_SUCCESS) throw mpi_error(call, code);
 }
 
-/// The ranks of a communicator, by MPI's nonblocking point-to-point calls. Messages are of at most 2^31 - 1 bytes.
+/// The ranks of a communicator, by MPI's nonblocking point-to-point calls, in `Space`. Messages are of at most 2^31 - 1
+/// bytes.
+template <class Space>
 class mpi_wire {
+    static constexpr bool on_device = std::same_as<Space, device_space>;
+
 public:
+    using space = Space;
+    static constexpr const char* name = on_device ? "cuda_aware_mpi_transport" : "mpi_transport";
+
     struct request {
         MPI_Request native = MPI_REQUEST_NULL;
         bool receives = false;
@@ -52,14 +64,24 @@ public:
         if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
         require_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+        require_mpi(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
     }
     ~mpi_wire() {
         int finalized = 0;
         MPI_Finalized(&finalized);
         if (owned_ && finalized == 0) MPI_Comm_free(&comm_);
     }
-    mpi_wire(const mpi_wire&) = delete;
-    mpi_wire& operator=(const mpi_wire&) = delete;
+    mpi_wire(mpi_wire&& other) noexcept
+        : comm_(other.comm_), owned_(std::exchange(other.owned_, false)), rank_(other.rank_), size_(other.size_),
+          thread_level_(other.thread_level_) {}
+    mpi_wire& operator=(mpi_wire&& other) noexcept {
+        std::swap(comm_, other.comm_);
+        std::swap(owned_, other.owned_);
+        std::swap(rank_, other.rank_);
+        std::swap(size_, other.size_);
+        std::swap(thread_level_, other.thread_level_);
+        return *this;
+    }
 
     /// Never frees the communicator: MPI_Comm_free is collective.
     void keep() { owned_ = false; }
@@ -67,6 +89,28 @@ public:
     MPI_Comm native() const { return comm_; }
     int rank() const { return rank_; }
     int size() const { return size_; }
+
+    /// 256 KiB of host memory: a wait that sees no end for a while sleeps, and ranks that share memory move bytes only
+    /// while both are awake, so something must end as long as bytes flow. 1 GiB on a device, which moves its memory by
+    /// itself: an int of MPI's counts it.
+    static constexpr std::size_t piece() { return std::size_t{1} << (on_device ? 30 : 18); }
+
+    std::optional<mpi_wire> split(std::span<const int> members) {
+        const auto self = std::ranges::find(members, rank_) - members.begin();
+        MPI_Comm part = MPI_COMM_NULL;
+        require_mpi(MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members.front(), static_cast<int>(self),
+                                   &part),
+                    "MPI_Comm_split");
+        if (members.empty()) return std::nullopt;
+        return mpi_wire(part, true);
+    }
+
+    void require_other_threads() const {
+        if (thread_level_ == MPI_THREAD_MULTIPLE) return;
+        throw precondition_error(name,
+                                 "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
+                                 "thread level " + std::to_string(thread_level_));
+    }
 
     void post_receive(request& r, std::byte* to, std::size_t bytes, int source, int tag) {
         r.receives = true;
@@ -113,9 +157,10 @@ private:
     bool owned_;
     int rank_ = 0;
     int size_ = 0;
+    int thread_level_ = MPI_THREAD_SINGLE;
 };
 
-static_assert(wire<mpi_wire>);
+static_assert(wire<mpi_wire<host_space>>);
 
 }  // namespace detail
 }  // namespace zeropp

@@ -1,10 +1,13 @@
 #pragma once
 /// \file
-/// The wire concept: what a network must do for peer_exchange to make a transport of it.
+/// The wire concept: a network of messages, of which wire_transport makes a transport.
 
 #include <concepts>
 #include <cstddef>
 #include <exception>
+#include <optional>
+#include <span>
+#include <string_view>
 
 namespace zeropp {
 
@@ -29,10 +32,19 @@ struct wire_completion {
 ///   `cancel(r)`                           gives a receive up, if nothing of it has come: `test` finds it complete
 ///                                         then, or never. Of a send, does nothing
 ///   `abandon(r)`                          makes it none whatever becomes of the message, whose memory stays in use
+///   `space`                               the memory that it reads and writes: host_space or device_space
+///   `name`                                of the transport, for errors
+///   `piece()`                             bytes of the pieces in which long messages travel, the same on all ranks
+///   `split(members)`                      a wire of `members`, as a transport's split. All ranks call it; a rank with an
+///                                         empty list only takes part, and gets nothing
+///   `require_other_threads()`             throws precondition_error if threads other than the caller's may not use it
+///   `keep()`                              after a failure: destruction must not wait for other ranks
 template <class W>
 concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,
-                        std::size_t bytes, int peer, int tag) {
-    requires std::default_initializable<typename W::request>;
+                        std::size_t bytes, int peer, int tag, std::span<const int> members) {
+    requires std::movable<W> && std::default_initializable<typename W::request>;
+    typename W::space;
+    { W::name } -> std::convertible_to<std::string_view>;
     { c.rank() } -> std::same_as<int>;
     { c.size() } -> std::same_as<int>;
     w.post_receive(r, to, bytes, peer, tag);
@@ -41,6 +53,10 @@ concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to,
     { w.active(r) } -> std::same_as<bool>;
     w.cancel(r);
     w.abandon(r);
+    { c.piece() } -> std::same_as<std::size_t>;
+    { w.split(members) } -> std::same_as<std::optional<W>>;
+    c.require_other_threads();
+    w.keep();
 };
 
 }  // namespace zeropp

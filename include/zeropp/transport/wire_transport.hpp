@@ -1,0 +1,138 @@
+#pragma once
+/// \file
+/// A transport over a wire.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/peer_exchange.hpp>
+#include <zeropp/transport/transport.hpp>
+#include <zeropp/transport/wire.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace zeropp {
+
+/// Makes a transport of a wire: operations in the order of their execution, splits, timeouts and failure, as
+/// peer_exchange describes them.
+///
+/// After a failure, this transport and all of its family, those that were split from it or from a common parent, throw
+/// the first error again, and `keep` their wires. Destruction does not block.
+///
+/// Device memory: operations wait for the stream, block the caller until the bytes have arrived, and cannot be captured.
+template <wire Wire>
+class wire_transport {
+public:
+    /// Takes `wire`, on every rank of the network. All ranks have a timeout, or none has. Throws precondition_error if
+    /// the timeout is negative.
+    explicit wire_transport(Wire wire, transport_options options = {}) {
+        detail::require_timeout(Wire::name, options);
+        state_ = std::make_unique<state>(std::move(wire), options);
+    }
+
+    int rank() const { return state_->network.rank(); }
+    int size() const { return state_->network.size(); }
+    const Wire& network() const { return state_->network; }
+    /// True if an operation of this transport's family has failed.
+    bool failed() const { return state_->peers.failed(); }
+
+    /// Names the collective in errors of later operations. See begin_collective.
+    void begin(const collective_call& call, const std::string& problem) {
+        state_->peers.begin(call.primitive);
+        detail::require_no_problem(call, problem);
+    }
+
+    template <execution E>
+    requires std::same_as<typename E::space, typename Wire::space>
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        exchange(exec, send, recv, state_->peers.next(detail::operation::all_gather, bytes));
+    }
+
+    template <execution E>
+    requires std::same_as<typename E::space, typename Wire::space>
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        exchange(exec, send, recv, state_->peers.next(detail::operation::all_to_all, bytes));
+    }
+
+    template <execution E>
+    requires std::same_as<typename E::space, typename Wire::space>
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
+        detail::require_roots(Wire::name, roots, size());
+        exchange(exec, send, recv, state_->peers.next(detail::operation::broadcast, bytes, roots));
+    }
+
+    /// With a timeout, the ranks meet within it before the wire splits: a rank that dies between the two leaves the
+    /// others waiting if the wire's own split cannot be interrupted. No operation may be in flight on a queue then.
+    wire_transport split(std::span<const int> members) {
+        const bool listed = std::ranges::find(members, rank()) != members.end();
+        const auto other = std::ranges::find_if(members, [&](int m) { return m < 0 || m >= size(); });
+        const bool in_range = other == members.end();
+        meet();
+        // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
+        std::optional<Wire> part = state_->network.split(listed && in_range ? members : std::span<const int>());
+        if (!listed) {
+            throw precondition_error(Wire::name, "a split list with rank " + std::to_string(rank()), "one without");
+        }
+        if (!in_range) {
+            throw precondition_error(Wire::name, "a split list of ranks below " + std::to_string(size()),
+                                     "one with " + std::to_string(*other));
+        }
+        if (static_cast<std::size_t>(part->size()) != members.size()) {
+            throw precondition_error(Wire::name,
+                                     "the same split list on each of its " + std::to_string(members.size()) + " ranks",
+                                     "lists of " + std::to_string(part->size()) + " ranks that begin alike");
+        }
+        return wire_transport(std::make_unique<state>(std::move(*part), *state_, members));
+    }
+
+protected:
+    /// Blocks until all ranks have called it, within the timeout. Returns at once without a timeout.
+    void meet() const { state_->peers.barrier(detail::operation::split); }
+
+private:
+    struct state {
+        Wire network;
+        peer_exchange<Wire> peers;
+
+        state(Wire w, transport_options options)
+            : network(std::move(w)), peers(network, Wire::name, network.piece(), options) {}
+
+        /// A split of `members` from `parent`.
+        state(Wire w, const state& parent, std::span<const int> members)
+            : network(std::move(w)), peers(network, parent.peers, members) {}
+
+        ~state() {
+            if (peers.failed()) network.keep();
+        }
+        state(const state&) = delete;
+        state& operator=(const state&) = delete;
+    };
+
+    explicit wire_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
+
+    /// Host executions exchange in their turn. A stream is waited for, since wires know nothing of streams.
+    template <class E>
+    void exchange(const E& exec, const std::byte* send, std::byte* recv, const detail::operation_in_call& what) const {
+        auto& peers = state_->peers;
+        if constexpr (std::same_as<typename Wire::space, device_space>) {
+            exec.wait();
+            peers.exchange(exec, what, send, recv);
+        } else {
+            if constexpr (!std::same_as<E, host>) state_->network.require_other_threads();
+            exec.enqueue([&peers, what, send, recv] { peers.exchange(host{}, what, send, recv); });
+        }
+    }
+
+    std::unique_ptr<state> state_;
+};
+
+}  // namespace zeropp
