@@ -77,7 +77,8 @@ std::string chunks_fault(const Division& division, const two_level& ranks, const
 
 std::vector<two_level> topologies() {
     const std::vector<int> irregular{0, 1, 1, 2, 0, 2};
-    return {two_level(1, 1), two_level(1, 3), two_level(2, 2), two_level(4, 1), two_level(std::span<const int>(irregular))};
+    return {two_level(1, 1), two_level(1, 3), two_level(2, 2), two_level(4, 1),
+            two_level(std::span<const int>(irregular))};
 }
 
 }  // namespace
@@ -88,8 +89,8 @@ TEST_CASE("chunks of a tensor hold every element once", "[layout][chunks]") {
             const zeropp::detail::tensor_division division(elements, ranks.size());
             for (const int wanted : {-1, 0, 1, 2, 3, 16, 5000}) {
                 for (const std::size_t block : {8u, 64u, 1024u}) {
-                    INFO(elements << " elements over " << ranks.size() << " ranks in " << wanted << " chunks of blocks of "
-                                  << block);
+                    INFO(elements << " elements over " << ranks.size() << " ranks in " << wanted
+                                  << " chunks of blocks of " << block);
                     REQUIRE(chunks_fault(division, ranks, {{elements}}, wanted, block) == "");
                 }
             }
@@ -118,8 +119,9 @@ TEST_CASE("chunks of a list hold every element of every tensor once", "[layout][
             const auto division = zeropp::detail::operand_of<zeropp::host_space>(list).over_ranks(ranks);
             for (const int wanted : {-1, 1, 2, 3, 16, 5000}) {
                 for (const std::size_t block : {8u, 64u, 1024u}) {
-                    INFO("a list of " << tensors.size() << " tensors, the first of " << tensors.front().elements << ", over "
-                                      << ranks.size() << " ranks in " << wanted << " chunks of blocks of " << block);
+                    INFO("a list of " << tensors.size() << " tensors, the first of " << tensors.front().elements
+                                      << ", over " << ranks.size() << " ranks in " << wanted << " chunks of blocks of "
+                                      << block);
                     REQUIRE(chunks_fault(division, ranks, tensors, wanted, block) == "");
                 }
             }

@@ -194,7 +194,8 @@ class fake_transport : public zeropp::wire_transport<fake_wire> {
     using base = zeropp::wire_transport<fake_wire>;
 
 public:
-    fake_transport(fake_network& network, int ranks, int rank, zeropp::transport_options options, std::size_t piece = 16)
+    fake_transport(fake_network& network, int ranks, int rank, zeropp::transport_options options,
+                   std::size_t piece = 16)
         : base(fake_wire(network, zeropp::detail::world_ranks(ranks), rank, piece), options) {}
 
     fake_transport split(std::span<const int> members) { return fake_transport(base::split(members)); }

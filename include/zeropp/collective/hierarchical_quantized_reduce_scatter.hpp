@@ -144,8 +144,8 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     call.require([&] { return memory.problem(whole, ranks); });
     call.run(
         on, comm.world(), scratch,
-        [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); },
-        plan.workspace_bytes(), [&](std::byte* work) {
+        [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); }, plan.workspace_bytes(),
+        [&](std::byte* work) {
             if (whole.elements() != 0) {
                 detail::reduce_and_decode(on, comm, inside, across, plan, in, out, last, work, memory);
             }

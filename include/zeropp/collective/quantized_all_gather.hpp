@@ -149,7 +149,8 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     call.require([&] { return stored.problem(out); });
     call.run(
         on, comm.world(), scratch, [&] { return detail::largest_gather_bytes<Quantizer>(ranks, whole, options); },
-        detail::gather_bytes<Quantizer>(whole, ranks, chunks), [&](std::byte* work) {
+        detail::gather_bytes<Quantizer>(whole, ranks, chunks),
+        [&](std::byte* work) {
             if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work);
             stored.store(on.inside, full);
         });

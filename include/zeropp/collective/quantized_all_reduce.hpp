@@ -252,7 +252,8 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     call.run(
         on, comm.world(), scratch,
         [&] { return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options); },
-        plan.workspace_bytes(), [&](std::byte* work) {
+        plan.workspace_bytes(),
+        [&](std::byte* work) {
             if (whole.elements() == 0) {
                 memory.advance();
             } else if (!gathers) {

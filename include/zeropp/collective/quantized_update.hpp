@@ -198,7 +198,8 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
     call.run(
         on, comm.world(), scratch,
         [&] { return largest_update_bytes<Quantizer, Inside>(whole, owners, options, gathers); },
-        update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers), [&](std::byte* work) {
+        update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers),
+        [&](std::byte* work) {
             // A replica between two versions has none, if this throws.
             replica.invalidate();
             if (replica.elements() != 0) move(work);

@@ -112,7 +112,8 @@ private:
         };
         if (!detail::poll_until(done, detail::deadline_after(options.timeout))) {
             static_cast<void>(copy.release());
-            throw timeout_error(std::string(wire_type::name) + ": timeout of " + std::to_string(options.timeout.count()) +
+            throw timeout_error(std::string(wire_type::name) + ": timeout of " +
+                                std::to_string(options.timeout.count()) +
                                 " ms in MPI_Comm_idup: not heard from all ranks");
         }
         detail::require_mpi(code, "MPI_Comm_idup");

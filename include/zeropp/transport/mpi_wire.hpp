@@ -98,17 +98,16 @@ public:
     std::optional<mpi_wire> split(std::span<const int> members) {
         const auto self = std::ranges::find(members, rank_) - members.begin();
         MPI_Comm part = MPI_COMM_NULL;
-        require_mpi(MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members.front(), static_cast<int>(self),
-                                   &part),
-                    "MPI_Comm_split");
+        require_mpi(
+            MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members.front(), static_cast<int>(self), &part),
+            "MPI_Comm_split");
         if (members.empty()) return std::nullopt;
         return mpi_wire(part, true);
     }
 
     void require_other_threads() const {
         if (thread_level_ == MPI_THREAD_MULTIPLE) return;
-        throw precondition_error(name,
-                                 "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
+        throw precondition_error(name, "MPI initialised with MPI_THREAD_MULTIPLE for an execution on another thread",
                                  "thread level " + std::to_string(thread_level_));
     }
 
