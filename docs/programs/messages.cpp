@@ -196,12 +196,6 @@ void record(const zeropp::thread_transport& world, album& pictures) {
     page("secondary_partition_gather",
          {stored("before", "secondary partition", rank, memory), state("after", "whole tensor", rank, full)});
 
-    // Differences to a copy that every rank holds: here zeros.
-    std::vector<float> replica(elements);
-    zeropp::quantized_difference_all_gather(zeropp::host{}, comm, exact{}, slice, replica);
-    page("quantized_difference_all_gather",
-         {state("before", "shard", rank, slice), state("after", "replica", rank, replica)});
-
     // Differences to what the node keeps: from weights of 1 to weights of 2, and the gather inside the node.
     using replica_type = zeropp::secondary_replica<exact, zeropp::host_space>;
     std::vector<std::byte> kept(replica_type::storage_bytes(topology, elements));
