@@ -7,7 +7,6 @@
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 
-#include <zeropp/collective/adaptive_precision.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
@@ -116,11 +115,6 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     attempt([&] { zeropp::quantized_update_gather(*exec, comm, q, shard, *replica, version, results.updated); });
     attempt([&] {
         zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, q, q, full, results.gradients, {.chunks = 2});
-    });
-    const zeropp::adaptive_precision<int8, zeropp::lossless<float>> precision(30);
-    attempt([&] {
-        zeropp::workspace<zeropp::host_space> scratch(precision.workspace_bytes(n, comm.size()));
-        precision.choose(*exec, comm, full, scratch.view());
     });
     return results;
 }

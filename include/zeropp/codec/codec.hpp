@@ -103,9 +103,6 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///       a `divided_by`, and quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, epilogue)`
 ///       the elements of `tensor` <- epilogue of the same sum
-///   `squared_error(exec, tensor, decoded, n, energies)`
-///       energies[0] <- the sum of the squares of n elements, energies[1] <- of their differences to n floats. In
-///       double; the order of the sums is the codec's own
 /// Of executions that know changes (`changes_execution`), where a `difference` is of elements of one type and `numbers`
 /// are those of changes_runs, for each slot:
 ///   `count_changes(exec, difference, where, numbers)`

@@ -8,7 +8,6 @@
 #include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/codec/cuda/message_scale.cuh>
-#include <zeropp/codec/cuda/squared_error_kernel.cuh>
 #include <zeropp/core/changes.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -111,12 +110,6 @@ struct codec<cuda_stream> {
                 kernel{
                     {tensor}, part, messages + before * layout.bytes, layout, runs, numbers + before * runs.numbers()});
         });
-    }
-
-    template <element T>
-    static void squared_error(const cuda_stream& stream, const T* tensor, const float* decoded, std::size_t n,
-                              double* energies) {
-        detail::launch(stream, 1, 1, detail::squared_error_kernel<T>{tensor, decoded, n, energies});
     }
 
 private:

@@ -7,7 +7,6 @@
 #include <zeropp/codec/host/decode.hpp>
 #include <zeropp/codec/host/encode.hpp>
 #include <zeropp/core/changes.hpp>
-#include <zeropp/core/element.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host_threads.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -86,22 +85,6 @@ struct codec<E> {
     static void decode_changes(const E& exec, const std::byte* messages, const changes_layout& layout,
                                const Slices& where, Tensor tensor, std::uint64_t*) {
         exec.enqueue([=] { detail::decode_changes_of(messages, layout, where, tensor); });
-    }
-
-    template <element T>
-    static void squared_error(const E& exec, const T* tensor, const float* decoded, std::size_t n, double* energies) {
-        exec.enqueue([=] {
-            double signal = 0;
-            double error = 0;
-            for (std::size_t i = 0; i != n; ++i) {
-                const double x = element_traits<T>::to_float(tensor[i]);
-                const double off = x - static_cast<double>(decoded[i]);
-                signal += x * x;
-                error += off * off;
-            }
-            energies[0] = signal;
-            energies[1] = error;
-        });
     }
 };
 
