@@ -7,7 +7,7 @@
 /// Where what is, below zeropp/:
 ///   collective/  one header for each primitive, its size function beside it: quantized_all_gather (qwZ),
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
-///                quantized_update with quantized_update_gather, exact_update;
+///                quantized_update with quantized_update_gather;
 ///                what they take: options, error_feedback, tensor_list, scratch, pipeline
 ///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around any of them hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
@@ -19,7 +19,6 @@
 ///   core/        view and workspace (memory), error, element (half, bfloat16)
 
 #include <zeropp/codec/host.hpp>
-#include <zeropp/collective/exact_update.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>

@@ -2,7 +2,6 @@
 /// \file
 /// The codec concept: who turns elements into messages and back.
 
-#include <zeropp/core/changes.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/message_place.hpp>
@@ -12,7 +11,6 @@
 #include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
-#include <cstdint>
 
 namespace zeropp {
 
@@ -103,16 +101,6 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///       a `divided_by`, and quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, epilogue)`
 ///       the elements of `tensor` <- epilogue of the same sum
-/// Of executions that know changes (`changes_execution`), where a `difference` is of elements of one type and `numbers`
-/// are those of changes_runs, for each slot:
-///   `count_changes(exec, difference, where, numbers)`
-///       numbers[0] <- how many elements of the tensor that slot 0 names differ from the base's, by their bits; those
-///       behind it <- what encode_changes takes
-///   `encode_changes(exec, difference, where, layout, numbers, message)`
-///       message <- those elements and where they are
-///   `decode_changes(exec, messages, layout, where, tensor, numbers)`
-///       the elements of `tensor` that slot s's message, at s * layout.bytes, has; numbers are scratch. What a message
-///       that encode_changes has not made does to these elements is unspecified; nothing else is written
 template <class E>
 struct codec;
 
@@ -144,16 +132,6 @@ concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
     codec<E>::decode(exec, q, messages, where, tensor);
     codec<E>::reduce_encode(exec, q, messages, contributors, where, q, out);
     codec<E>::reduce_decode(exec, q, messages, contributors, where, tensor, f);
-};
-
-/// An execution whose codec knows which elements of T have changed.
-template <class E, class T>
-concept changes_execution = execution<E> && element<T> &&
-    requires(const E& exec, const T* source, T* tensor, const slices& where, std::uint64_t* numbers,
-             const changes_layout& layout, const std::byte* messages, std::byte* out) {
-    codec<E>::count_changes(exec, difference{source, source}, where, numbers);
-    codec<E>::encode_changes(exec, difference{source, source}, where, layout, numbers, out);
-    codec<E>::decode_changes(exec, messages, layout, where, tensor, numbers);
 };
 
 }  // namespace zeropp
