@@ -213,10 +213,10 @@ void record(const zeropp::thread_transport& world, album& pictures) {
     // Error feedback: the slots whose residuals each hop keeps, by what storage they take.
     using feedback = zeropp::error_feedback<exact, exact, zeropp::residuals_in_fp32, zeropp::host_space>;
     const std::size_t of_slot = zeropp::wire_bytes(feedback::inside_storage{}, 2);
-    const std::size_t inside = feedback::storage_bytes(zeropp::flat(ranks), elements, {}) / of_slot;
-    const std::size_t both = feedback::storage_bytes(topology, elements, {}) / of_slot;
+    const std::size_t inside = feedback::storage_bytes(zeropp::flat(ranks), elements) / of_slot;
+    const std::size_t both = feedback::storage_bytes(topology, elements) / of_slot;
     std::vector<std::byte> residuals(both * of_slot);
-    feedback held(topology, elements, {}, residuals);
+    feedback held(topology, elements, residuals);
     zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, exact{}, exact{}, gradient, shard, {},
                                                   zeropp::allocate_scratch{}, held);
     page("error_feedback",

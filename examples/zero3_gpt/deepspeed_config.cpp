@@ -292,9 +292,10 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
                          "false in stage 0");
         }
         if (config.zeropp.weight_differences && config.zero.hpz_partition_size == 1) {
-            zeropp->fail("weight_differences", true,
-                         "false with zero_optimization.zero_hpz_partition_size 1: differences are added to weights that "
-                         "a node keeps");
+            zeropp->fail(
+                "weight_differences", true,
+                "false with zero_optimization.zero_hpz_partition_size 1: differences are added to weights that "
+                "a node keeps");
         }
         const std::string& kept = config.zeropp.secondary_quantizer;
         if (config.zeropp.weight_differences && kept != "bf16" && kept != "fp32") {

@@ -401,9 +401,8 @@ private:
     template <class Feedback>
     void add_feedback(unit_state& u) {
         const zeropp::two_level& nodes = gradient_comm_.topology();
-        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient, {}));
-        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, zeropp::error_feedback_options{},
-                                u.feedback_storage.view());
+        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient));
+        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, u.feedback_storage.view());
     }
 
     void start_gather(std::size_t v) {

@@ -93,7 +93,8 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     const int group_size = map.topology().group_size();
     const auto full = tensor_of(n, reference::fp32, 1 + at(transport.rank()));
     const auto shard = reference::slice_of(full, at(map.ranks()), at(transport.rank()));
-    outcome results{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n), std::vector<float>(shard.size())};
+    outcome results{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n),
+                    std::vector<float>(shard.size())};
     std::vector<std::byte> message, storage, kept;
 
     std::optional<zeropp::communicator<zeropp::two_level, zeropp::thread_transport>> made;
@@ -104,7 +105,7 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     attempt([&] { zeropp::quantized_all_gather(*exec, comm, q, shard, results.weights); });
     attempt([&] {
         message.resize(zeropp::secondary_partition<int8, zeropp::host_space>::storage_bytes(q, n, group_size));
-        storage.resize(memory_type::storage_bytes(comm.topology(), n, {}));
+        storage.resize(memory_type::storage_bytes(comm.topology(), n));
         kept.resize(replica_type::storage_bytes(comm.topology(), n));
     });
     zeropp::secondary_partition<int8, zeropp::host_space> secondary(q, n, group_size, comm.index(), message);

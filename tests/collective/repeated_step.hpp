@@ -35,9 +35,9 @@ public:
           secondary_scratch_(
               zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), inside, elements)),
           secondary_storage_(secondary_type::storage_bytes(inside, elements, comm.topology().group_size())),
-          residuals_(memory_type::storage_bytes(comm.topology(), elements, keeping)),
+          residuals_(memory_type::storage_bytes(comm.topology(), elements)),
           secondary_(inside, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
-          memory_(comm.topology(), elements, keeping, residuals_.view()),
+          memory_(comm.topology(), elements, residuals_.view()),
           list_(comm.topology(), {zeropp::host_view<float>(full_.data(), 1000),
                                   zeropp::host_view<float>(full_.data() + 1000, elements - 1000)}),
           all_reduce_scratch_(
@@ -63,7 +63,6 @@ public:
                                         update_scratch_.view());
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
                                                       reduce_scratch_.view());
-        memory_.set_loss_scale(1024.0f);
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
                                                       reduce_scratch_.view(), memory_);
         zeropp::quantized_all_reduce(exec, comm_, inside, across, inside, list_, list_, all,
@@ -78,7 +77,6 @@ private:
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
     static constexpr zeropp::all_reduce_options all{
         .operation = zeropp::reduction::mean, .chunks = 3, .route = zeropp::all_reduce_route::scatter};
-    static constexpr zeropp::error_feedback_options keeping{.undoable = true};
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,
                                                zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>,

@@ -104,10 +104,10 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
             device_sums(sums.size());
         const zeropp::tensor_table<const T> of_host{lists.host->resident_tensors()};
         const zeropp::tensor_table<const T> of_device{lists.device->resident_tensors()};
-        const zeropp::feedback<Storage> host_memory{{},   host_kept.data(), host_kept.data(), whole.last_count(), 1.0f,
-                                                    0.0f, whole.last()};
+        const zeropp::feedback<Storage> host_memory{
+            {}, host_kept.data(), host_kept.data(), whole.last_count(), whole.last()};
         const zeropp::feedback<Storage> device_memory{
-            {}, device_kept.data(), device_kept.data(), whole.last_count(), 1.0f, 0.0f, whole.last()};
+            {}, device_kept.data(), device_kept.data(), whole.last_count(), whole.last()};
         for (std::size_t contributor = 0; contributor != 3; ++contributor) {
             if constexpr (zeropp::detail::storage_fits<From, zeropp::feedback<Storage>>::value) {
                 host_codec::encode(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);

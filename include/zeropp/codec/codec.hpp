@@ -17,13 +17,11 @@ namespace zeropp {
 /// Encoding without error feedback.
 struct no_feedback {};
 
-/// Error feedback: what quantization loses of an element is kept, as messages of a quantizer `Storage`, and added to
-/// the same element the next time. In the domain of the quantizer: rotated, if it rotates.
-///   h = element + rescale * previous;  message = encode(h)
-///   next = decay * rescale * previous + (1 - decay) * (h - decode(message))
-/// Where that is not finite, what was there before stays, or zero if rescale took that beyond a float, so that an
-/// overflow does not outlive its step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever
-/// is more.
+/// Error feedback: the quantization error of an element is kept, in messages of a quantizer `Storage`, and added to the
+/// same element the next time. In the domain of the quantizer: rotated, if it rotates.
+///   h = element + previous;  message = encode(h);  next = h - decode(message)
+/// If `next` is not finite, `previous` stays, or zero if it is not finite either: an overflow does not outlive its
+/// step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever is more.
 template <quantizer Storage>
 struct feedback {
     static_assert(!message_scaled_quantizer<Storage>,
@@ -37,19 +35,14 @@ struct feedback {
     std::byte* next;
     /// Elements of a slot's slice, of which every section's `begin` is one, the first of a block of Storage.
     std::size_t slice;
-    /// The previous ones are in units of an earlier loss scale: the new one / the old one.
-    float rescale = 1.0f;
-    /// How much of the previous ones stays: 0 for plain error feedback, more for a moving average.
-    float decay = 0.0f;
     /// Of a list of tensors, the place of the last, whose elements `slice` are.
     message_place last{};
 };
 
 namespace detail {
-/// What is kept for an element, `old` being rescale * previous.
-constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error, float decay) {
-    const float next = product(old, decay) + product(error, 1.0f - decay);
-    return is_finite(next) ? next : finite_or_zero(old);
+/// Returns `error`, or the residual `old` from before if `error` is not finite.
+constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error) {
+    return is_finite(error) ? error : finite_or_zero(old);
 }
 }  // namespace detail
 

@@ -151,7 +151,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         if (whole.elements() != 0) {
             detail::reduce_and_decode(on, comm, inside, across, plan, in, out, last, work.data(), memory);
         }
-        // Also for no elements: what counts uses, or undoes one, does not ask for sizes.
+        // A reduction of no elements is a use, too.
         memory.advance();
     };
     detail::with_scratch(
