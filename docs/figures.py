@@ -36,10 +36,6 @@ WORDS = {
         "rows": ["each rank's shard, encoded once", "its messages of both nodes, as they came",
                  "decoded: the whole tensor"],
     },
-    "quantized_difference_all_gather": {
-        "rows": ["shard minus replica, encoded", "differences of both nodes, as they came",
-                 "added: the replica, on every rank"],
-    },
     "secondary_partition_gather": {
         "rows": ["kept since forward: 1/3 of the tensor", "decoded: the whole tensor"],
         "parts": "slice",

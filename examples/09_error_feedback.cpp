@@ -23,8 +23,8 @@ int main() try {
 
         // Residuals live in memory of yours: a byte for each element of the gradient and half a byte for the second
         // hop.
-        zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(comm.topology(), n, {}));
-        feedback memory(comm.topology(), n, {}, storage.view());
+        zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(comm.topology(), n));
+        feedback memory(comm.topology(), n, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
             comm.topology(), eight_bits{}, four_bits{}, n, options));
 

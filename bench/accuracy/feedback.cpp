@@ -94,15 +94,15 @@ feedback_accuracy train_with_feedback(const std::string& residuals, const traini
     auto found = train("feedback, residuals in " + residuals, given, steps, [](const auto& topology, std::size_t n) {
         auto scratch = std::make_shared<zeropp::workspace<zeropp::host_space>>(
             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, Q{}, Q{}, n));
-        auto storage = std::make_shared<zeropp::workspace<zeropp::host_space>>(memory::storage_bytes(topology, n, {}));
-        return [scratch, storage, held = memory(topology, n, {}, storage->view())](auto& comm, int, const auto& full,
-                                                                                   auto& shard) mutable {
+        auto storage = std::make_shared<zeropp::workspace<zeropp::host_space>>(memory::storage_bytes(topology, n));
+        return [scratch, storage, held = memory(topology, n, storage->view())](auto& comm, int, const auto& full,
+                                                                               auto& shard) mutable {
             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, Q{}, Q{}, full, shard,
                                                           zeropp::reduce_options{}, scratch->view(), held);
         };
     });
     found.bytes_per_element =
-        static_cast<double>(memory::storage_bytes(nodes, given.elements(), {})) / static_cast<double>(given.elements());
+        static_cast<double>(memory::storage_bytes(nodes, given.elements())) / static_cast<double>(given.elements());
     return found;
 }
 

@@ -21,7 +21,7 @@ folder results "$root/bench/results"
 parse_options "$@"
 
 require_packages gnuplot-nox python3-numpy
-build_programs "$build_dir" pareto pareto_changes
+build_programs "$build_dir" pareto
 python=python3
 "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3  # Debian's, where the first in PATH has no NumPy
 "$python" -c 'import numpy' || exit 2

@@ -3,8 +3,8 @@
 
 study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
 
-PROGRAMS has pareto and pareto_changes. Writes a configuration for each training into RUNS, runs what has no result there
-yet, and makes pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
+PROGRAMS has pareto. Writes a configuration for each training into RUNS, runs what has no result there yet, and makes
+pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
 seeds of their own or, as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is
 Python's own library, of which 3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
 """
@@ -129,11 +129,6 @@ LARGE_SEEDS = 3
 LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
 
 
-# Peak learning rates of the trainings whose changed weights are counted, and their steps.
-RATES_OF_CHANGES = (3e-3, 1e-4, 3e-6)
-STEPS_OF_CHANGES = 500
-
-
 def configuration(variant):
     """A file for zero3_gpt."""
     zero, ours = {"stage": 3}, {}
@@ -215,21 +210,6 @@ def train(program, runs, name, variant, seed, steps, text, model=SMALL_MODEL):
         run([program, settings, "--text", text, *given, "--json", file])
 
     return made_once(result, text, [config, given], make)
-
-
-def count_changes(program, runs, text):
-    """How many weights a step changes in bfloat16, and what exact_update sends of them, for each of RATES_OF_CHANGES."""
-    configs = {rate: configuration({"rate": rate}) for rate in RATES_OF_CHANGES}
-    given = arguments(STEPS_OF_CHANGES, 1)
-
-    def make(file):
-        files = []
-        for rate, config in configs.items():
-            files.append(runs / f"{rate:g}.rate")
-            files[-1].write_text(json.dumps(config))
-        run([program, *files, "--text", text, *given, "--json", file])
-
-    return made_once(runs / "changes.json", text, [list(configs.values()), given], make)
 
 
 def compare_feedback(runs, text):
@@ -326,7 +306,7 @@ def against_control(entry, control):
     return [100 * (losses[0][seed] / losses[1][seed] - 1) for seed in losses[0] if seed in losses[1]]
 
 
-def report(results, seeds, header, entries, at_other_rates, large, feedback, changes):
+def report(results, seeds, header, entries, at_other_rates, large, feedback):
     of = {e["name"]: e for e in entries + at_other_rates}
     base = of[BASELINE]
     gap = [100 * (h / t - 1) for h, t in zip(base["held_out_loss"], base["training_loss"])]
@@ -402,21 +382,11 @@ instead. Where codes are biased (levels of least error arrive too small), feedba
 
 The sweep is a coarse one: where few bits end below the baseline, its rate may be lower than its best, at which noise is rewarded, as
 above. What the table says is that a larger model does not suffer more from few bits.
-
-## To the bit
-
-`exact_update` moves the weights that have changed once they are rounded to bfloat16: from what the same model changes in a step of
-{STEPS_OF_CHANGES}, of plain bf16 training from the seed's weights at three peak rates that end at zero (mean over the steps).
-
-{table(["peak learning rate", "weights that a step changes", "fewer bytes across nodes than all of them"],
-       [[c["name"], f"{c['changed_percent']:.1f} %", f"{c['reduction']:.2f}x"] for c in changes])}
-
-It pays where rates are those of fine-tuning, and hardly where they are those of training from nothing.
 """
     (results / "pareto.md").write_text(page)
     (results / "pareto.json").write_text(json.dumps(
-        {"seeds": seeds, "runs": entries, "at_other_rates": at_other_rates, "large": large, "feedback": feedback,
-         "changes": changes}, indent=1) + "\n")
+        {"seeds": seeds, "runs": entries, "at_other_rates": at_other_rates, "large": large, "feedback": feedback},
+        indent=1) + "\n")
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for e in entries:
             values = e["difference_percent"]
@@ -438,9 +408,7 @@ def main():
     args.runs.mkdir(parents=True, exist_ok=True)
     text = library_text(args.runs)
     feedback = compare_feedback(args.runs, text)
-    changes = count_changes(args.programs / "pareto_changes", args.runs, text)
-    report(args.results, args.seeds, *train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text), feedback,
-           changes)
+    report(args.results, args.seeds, *train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text), feedback)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /// \file
 /// A checkpoint and a restart to the bit: what has to be saved is the shards, and of error feedback the residuals and
-/// their state. What nodes keep of the weights is made again.
+/// the number of uses. What nodes keep of the weights is made again.
 
 #include <zeropp/zeropp.hpp>
 
@@ -26,7 +26,7 @@ struct checkpoint {
     std::uint64_t step = 0;
     std::vector<float> shard;
     std::vector<std::byte> residuals;
-    zeropp::error_feedback_state state;
+    std::uint64_t uses = 0;
 };
 
 struct engine {
@@ -39,9 +39,8 @@ struct engine {
 
     explicit engine(const zeropp::thread_transport& world)
         : comm(zeropp::two_level(2, 2), world), shard(n / 4, 1.0f), shard_gradient(n / 4), weights(n), gradient(n),
-          kept(secondary_type::storage_bytes({}, n, 2)),
-          residuals(feedback_type::storage_bytes(comm.topology(), n, {})),
-          secondary({}, n, 2, comm.index(), kept.view()), feedback(comm.topology(), n, {}, residuals.view()) {}
+          kept(secondary_type::storage_bytes({}, n, 2)), residuals(feedback_type::storage_bytes(comm.topology(), n)),
+          secondary({}, n, 2, comm.index(), kept.view()), feedback(comm.topology(), n, residuals.view()) {}
 
     void train_until(std::uint64_t last) {
         while (step != last) {
@@ -60,13 +59,13 @@ struct engine {
     // [checkpoint]
     checkpoint save() const {
         const auto bytes = feedback.residuals();
-        return {step, shard, {bytes.data(), bytes.data() + bytes.size()}, feedback.state()};
+        return {step, shard, {bytes.data(), bytes.data() + bytes.size()}, feedback.uses()};
     }
     void restore(const checkpoint& from) {
         step = from.step;
         shard = from.shard;
         std::copy(from.residuals.begin(), from.residuals.end(), feedback.residuals().data());
-        feedback.restore(from.state);
+        feedback.restore(from.uses);
         secondary.invalidate();  // what it holds is of other weights; the next forward pass stores it anew
     }
     // [checkpoint]

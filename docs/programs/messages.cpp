@@ -196,12 +196,6 @@ void record(const zeropp::thread_transport& world, album& pictures) {
     page("secondary_partition_gather",
          {stored("before", "secondary partition", rank, memory), state("after", "whole tensor", rank, full)});
 
-    // Differences to a copy that every rank holds: here zeros.
-    std::vector<float> replica(elements);
-    zeropp::quantized_difference_all_gather(zeropp::host{}, comm, exact{}, slice, replica);
-    page("quantized_difference_all_gather",
-         {state("before", "shard", rank, slice), state("after", "replica", rank, replica)});
-
     // Differences to what the node keeps: from weights of 1 to weights of 2, and the gather inside the node.
     using replica_type = zeropp::secondary_replica<exact, zeropp::host_space>;
     std::vector<std::byte> kept(replica_type::storage_bytes(topology, elements));
@@ -219,10 +213,10 @@ void record(const zeropp::thread_transport& world, album& pictures) {
     // Error feedback: the slots whose residuals each hop keeps, by what storage they take.
     using feedback = zeropp::error_feedback<exact, exact, zeropp::residuals_in_fp32, zeropp::host_space>;
     const std::size_t of_slot = zeropp::wire_bytes(feedback::inside_storage{}, 2);
-    const std::size_t inside = feedback::storage_bytes(zeropp::flat(ranks), elements, {}) / of_slot;
-    const std::size_t both = feedback::storage_bytes(topology, elements, {}) / of_slot;
+    const std::size_t inside = feedback::storage_bytes(zeropp::flat(ranks), elements) / of_slot;
+    const std::size_t both = feedback::storage_bytes(topology, elements) / of_slot;
     std::vector<std::byte> residuals(both * of_slot);
-    feedback held(topology, elements, {}, residuals);
+    feedback held(topology, elements, residuals);
     zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, exact{}, exact{}, gradient, shard, {},
                                                   zeropp::allocate_scratch{}, held);
     page("error_feedback",

@@ -1,6 +1,6 @@
 /// \file
 /// Past ZeRO++: nodes keep the weights that their backward pass needs anyway, and forward sends how they have changed,
-/// here in two bits; now and then `exact_update` brings them to the bits of the shards.
+/// here in two bits.
 
 #include <zeropp/zeropp.hpp>
 
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <vector>
 
 int main() try {
@@ -30,29 +31,24 @@ int main() try {
         std::uint64_t sent_at_first = 0;
         const std::uint64_t steps = 20;
         for (std::uint64_t step = 1; step <= steps; ++step) {
-            zeropp::quantized_update_gather(exec, comm, int2, shard, replica, step, weights);  // forward: 2 bits across
-            zeropp::secondary_partition_gather(exec, comm, replica, step, weights);  // backward: nothing across nodes
-            if (step == 1) sent_at_first = comm.world().total().bytes_across;
             for (std::size_t i = 0; i != shard.size(); ++i) {
                 const float change = 0.01f * std::cos(static_cast<float>(i) * static_cast<float>(step));
                 shard[i] = zeropp::bfloat16(static_cast<float>(shard[i]) + change);
             }
+            zeropp::quantized_update_gather(exec, comm, int2, shard, replica, step, weights);  // forward: 2 bits across
+            zeropp::secondary_partition_gather(exec, comm, replica, step, weights);  // backward: nothing across nodes
+            if (step == 1) sent_at_first = comm.world().total().bytes_across;
         }
         const std::uint64_t sent = comm.world().total().bytes_across;
-
-        // To the bit: once everything, and then, of one weight in a hundred, those alone.
-        zeropp::exact_update(exec, comm, shard, replica, steps + 1);
-        const std::uint64_t sent_whole = comm.world().total().bytes_across - sent;
-        for (std::size_t i = 0; i < shard.size(); i += 100)
-            shard[i] = zeropp::bfloat16(2 + static_cast<float>(shard[i]));
-        zeropp::exact_update(exec, comm, shard, replica, steps + 2);
-        const std::uint64_t sent_changes = comm.world().total().bytes_across - sent - sent_whole;
         zeropp::require_equal_replicas(exec, comm, replica);  // for when in doubt: compares hashes
-        zeropp::secondary_partition_gather(exec, comm, replica, steps + 2, weights);
+
+        // However many steps were made, weights are off by no more than one difference loses.
         const std::size_t own = zeropp::partition(n, comm.size()).offset(comm.rank());
+        float error = 0;
         for (std::size_t i = 0; i != shard.size(); ++i) {
-            if (weights[own + i].bits != shard[i].bits) throw zeropp::error("not the bits of the shard");
+            error = std::fmax(error, std::fabs(static_cast<float>(weights[own + i]) - static_cast<float>(shard[i])));
         }
+        if (!(error < 0.05f)) throw zeropp::error("weights are off by " + std::to_string(error));
         if (comm.rank() == 0) {
             const auto print = [](const char* what, std::uint64_t bytes) {
                 std::printf("%-44s %6llu bytes across nodes from each rank\n", what,
@@ -60,8 +56,6 @@ int main() try {
             };
             print("the first step, whole weights:", sent_at_first);
             print("each later step, differences in 2 bits:", (sent - sent_at_first) / (steps - 1));
-            print("to the bit, where all weights have changed:", sent_whole);
-            print("to the bit, where one in a hundred has:", sent_changes);
         }
     });
 } catch (const std::exception& e) {

@@ -287,15 +287,20 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
                          "false without zero_optimization.zero_quantized_gradients: there is no quantization to make "
                          "up for");
         }
-        const std::string& kept = config.zeropp.secondary_quantizer;
-        if (config.zeropp.weight_differences && config.zero.hpz_partition_size > 1 && kept != "bf16" &&
-            kept != "fp32") {
-            zeropp->fail("secondary_quantizer", kept,
-                         R"("bf16" or "fp32" with weight_differences: what differences are added to is not quantized)");
-        }
         if (config.zero.stage == 0 && (config.zeropp.weight_differences || config.zeropp.gradient_error_feedback)) {
             zeropp->fail(config.zeropp.weight_differences ? "weight_differences" : "gradient_error_feedback", true,
                          "false in stage 0");
+        }
+        if (config.zeropp.weight_differences && config.zero.hpz_partition_size == 1) {
+            zeropp->fail(
+                "weight_differences", true,
+                "false with zero_optimization.zero_hpz_partition_size 1: differences are added to weights that "
+                "a node keeps");
+        }
+        const std::string& kept = config.zeropp.secondary_quantizer;
+        if (config.zeropp.weight_differences && kept != "bf16" && kept != "fp32") {
+            zeropp->fail("secondary_quantizer", kept,
+                         R"("bf16" or "fp32" with weight_differences: what differences are added to is not quantized)");
         }
         zeropp->warn_of_the_rest(config.warnings);
     }

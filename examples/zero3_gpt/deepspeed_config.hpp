@@ -36,7 +36,7 @@ struct deepspeed_config {
         int gradient_chunks = 1;               ///< chunks that a gradient is reduced in, one after the other
         bool gradient_error_feedback = false;  ///< keep what quantization loses of gradients, add it to the next ones
         double block_rate = 1.0;               ///< of the learning rate, for all but embeddings and head
-        bool weight_differences = false;       ///< ranks, or nodes with hpZ, keep the weights; differences move
+        bool weight_differences = false;       ///< nodes keep the weights, differences move; needs hpZ
 
         /// For a unit that is the embeddings or the head, or another.
         [[nodiscard]] const std::string& weights(bool embedding) const {

@@ -66,9 +66,8 @@ struct sum_squares {
 /// In stage 0, which is plain data parallelism, every rank keeps whole weights and AdamW state, nothing is gathered,
 /// and gradients go through quantized_all_reduce.
 ///
-/// With weight differences every rank keeps the whole weights too, and quantized_difference_all_gather brings them up
-/// to date on the way forward; the way back then moves nothing. With hpZ besides, every node does, divided over its
-/// ranks: quantized_update_gather brings them up to date, and the way back is secondary_partition_gather's.
+/// With weight differences every node keeps the whole weights, divided over its ranks. The forward pass brings them up
+/// to date by quantized_update_gather; the backward pass gathers them by secondary_partition_gather.
 ///
 /// Embeddings and head can go in formats of their own, of more bits than the blocks'.
 ///
@@ -93,9 +92,8 @@ public:
           reduce_queue_(device.make_queue()) {
         secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
-        differences_ = config.zeropp.weight_differences && !hpz_;
-        node_replicas_ = config.zeropp.weight_differences && hpz_;
-        if (node_replicas_) replica_format_ = Formats::replicas::parse(config.zeropp.secondary_quantizer);
+        differences_ = config.zeropp.weight_differences;
+        if (differences_) replica_format_ = Formats::replicas::parse(config.zeropp.secondary_quantizer);
         feedback_ = config.zero.quantized_gradients && config.zeropp.gradient_error_feedback;
         std::size_t largest_unit = 0;
         for (int u = 0; u != network.units(); ++u) largest_unit = std::max(largest_unit, network.unit_parameters(u));
@@ -127,8 +125,7 @@ public:
         device_.wait(ready_[v % 2]);
         if (v + 1 != visits_.size()) start_gather(v + 1);
         const unit_state& u = units_[static_cast<std::size_t>(visits_[v].unit)];
-        if (replicated_) return u.shard.view();
-        return differences_ && !masters_ ? u.replica.view() : full_[v % 2].view().subview(0, u.parameters);
+        return replicated_ ? u.shard.view() : full_[v % 2].view().subview(0, u.parameters);
     }
 
     /// Where the unit's gradient is to be written. The unit before must have been reduced.
@@ -247,7 +244,6 @@ private:
         typename Formats::gradients::variant gradient_format;
         floats shard;           // master weights: this rank's slices of the unit's tensors, one behind the other
         floats gradient_shard;  // of the mean over ranks
-        floats replica;         // whole weights, where their differences move; else none
         list own_weights;       // the shard's slices
         std::array<list, 2> full_weights;  // in either buffer
         list full_gradient;
@@ -282,15 +278,6 @@ private:
         return (count + step::sum_squares::stretch - 1) / step::sum_squares::stretch;
     }
 
-    /// The unit's tensors; where differences of weights move, the unit as one.
-    std::vector<unit_tensor> tensors_that_move(int unit) const {
-        std::vector<unit_tensor> tensors = network_.tensors(unit);
-        if (!differences_) return tensors;
-        unit_tensor all{0, network_.unit_parameters(unit), 0};
-        for (const unit_tensor& t : tensors) all.decayed += t.decayed;
-        return {all};
-    }
-
     /// Arrays of these sizes, which lie one behind the other from the start of `memory`.
     static std::vector<zeropp::list_tensor<float, space>> listed(const floats& memory,
                                                                  std::span<const std::size_t> sizes) {
@@ -307,11 +294,10 @@ private:
         const std::size_t n = network_.unit_parameters(unit);
         std::vector<float> whole(n);
         network_.initialise(unit, seed, whole);
-        const std::vector<unit_tensor> tensors = tensors_that_move(unit);
         std::vector<std::size_t> sizes, own_sizes;
         std::vector<float> own;
         std::size_t decayed = 0;
-        for (const unit_tensor& t : tensors) {
+        for (const unit_tensor& t : network_.tensors(unit)) {
             const zeropp::partition part(t.size, replicated_ ? 1 : world_.size());
             const int r = replicated_ ? 0 : world_.rank();
             const auto first = whole.begin() + static_cast<std::ptrdiff_t>(t.begin + part.offset(r));
@@ -340,7 +326,6 @@ private:
                                                     quantized_gradients ? names.gradients_across(embedding) : plain),
                           std::move(shard),
                           std::move(gradient_shard),
-                          floats(differences_ ? n : 0),
                           list(own_weights),
                           {list(ranks, listed(full_[0], sizes)), list(ranks, listed(full_[1], sizes))},
                           list(ranks, listed(gradient_[parity(unit)], sizes)),
@@ -352,7 +337,6 @@ private:
                           {},
                           zeropp::workspace<space>(0),
                           {}});
-        if (differences_) device_.upload(units_.back().replica.data(), std::span<const float>(whole));
         stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(own.size())));
 
         const zeropp::two_level& nodes = weights_comm_.topology();
@@ -378,7 +362,7 @@ private:
                 if (feedback_) add_feedback<feedback_of<Hops>>(units_.back());
             },
             units_.back().gradient_format);
-        if (node_replicas_) {
+        if (differences_) {
             add_replica(units_.back());
         } else if (hpz_) {
             add_secondary(units_.back());
@@ -417,9 +401,8 @@ private:
     template <class Feedback>
     void add_feedback(unit_state& u) {
         const zeropp::two_level& nodes = gradient_comm_.topology();
-        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient, {}));
-        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, zeropp::error_feedback_options{},
-                                u.feedback_storage.view());
+        u.feedback_storage = zeropp::workspace<space>(Feedback::storage_bytes(nodes, u.full_gradient));
+        u.feedback.emplace_back(std::in_place_type<Feedback>, nodes, u.full_gradient, u.feedback_storage.view());
     }
 
     void start_gather(std::size_t v) {
@@ -440,15 +423,6 @@ private:
         }
         count(now.backward ? traffic_.backward_gather : traffic_.forward_gather, [&] {
             if (differences_) {
-                // The way back finds the replica up to date.
-                if (now.backward) return;
-                std::visit(
-                    [&](const auto& q) {
-                        zeropp::quantized_difference_all_gather(gather_queue_.exec(), weights_comm_, q, u.shard.view(),
-                                                                u.replica.view(), gather_scratch_.view());
-                    },
-                    u.weight_format);
-            } else if (node_replicas_) {
                 std::visit(
                     [&](const auto& q, auto& replica) {
                         if (replica.version() == weights_version_) {
@@ -504,8 +478,7 @@ private:
     zeropp::reduce_options mean_;
     bool overlap_;
     bool hpz_ = false;
-    bool differences_ = false;    // of the weights that every rank keeps, or
-    bool node_replicas_ = false;  // that every node keeps
+    bool differences_ = false;  // of the weights that nodes keep
     bool feedback_ = false;
     bool masters_ = false;
     typename Formats::weights::variant secondary_format_;

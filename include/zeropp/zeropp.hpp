@@ -7,8 +7,8 @@
 /// Where what is, below zeropp/:
 ///   collective/  one header for each primitive, its size function beside it: quantized_all_gather (qwZ),
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
-///                quantized_difference_all_gather, quantized_update with quantized_update_gather, exact_update;
-///                what they take: options, error_feedback, adaptive_precision, tensor_list, scratch, pipeline
+///                quantized_update with quantized_update_gather;
+///                what they take: options, error_feedback, tensor_list, scratch, pipeline
 ///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around any of them hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
 ///   topology/    two_level, flat; partition (which elements are whose); slice_owners (where not all ranks own some)
@@ -19,12 +19,9 @@
 ///   core/        view and workspace (memory), error, element (half, bfloat16)
 
 #include <zeropp/codec/host.hpp>
-#include <zeropp/collective/adaptive_precision.hpp>
-#include <zeropp/collective/exact_update.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
-#include <zeropp/collective/quantized_difference_all_gather.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/tensor_list.hpp>

@@ -86,7 +86,7 @@ class losses_kept {
 public:
     losses_kept(const zeropp::two_level& nodes, std::size_t n)
         : scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, Q{}, Q{}, n)),
-          storage_(memory::storage_bytes(nodes, n, {})), memory_(nodes, n, {}, storage_.view()) {}
+          storage_(memory::storage_bytes(nodes, n)), memory_(nodes, n, storage_.view()) {}
 
     template <class Comm>
     void reduce(Comm& comm, const std::vector<float>& full, std::vector<float>& shard) {

@@ -147,8 +147,8 @@ TEST_CASE("all-reduce: error feedback makes up for every hop over time") {
             const auto of_rank = tensor_of(n, reference::fp32, 10 + r);
             for (std::size_t i = 0; i != n; ++i) exact[i] += static_cast<double>(of_rank[i]);
         }
-        guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), n, {}));
-        memory_type memory(comm.topology(), n, {}, storage.view());
+        guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), n));
+        memory_type memory(comm.topology(), n, storage.view());
         const auto scratch_bytes =
             zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), int4, int4, int4, n, {.chunks = 3});
         guarded<std::byte> scratch(scratch_bytes);
@@ -170,7 +170,7 @@ TEST_CASE("all-reduce: error feedback makes up for every hop over time") {
         };
         const double plain = error_of_sums(false, 40);
         expect(error_of_sums(true, 40) < plain / 100);
-        expect(memory.state().uses == 40);
+        expect(memory.uses() == 40);
         expect(storage.intact());
         expect(scratch.intact());
     });
@@ -212,8 +212,8 @@ TEST_CASE("all-reduce: refuses wrong arguments on every rank, before anything mo
         using memory_type =
             zeropp::error_feedback<zeropp::block_integer<8, 64>, zeropp::block_integer<8, 64>,
                                    zeropp::residuals_in_fp32, zeropp::host_space, zeropp::block_integer<8, 64>>;
-        zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(comm.topology(), 1000, {}));
-        memory_type memory(comm.topology(), 1000, {}, storage.view());
+        zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(comm.topology(), 1000));
+        memory_type memory(comm.topology(), 1000, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(1 << 20);
         refuses(
             [&] {

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 using namespace collective_test;
 using zeropp::host;
@@ -272,25 +273,81 @@ TEST_CASE("updates: one that a rank has missed, and what else does not fit, is r
     }
 }
 
-TEST_CASE("updates: one step beyond a half's range does not outlive it") {
+TEST_CASE("updates: one step beyond a half's range, or of NaN, does not outlive it") {
+    for (const float beyond : {70000.0f, -1e30f, std::numeric_limits<float>::quiet_NaN()}) {
+        constexpr std::size_t n = 512;
+        std::vector<std::size_t> wrong(4, n);
+        std::vector<float> during(4);
+        on_ranks(4, "one step beyond a half", [&](zeropp::thread_transport& transport) {
+            const zeropp::two_level nodes(2, 2);
+            zeropp::communicator comm(nodes, transport);
+            zeropp::workspace<zeropp::host_space> storage(replica_of<zeropp::half>::storage_bytes(nodes, n));
+            replica_of<zeropp::half> replica(nodes, comm.rank(), n, storage.view());
+            std::vector<float> shard(n / 4, 1.0f), full(n);
+            for (std::uint64_t version = 1; version != 100; ++version) {
+                shard[7] = version == 3 ? beyond : 1.0f;
+                zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, version, full);
+                if (version == 3) during[at(comm.rank())] = full[7];
+            }
+            wrong[at(comm.rank())] = n - static_cast<std::size_t>(std::count(full.begin(), full.end(), 1.0f));
+        });
+        for (const float element : during) CHECK_FALSE(std::isfinite(element));
+        CHECK(wrong == std::vector<std::size_t>(4, 0));
+    }
+}
+
+TEST_CASE("updates: a difference that is not finite is NaN in its block alone") {
     constexpr std::size_t n = 512;
-    std::vector<std::size_t> wrong(4, n);
-    std::vector<float> during(4);
-    on_ranks(4, "one step beyond a half", [&](zeropp::thread_transport& transport) {
-        const zeropp::two_level nodes(2, 2);
+    std::vector<std::vector<float>> results(2);
+    on_ranks(2, "NaN", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 1);
         zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> storage(replica_of<zeropp::half>::storage_bytes(nodes, n));
-        replica_of<zeropp::half> replica(nodes, comm.rank(), n, storage.view());
-        std::vector<float> shard(n / 4, 1.0f), full(n);
-        for (std::uint64_t version = 1; version != 100; ++version) {
-            shard[7] = version == 3 ? 70000.0f : 1.0f;
-            zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, version, full);
-            if (version == 3) during[at(comm.rank())] = full[7];
-        }
-        wrong[at(comm.rank())] = n - static_cast<std::size_t>(std::count(full.begin(), full.end(), 1.0f));
+        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, n));
+        replica_of<float> replica(nodes, comm.rank(), n, storage.view());
+        std::vector<float> shard(n / 2, 1.0f), full(n);
+        zeropp::quantized_update(host{}, comm, int4, shard, replica, 1);
+        if (comm.rank() == 1) shard[130] = std::numeric_limits<float>::infinity();
+        zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 2, full);
+        results[at(comm.rank())] = full;
     });
-    for (const float element : during) CHECK(std::isinf(element));
-    CHECK(wrong == std::vector<std::size_t>(4, 0));
+    for (const auto& full : results) {
+        for (std::size_t i = 0; i != n; ++i) {
+            REQUIRE((std::isnan(full[i]) == (i >= 384) && (i >= 384 || full[i] == 1.0f)));
+        }
+    }
+}
+
+TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and the same on all nodes") {
+    const zeropp::hadamard<zeropp::block_integer<4, 64, zeropp::signed_extreme, zeropp::half>> q;
+    constexpr std::size_t n = 130;
+    std::vector<std::vector<float>> last(2);
+    std::vector<double> early(2), late(2);
+    on_ranks(2, "10,000 steps", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 1);
+        zeropp::communicator comm(nodes, transport);
+        const auto r = at(comm.rank());
+        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, n));
+        replica_of<float> replica(nodes, comm.rank(), n, storage.view());
+        std::vector<float> weights(n), full(n);
+        zeropp::workspace<zeropp::host_space> scratch(
+            zeropp::quantized_update_gather_workspace_bytes(nodes, q, zeropp::lossless<float>{}, n));
+        for (std::uint64_t step = 0; step != 10000; ++step) {
+            weights = walked(weights, step);
+            zeropp::quantized_update_gather(host{}, comm, q, reference::slice_of(weights, 2, r), replica, step + 1,
+                                            full, {}, scratch.view());
+            double& worst = step < 10 ? early[r] : late[r];
+            for (std::size_t i = 0; i != n; ++i) {
+                worst = std::max(worst, static_cast<double>(std::fabs(weights[i] - full[i])));
+            }
+        }
+        last[r] = full;
+    });
+    CHECK(difference(last[0], last[1]) == "");
+    for (const std::size_t r : {std::size_t{0}, std::size_t{1}}) {
+        // A step moves an element by at most 1e-3, and the replica was off by less than what it is off now.
+        CHECK(early[r] < 1e-3);
+        CHECK(late[r] < 1.5e-3);
+    }
 }
 
 TEST_CASE("updates: rotated differences of slices that end inside a window, on every topology") {

@@ -9,11 +9,13 @@
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
-#include <zeropp/collective/quantized_difference_all_gather.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
 namespace collective_test {
@@ -33,13 +35,19 @@ public:
           secondary_scratch_(
               zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), inside, elements)),
           secondary_storage_(secondary_type::storage_bytes(inside, elements, comm.topology().group_size())),
-          residuals_(memory_type::storage_bytes(comm.topology(), elements, keeping)),
+          residuals_(memory_type::storage_bytes(comm.topology(), elements)),
           secondary_(inside, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
-          memory_(comm.topology(), elements, keeping, residuals_.view()),
+          memory_(comm.topology(), elements, residuals_.view()),
           list_(comm.topology(), {zeropp::host_view<float>(full_.data(), 1000),
                                   zeropp::host_view<float>(full_.data() + 1000, elements - 1000)}),
           all_reduce_scratch_(
-              zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, list_, all)) {}
+              zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, list_, all)),
+          update_scratch_(zeropp::quantized_update_gather_workspace_bytes(comm.topology(), across, exact, elements)),
+          replica_storage_(replica_type::storage_bytes(comm.topology(), elements)),
+          replica_(comm.topology(), comm.rank(), elements, replica_storage_.view()) {
+        // An empty replica takes whole weights; the steps move differences.
+        zeropp::quantized_update(zeropp::host{}, comm, across, weights_, replica_, 1);
+    }
 
     /// Enqueues the step numbered `step`.
     template <class Execution>
@@ -51,10 +59,10 @@ public:
         zeropp::quantized_all_gather(on, comm_, inside, weights_, gathered_, {}, gather_scratch_.view(),
                                      zeropp::stored_in(secondary_, version));
         zeropp::secondary_partition_gather(on, comm_, secondary_, version, gathered_, secondary_scratch_.view());
-        zeropp::quantized_difference_all_gather(on, comm_, inside, weights_, gathered_, gather_scratch_.view());
+        zeropp::quantized_update_gather(exec, comm_, across, weights_, replica_, step + 2, gathered_, {},
+                                        update_scratch_.view());
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
                                                       reduce_scratch_.view());
-        memory_.set_loss_scale(1024.0f);
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
                                                       reduce_scratch_.view(), memory_);
         zeropp::quantized_all_reduce(exec, comm_, inside, across, inside, list_, list_, all,
@@ -64,15 +72,16 @@ public:
 private:
     static constexpr zeropp::block_integer<8, 256> inside{};
     static constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across{};
+    static constexpr zeropp::lossless<float> exact{};
     static constexpr zeropp::gather_options in_chunks{.chunks = 2};
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
     static constexpr zeropp::all_reduce_options all{
         .operation = zeropp::reduction::mean, .chunks = 3, .route = zeropp::all_reduce_route::scatter};
-    static constexpr zeropp::error_feedback_options keeping{.undoable = true};
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,
                                                zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>,
                                                zeropp::residuals_in_int8, zeropp::host_space>;
+    using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
 
     Communicator& comm_;
     std::vector<float> full_, gathered_, weights_, gradients_;
@@ -81,7 +90,8 @@ private:
     secondary_type secondary_;
     memory_type memory_;
     zeropp::tensor_list<float> list_;
-    zeropp::workspace<zeropp::host_space> all_reduce_scratch_;
+    zeropp::workspace<zeropp::host_space> all_reduce_scratch_, update_scratch_, replica_storage_;
+    replica_type replica_;
 };
 
 }  // namespace collective_test

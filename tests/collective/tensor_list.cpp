@@ -323,13 +323,13 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
             gradients.push_back(tensor_of(n, reference::fp32, n + r));
             of_list.emplace_back(part.size(comm.rank()));
             alone.emplace_back(part.size(comm.rank()));
-            storages.emplace_back(memory_type::storage_bytes(comm.topology(), n, {}));
-            memories.emplace_back(comm.topology(), n, zeropp::error_feedback_options{}, storages.back().view());
+            storages.emplace_back(memory_type::storage_bytes(comm.topology(), n));
+            memories.emplace_back(comm.topology(), n, storages.back().view());
         }
         const tensor_list<float> full(comm.topology(), listed(gradients));
         const tensor_list<float> shard(listed(of_list));
-        guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), full, {}));
-        memory_type memory(comm.topology(), full, {}, storage.view());
+        guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), full));
+        memory_type memory(comm.topology(), full, storage.view());
         const zeropp::reduce_options options{.chunks = 3};
         guarded<std::byte> scratch(
             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), q, q, full, options));

@@ -6,7 +6,6 @@
 #include "support/catch.hpp"
 
 #include <zeropp/codec/host.hpp>
-#include <zeropp/collective/exact_update.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
@@ -74,30 +73,26 @@ std::string error_on_six(Work work) {
 
 TEST_CASE(
     "owners: a shard of a rank that owns nothing, and a missing one of a rank that does, are refused on all ranks") {
-    const auto refused = [](int first_groups, int wrong_rank, std::size_t given, bool exact) {
+    const auto refused = [](int first_groups, int wrong_rank, std::size_t given) {
         return error_on_six([&](zeropp::thread_transport& transport) {
             rank_of_six me(first_groups);
             zeropp::communicator comm(me.nodes, zeropp::checked(transport));
             auto replica = me.replica(comm.rank());
             std::vector<float> shard = me.shard(comm.rank());
             if (comm.rank() == wrong_rank) shard.resize(given);
-            if (exact) {
-                zeropp::exact_update(host{}, comm, shard, replica, 1);
-            } else {
-                zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
-            }
+            zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
         });
     };
     CHECK(
-        refused(1, 2, 11, false) ==
+        refused(1, 2, 11) ==
         "quantized_update: on rank 2, expected an empty shard, since this rank's group owns no slices, given one of 11 "
         "elements");
-    CHECK(refused(2, 5, 1, true) ==
-          "exact_update: on rank 5, expected an empty shard, since this rank's group owns no slices, given one of 1 "
-          "elements");
-    CHECK(refused(2, 3, 0, false) ==
-          "quantized_update: on rank 3, expected a shard of 3 elements of 21, given one of 0");
-    CHECK(refused(1, -1, 0, true) == "");
+    CHECK(
+        refused(2, 5, 1) ==
+        "quantized_update: on rank 5, expected an empty shard, since this rank's group owns no slices, given one of 1 "
+        "elements");
+    CHECK(refused(2, 3, 0) == "quantized_update: on rank 3, expected a shard of 3 elements of 21, given one of 0");
+    CHECK(refused(1, -1, 0) == "");
 }
 
 TEST_CASE("owners: ranks that differ in who owns slices are told so on all ranks, whatever they call") {
@@ -116,9 +111,6 @@ TEST_CASE("owners: ranks that differ in who owns slices are told so on all ranks
                                      differing([](auto&comm, const auto&shard, auto&replica) {
                                          std::vector<float> full(n);
                                          zeropp::quantized_update_gather(host{}, comm, int8, shard, replica, 1, full);
-                                     }),
-                                     differing([](auto&comm, const auto&shard, auto&replica) {
-                                         zeropp::exact_update(host{}, comm, shard, replica, 1);
                                      }),
                                      differing([](auto&comm, const auto&, auto&replica) {
                                          replica.stamp(1);
@@ -151,7 +143,7 @@ TEST_CASE("owners: a transport that cannot broadcast serves where all own, and s
         auto replica = me.replica(comm.rank());
         const std::vector<float> shard = me.shard(comm.rank());
         zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
-        zeropp::exact_update(host{}, comm, shard, replica, 2);
+        zeropp::quantized_update(host{}, comm, int8, shard, replica, 2);
         zeropp::require_equal_replicas(host{}, comm, replica);
     };
     const std::string error =
@@ -172,9 +164,9 @@ TEST_CASE("owners: a transport that cannot broadcast serves where all own, and s
               auto replica = me.replica(comm.rank());
               std::vector<float> shard = me.shard(comm.rank());
               if (comm.rank() == 2) shard.resize(1);
-              zeropp::exact_update(host{}, comm, shard, replica, 1);
-          }) == "exact_update: expected a transport that can broadcast, since 2 of 3 groups own slices, given one that "
-                "cannot");
+              zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
+          }) == "quantized_update: expected a transport that can broadcast, since 2 of 3 groups own slices, given one "
+                "that cannot");
 }
 
 TEST_CASE("owners: a holder that keeps other bits, or has missed an update, is found") {
@@ -202,8 +194,8 @@ TEST_CASE("owners: a holder that keeps other bits, or has missed an update, is f
               auto replica = me.replica(comm.rank());
               zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica, 1);
               if (comm.rank() != 4) replica.stamp(2);
-              zeropp::exact_update(host{}, comm, me.shard(comm.rank()), replica, 3);
-          }) == "exact_update: on rank 4, expected a secondary replica of version 2, given one of version 1");
+              zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica, 3);
+          }) == "quantized_update: on rank 4, expected a secondary replica of version 2, given one of version 1");
 }
 
 TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
@@ -238,7 +230,7 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
     CHECK(refused(false) ==
           "quantized_update_gather: on rank 0, expected a list of whole tensors over 4 ranks, given one over 6");
     // A rank without slices that gives an empty array where the others give lists, and the other way round.
-    const auto empty_shard = [&](bool of_list, bool exact) {
+    const auto empty_shard = [&](bool of_list) {
         return error_on_six([&](zeropp::thread_transport& transport) {
             zeropp::communicator comm(nodes, zeropp::checked(transport));
             zeropp::workspace<zeropp::host_space> kept(replica_type::storage_bytes(owners, over_owners));
@@ -246,19 +238,13 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
             replica_type replica(owners, comm.rank(), shape, kept.view());
             std::vector<float> slice(own_size(owners, comm.rank()));
             const auto update = [&](const auto& shard) {
-                if (exact) return zeropp::exact_update(host{}, comm, shard, replica, 1);
                 zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
             };
             of_list != (comm.rank() == 4) ? update(zeropp::tensor_list<float>({slice})) : update(slice);
         });
     };
-    for (const bool exact : {false, true}) {
-        CAPTURE(exact);
-        CHECK_THAT(empty_shard(true, exact),
-                   Catch::Matchers::Contains(": on rank 4, expected a list of 1 tensors with digest ") &&
-                       Catch::Matchers::Contains(", given a tensor of 21 elements"));
-        CHECK_THAT(
-            empty_shard(false, exact),
-            Catch::Matchers::Contains(": on rank 4, expected a tensor of 21 elements, given a list of 0 tensors"));
-    }
+    CHECK_THAT(empty_shard(true), Catch::Matchers::Contains(": on rank 4, expected a list of 1 tensors with digest ") &&
+                                      Catch::Matchers::Contains(", given a tensor of 21 elements"));
+    CHECK_THAT(empty_shard(false),
+               Catch::Matchers::Contains(": on rank 4, expected a tensor of 21 elements, given a list of 0 tensors"));
 }

@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require(positive(c.zeropp.block_rate), "blocks that learn");
         require(!c.zeropp.gradient_error_feedback || c.zero.quantized_gradients, "feedback of something");
         const std::string& kept = c.zeropp.secondary_quantizer;
-        require(!c.zeropp.weight_differences || c.zero.hpz_partition_size == 1 || kept == "bf16" || kept == "fp32",
+        require(!c.zeropp.weight_differences || (c.zero.hpz_partition_size > 1 && (kept == "bf16" || kept == "fp32")),
                 "what differences are added to");
         for (const std::string& w : c.warnings) require(w.starts_with("file.json: "), "a warning with the file's name");
     } catch (const zero3_gpt::config_error& e) {

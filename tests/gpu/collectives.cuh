@@ -58,7 +58,7 @@ struct outcome {
         compare("secondary_partition_gather", gathered_from_secondary, expected.gathered_from_secondary);
         compare("hierarchical_quantized_reduce_scatter", mean, expected.mean);
         compare("hierarchical_quantized_reduce_scatter in chunks", sum_in_chunks, expected.sum_in_chunks);
-        compare("exact_update", updated, expected.updated);
+        compare("quantized_update_gather", updated, expected.updated);
         return text;
     }
 };
@@ -126,8 +126,7 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
         array full(n);
         for (std::uint64_t version = 1; version != 4; ++version) {
             array shard(weights);
-            zeropp::exact_update(exec, comm, shard.view(), replica, version);
-            zeropp::secondary_partition_gather(exec, comm, replica, version, full.view());
+            zeropp::quantized_update_gather(exec, comm, four_bits, shard.view(), replica, version, full.view());
             for (std::size_t i = version; i < own; i += 100) weights[i] = T(static_cast<float>(i % 50));
         }
         exec.wait();

@@ -42,33 +42,33 @@ void check_encodings(const Q& q) {
 template <class T, class Base, quantizer Storage, quantizer Q>
 void check_feedback(const Storage& storage, const Q& q) {
     INFO(short_text(q.name()).str() << " with residuals in " << short_text(storage.name()).str());
-    gpu::for_each_case(
-        gpu::sizes(Q::block_size), Q::block_size, [&](const cuda_stream& exec, const slices& where, std::size_t v) {
-            const std::size_t n = where.part.count();
-            const std::size_t slice = where.part.slice_size();
-            const auto slots = static_cast<std::size_t>(where.slots);
-            const auto base = ordinary<Base>(n, 7);
-            const gpu::device_array<Base> less(base);
-            std::vector<std::byte> expected(slots * wire_bytes(q, where.count));
-            std::vector<std::byte> kept(slots * wire_bytes(storage, slice));
-            const gpu::device_array<std::byte> out(expected.size());
-            const gpu::device_array<std::byte> device_kept(kept);
-            for (const bool first : {true, false}) {
-                const auto elements = ordinary<T>(n, v + (first ? 100 : 200));
-                const gpu::device_array<T> in(elements, v % 3);
-                const auto memory = [&](std::byte* at) {
-                    return feedback<Storage>{storage, first ? nullptr : at, at, slice, 0.5f, v % 2 == 0 ? 0.0f : 0.75f};
-                };
-                gpu::on_host::encode(host{}, q, difference{elements.data(), base.data()}, where, expected.data(),
-                                     memory(kept.data()));
-                gpu::on_device::encode(exec, q, difference{in.data(), less.data()}, where, out.data(),
-                                       memory(device_kept.data()));
-                exec.wait();
-                CHECK(gpu::difference(out.read(), expected) == "");
-                CHECK(gpu::difference(device_kept.read(), kept) == "");
-                CHECK((out.intact() && device_kept.intact()));
-            }
-        });
+    gpu::for_each_case(gpu::sizes(Q::block_size), Q::block_size,
+                       [&](const cuda_stream& exec, const slices& where, std::size_t v) {
+                           const std::size_t n = where.part.count();
+                           const std::size_t slice = where.part.slice_size();
+                           const auto slots = static_cast<std::size_t>(where.slots);
+                           const auto base = ordinary<Base>(n, 7);
+                           const gpu::device_array<Base> less(base);
+                           std::vector<std::byte> expected(slots * wire_bytes(q, where.count));
+                           std::vector<std::byte> kept(slots * wire_bytes(storage, slice));
+                           const gpu::device_array<std::byte> out(expected.size());
+                           const gpu::device_array<std::byte> device_kept(kept);
+                           for (const bool first : {true, false}) {
+                               const auto elements = ordinary<T>(n, v + (first ? 100 : 200));
+                               const gpu::device_array<T> in(elements, v % 3);
+                               const auto memory = [&](std::byte* at) {
+                                   return feedback<Storage>{storage, first ? nullptr : at, at, slice};
+                               };
+                               gpu::on_host::encode(host{}, q, difference{elements.data(), base.data()}, where,
+                                                    expected.data(), memory(kept.data()));
+                               gpu::on_device::encode(exec, q, difference{in.data(), less.data()}, where, out.data(),
+                                                      memory(device_kept.data()));
+                               exec.wait();
+                               CHECK(gpu::difference(out.read(), expected) == "");
+                               CHECK(gpu::difference(device_kept.read(), kept) == "");
+                               CHECK((out.intact() && device_kept.intact()));
+                           }
+                       });
 }
 
 }  // namespace

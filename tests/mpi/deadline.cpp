@@ -253,11 +253,11 @@ TEST_CASE("mpi_transport: ranks that do different things all get an error within
             r.gather(16);
         },
         [](ranks& r) {
-            zeropp::begin_collective(r.world, {"adaptive_precision", 1, "fp32", "int8", {}}, "");
+            zeropp::begin_collective(r.world, {"quantized_update", 1, "fp32", "int8", {}}, "");
             r.gather(16);
         });
     CHECK(calls.find("call 1, all_gather of 16 bytes in quantized_all_gather on rank ") != std::string::npos);
-    CHECK(calls.find("call 1, all_gather of 16 bytes in adaptive_precision on rank " + last) != std::string::npos);
+    CHECK(calls.find("call 1, all_gather of 16 bytes in quantized_update on rank " + last) != std::string::npos);
 }
 
 TEST_CASE("mpi_transport: a split that a rank does not come to", "[mpi][deadline]") {

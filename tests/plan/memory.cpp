@@ -38,7 +38,7 @@ void check_residuals() {
     const zeropp::wire_format across = zeropp::wire_format_of(typename memory::across_storage{});
     for (const zeropp::two_level& ranks : topologies) {
         std::size_t all = 0;
-        for (const std::size_t n : sizes) all += memory::storage_bytes(ranks, n, {});
+        for (const std::size_t n : sizes) all += memory::storage_bytes(ranks, n);
         CHECK(zeropp::residuals_memory(ranks, sizes, inside, across) == all);
     }
 }

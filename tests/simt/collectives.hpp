@@ -54,7 +54,4 @@ void check_all_reduces(const make_transport& make);
 /// The same for updates of lists of tensors.
 void check_updates(const make_transport& make);
 
-/// exact_update of lists and of a tensor, step after step: replicas that are the shards to the bit.
-void check_exact_updates(const make_transport& make);
-
 }  // namespace zeropp_test::simt

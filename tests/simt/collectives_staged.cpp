@@ -30,10 +30,6 @@ TEST_CASE("collectives on the device: all-reduce of lists through a host transpo
     simt::check_all_reduces(staged_threads);
 }
 
-TEST_CASE("collectives on the device: exact updates through a host transport", "[simt][collectives]") {
-    simt::check_exact_updates(staged_threads);
-}
-
 TEST_CASE("collectives on the device: updates of lists through a host transport", "[simt][collectives]") {
     simt::check_updates(staged_threads);
 }

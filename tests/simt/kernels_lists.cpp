@@ -7,7 +7,6 @@
 
 #include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/tensor_list.hpp>
-#include <zeropp/core/changes.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
@@ -105,10 +104,10 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
             device_sums(sums.size());
         const zeropp::tensor_table<const T> of_host{lists.host->resident_tensors()};
         const zeropp::tensor_table<const T> of_device{lists.device->resident_tensors()};
-        const zeropp::feedback<Storage> host_memory{{},   host_kept.data(), host_kept.data(), whole.last_count(), 1.0f,
-                                                    0.0f, whole.last()};
+        const zeropp::feedback<Storage> host_memory{
+            {}, host_kept.data(), host_kept.data(), whole.last_count(), whole.last()};
         const zeropp::feedback<Storage> device_memory{
-            {}, device_kept.data(), device_kept.data(), whole.last_count(), 1.0f, 0.0f, whole.last()};
+            {}, device_kept.data(), device_kept.data(), whole.last_count(), whole.last()};
         for (std::size_t contributor = 0; contributor != 3; ++contributor) {
             if constexpr (zeropp::detail::storage_fits<From, zeropp::feedback<Storage>>::value) {
                 host_codec::encode(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);
@@ -147,72 +146,7 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     REQUIRE(device_kept.intact());
 }
 
-/// What has changed between two equal lists once some elements of one have, slot by slot.
-template <class T>
-void check_changes(std::uint64_t seed, std::size_t tensors, std::size_t most_elements, std::size_t one_in) {
-    INFO("seed " << seed << ", changes of " << tensors << " tensors");
-    zeropp_test::random_source random(seed), again(seed);
-    static constexpr int irregular[] = {5, 2, 5, 2};
-    const zeropp::two_level ranks = seed % 3 == 0 ? zeropp::two_level(irregular) : zeropp::two_level(2, 2);
-    both_lists<T> before(random, ranks, tensors, most_elements);
-    both_lists<T> after(again, ranks, tensors, most_elements);
-    for (std::size_t t = 0; t != tensors; ++t) {
-        for (T& x : after.host_arrays[t]) {
-            if (random.below(one_in) == 0) x = T(static_cast<float>(random.below(100)));
-        }
-        after.device_arrays[t].write(after.host_arrays[t]);
-    }
-    const auto on_host = chunks_of(*before.host, 1, 1)[0], on_device = chunks_of(*before.device, 1, 1)[0];
-    const auto table = [](const auto& list) { return zeropp::tensor_table<T>{list->resident_tensors()}; };
-    const zeropp::difference of_host{table(after.host), table(before.host)};
-    const zeropp::difference of_device{table(after.device), table(before.device)};
-    const simt::owned_stream stream;
-    const zeropp::cuda_stream& exec = stream.exec();
-    using host_codec = zeropp::codec<zeropp::host>;
-    using device_codec = zeropp::codec<zeropp::cuda_stream>;
-    const std::size_t numbers = zeropp::changes_runs(change_groups(on_host)).numbers();
-    const simt::device_array<std::uint64_t> of_slots(4 * numbers);
-    std::uint64_t counts[4];
-    for (int s = 0; s != 4; ++s) {
-        host_codec::count_changes(zeropp::host{}, of_host, on_host.in_slots(ranks.order(), s, 1), counts + s);
-        device_codec::count_changes(exec, of_device, on_device.in_slots(ranks.order(), s, 1),
-                                    of_slots.data() + static_cast<std::size_t>(s) * numbers);
-        exec.wait();
-        REQUIRE(of_slots.read()[static_cast<std::size_t>(s) * numbers] == counts[s]);
-    }
-    const zeropp::changes_layout layout(change_groups(on_host), *std::max_element(counts, counts + 4), sizeof(T));
-    std::vector<std::byte> messages(4 * layout.bytes);
-    const simt::device_array<std::byte> device_messages(messages.size());
-    for (int s = 0; s != 4; ++s) {
-        const std::size_t slot = static_cast<std::size_t>(s);
-        host_codec::encode_changes(zeropp::host{}, of_host, on_host.in_slots(ranks.order(), s, 1), layout, nullptr,
-                                   messages.data() + slot * layout.bytes);
-        device_codec::encode_changes(exec, of_device, on_device.in_slots(ranks.order(), s, 1), layout,
-                                     of_slots.data() + slot * numbers, device_messages.data() + slot * layout.bytes);
-    }
-    exec.wait();
-    REQUIRE((device_messages.read() == messages));
-    host_codec::decode_changes(zeropp::host{}, messages.data(), layout, on_host.in_slots(ranks.order(), 0, 4),
-                               table(before.host), nullptr);
-    device_codec::decode_changes(exec, device_messages.data(), layout, on_device.in_slots(ranks.order(), 0, 4),
-                                 table(before.device), of_slots.data());
-    exec.wait();
-    REQUIRE(before.same());
-    REQUIRE((device_messages.intact() && of_slots.intact()));
-}
-
 }  // namespace
-
-TEST_CASE("kernels on lists: changed elements", "[simt][kernels][lists][changes]") {
-    constexpr std::size_t one_in[] = {200, 3, 20};
-    for (std::size_t seed = 0; seed != 12; ++seed) {
-        const std::size_t tensors = seed < 3 ? 1 : seed * 5;
-        check_changes<zeropp::bfloat16>(seed, tensors, 6000, one_in[seed % 3]);
-        check_changes<float>(seed + 50, tensors, 900, one_in[seed % 3]);
-    }
-    // A group each, or none, and more groups than runs: runs go from one tensor to the next.
-    check_changes<zeropp::bfloat16>(1, 22000, 900, 50);
-}
 
 TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among them", "[simt][kernels][lists]") {
     for (int seed = 0; seed != 12; ++seed) {

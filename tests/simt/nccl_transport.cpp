@@ -46,11 +46,6 @@ TEST_CASE("nccl: all-reduce of lists", "[simt][collectives][nccl]") {
     CHECK(simt::live_communicators() == 0);
 }
 
-TEST_CASE("nccl: exact updates", "[simt][collectives][nccl]") {
-    simt::check_exact_updates(nccl);
-    CHECK(simt::live_communicators() == 0);
-}
-
 TEST_CASE("nccl: updates of lists, that all groups own or some", "[simt][collectives][nccl]") {
     simt::check_updates(nccl);
     CHECK(simt::live_communicators() == 0);

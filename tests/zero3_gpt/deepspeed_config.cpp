@@ -89,13 +89,16 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.warnings.empty());
 }
 
-TEST_CASE("weight differences with hpZ keep weights as they are", "[zero3_gpt][deepspeed_config]") {
+TEST_CASE("weight differences need hpZ, and weights that are not quantized", "[zero3_gpt][deepspeed_config]") {
     const std::string hpz = R"("zero_hpz_partition_size": 2)";
     CHECK(parse_deepspeed_config(with(R"("zeropp": {"weight_differences": true})", hpz), "ds.json")
               .zeropp.weight_differences);
+    for (const char* const without : {R"("zero_hpz_partition_size": 1)", R"("zero_quantized_weights": true)"}) {
+        CHECK(error_of(with(R"("zeropp": {"weight_differences": true})", without)) ==
+              "ds.json: zeropp.weight_differences is true, allowed is false with "
+              "zero_optimization.zero_hpz_partition_size 1: differences are added to weights that a node keeps");
+    }
     const std::string quantized = R"("zeropp": {"weight_differences": true, "secondary_quantizer": "int8:256:fp16"})";
-    CHECK(parse_deepspeed_config(with(quantized, R"("zero_hpz_partition_size": 1)"), "ds.json")
-              .zeropp.weight_differences);
     CHECK(error_of(with(quantized, hpz)) ==
           "ds.json: zeropp.secondary_quantizer is \"int8:256:fp16\", allowed is \"bf16\" or \"fp32\" with "
           "weight_differences: what differences are added to is not quantized");

@@ -48,9 +48,8 @@ zt_status zt_feedback_create(zt_communicator* communicator, const char* inside, 
             const auto& ranks = communicator->comm.topology();
             const zeropp::tensor_list<T, space> full(ranks, listed<T>(fulls, count));
             auto memory = lasting::made<feedback_of<Hops>>(
-                feedback_of<Hops>::storage_bytes(ranks, full, {}), [&](const zeropp::view<std::byte, space>& storage) {
-                    return feedback_of<Hops>(ranks, full, zeropp::error_feedback_options{}, storage);
-                });
+                feedback_of<Hops>::storage_bytes(ranks, full),
+                [&](const zeropp::view<std::byte, space>& storage) { return feedback_of<Hops>(ranks, full, storage); });
             *feedback = new zt_feedback{std::move(memory), Hops{}.name()};
         });
     });

@@ -2,7 +2,6 @@
 /// \file
 /// The codec concept: who turns elements into messages and back.
 
-#include <zeropp/core/changes.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/message_place.hpp>
@@ -12,20 +11,17 @@
 #include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
-#include <cstdint>
 
 namespace zeropp {
 
 /// Encoding without error feedback.
 struct no_feedback {};
 
-/// Error feedback: what quantization loses of an element is kept, as messages of a quantizer `Storage`, and added to
-/// the same element the next time. In the domain of the quantizer: rotated, if it rotates.
-///   h = element + rescale * previous;  message = encode(h)
-///   next = decay * rescale * previous + (1 - decay) * (h - decode(message))
-/// Where that is not finite, what was there before stays, or zero if rescale took that beyond a float, so that an
-/// overflow does not outlive its step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever
-/// is more.
+/// Error feedback: the quantization error of an element is kept, in messages of a quantizer `Storage`, and added to the
+/// same element the next time. In the domain of the quantizer: rotated, if it rotates.
+///   h = element + previous;  message = encode(h);  next = h - decode(message)
+/// If `next` is not finite, `previous` stays, or zero if it is not finite either: an overflow does not outlive its
+/// step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever is more.
 template <quantizer Storage>
 struct feedback {
     static_assert(!message_scaled_quantizer<Storage>,
@@ -39,19 +35,14 @@ struct feedback {
     std::byte* next;
     /// Elements of a slot's slice, of which every section's `begin` is one, the first of a block of Storage.
     std::size_t slice;
-    /// The previous ones are in units of an earlier loss scale: the new one / the old one.
-    float rescale = 1.0f;
-    /// How much of the previous ones stays: 0 for plain error feedback, more for a moving average.
-    float decay = 0.0f;
     /// Of a list of tensors, the place of the last, whose elements `slice` are.
     message_place last{};
 };
 
 namespace detail {
-/// What is kept for an element, `old` being rescale * previous.
-constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error, float decay) {
-    const float next = product(old, decay) + product(error, 1.0f - decay);
-    return is_finite(next) ? next : finite_or_zero(old);
+/// Returns `error`, or the residual `old` from before if `error` is not finite.
+constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error) {
+    return is_finite(error) ? error : finite_or_zero(old);
 }
 }  // namespace detail
 
@@ -103,19 +94,6 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 ///       a `divided_by`, and quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, epilogue)`
 ///       the elements of `tensor` <- epilogue of the same sum
-///   `squared_error(exec, tensor, decoded, n, energies)`
-///       energies[0] <- the sum of the squares of n elements, energies[1] <- of their differences to n floats. In
-///       double; the order of the sums is the codec's own
-/// Of executions that know changes (`changes_execution`), where a `difference` is of elements of one type and `numbers`
-/// are those of changes_runs, for each slot:
-///   `count_changes(exec, difference, where, numbers)`
-///       numbers[0] <- how many elements of the tensor that slot 0 names differ from the base's, by their bits; those
-///       behind it <- what encode_changes takes
-///   `encode_changes(exec, difference, where, layout, numbers, message)`
-///       message <- those elements and where they are
-///   `decode_changes(exec, messages, layout, where, tensor, numbers)`
-///       the elements of `tensor` that slot s's message, at s * layout.bytes, has; numbers are scratch. What a message
-///       that encode_changes has not made does to these elements is unspecified; nothing else is written
 template <class E>
 struct codec;
 
@@ -147,16 +125,6 @@ concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
     codec<E>::decode(exec, q, messages, where, tensor);
     codec<E>::reduce_encode(exec, q, messages, contributors, where, q, out);
     codec<E>::reduce_decode(exec, q, messages, contributors, where, tensor, f);
-};
-
-/// An execution whose codec knows which elements of T have changed.
-template <class E, class T>
-concept changes_execution = execution<E> && element<T> &&
-    requires(const E& exec, const T* source, T* tensor, const slices& where, std::uint64_t* numbers,
-             const changes_layout& layout, const std::byte* messages, std::byte* out) {
-    codec<E>::count_changes(exec, difference{source, source}, where, numbers);
-    codec<E>::encode_changes(exec, difference{source, source}, where, layout, numbers, out);
-    codec<E>::decode_changes(exec, messages, layout, where, tensor, numbers);
 };
 
 }  // namespace zeropp

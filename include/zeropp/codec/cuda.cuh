@@ -3,28 +3,23 @@
 /// The codec of CUDA streams. Needs nvcc.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/cuda/changes_kernels.cuh>
 #include <zeropp/codec/cuda/decode_kernel.cuh>
 #include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/codec/cuda/message_scale.cuh>
-#include <zeropp/codec/cuda/squared_error_kernel.cuh>
-#include <zeropp/core/changes.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 namespace zeropp {
 
-/// One kernel for each operation, two more before it where messages have a scale, and one or two more where changes are
-/// counted, on the caller's stream: no allocation, no synchronisation. Pointers are device memory; messages start on
-/// 16-byte boundaries, tensors anywhere, with the fast path where a slice starts on a 16-byte boundary.
+/// One kernel for each operation, and two more before it where messages have a scale, on the caller's stream: no
+/// allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere,
+/// with the fast path where a slice starts on a 16-byte boundary.
 ///
 /// Residuals are stored without parameters, or with those of blocks as large as the quantizer's; `where.begin` is then
 /// a multiple of the block's size.
@@ -68,55 +63,6 @@ struct codec<cuda_stream> {
                                kernel{source, part, tensor, last, exact_reciprocal(last.divisor)});
             });
         });
-    }
-
-    template <class Tensor, class Base, class Slices>
-    static void count_changes(const cuda_stream& stream, const difference<Tensor, Base>& d, const Slices& where,
-                              std::uint64_t* numbers) {
-        const std::size_t groups = change_groups(where);
-        const changes_runs runs(groups);
-        const auto source = source_of(d);
-        using kernel = detail::count_changes_kernel<std::remove_const_t<decltype(source)>, Slices>;
-        detail::launch(stream, 1, detail::tiles_of_runs(runs),
-                       kernel{source, where.only_slot(0), groups, runs, numbers});
-        detail::launch(stream, 1, 1, detail::place_runs_kernel{runs, 1, numbers});
-    }
-
-    template <class Tensor, class Base, class Slices>
-    static void encode_changes(const cuda_stream& stream, const difference<Tensor, Base>& d, const Slices& where,
-                               const changes_layout& layout, const std::uint64_t* numbers, std::byte* message) {
-        using T = std::remove_const_t<std::remove_pointer_t<decltype(detail::tensor_at(d.tensor, 0))>>;
-        const changes_runs runs(layout.groups);
-        const auto source = source_of(d);
-        using kernel = detail::encode_changes_kernel<std::remove_const_t<decltype(source)>, T, Slices>;
-        // Where there is no group there may still be room to fill with zeros.
-        detail::launch(stream, 1, std::max<std::size_t>(1, detail::tiles_of_runs(runs)),
-                       kernel{source, where.only_slot(0), layout, runs, numbers, message});
-    }
-
-    template <class Tensor, class Slices>
-    static void decode_changes(const cuda_stream& stream, const std::byte* messages, const changes_layout& layout,
-                               const Slices& where, const Tensor& tensor, std::uint64_t* numbers) {
-        using T = std::remove_pointer_t<decltype(detail::tensor_at(tensor, 0))>;
-        const changes_runs runs(layout.groups);
-        const std::size_t tiles = detail::tiles_of_runs(runs);
-        detail::launch(stream, where.slots, tiles,
-                       detail::sum_changes_kernel{messages, layout, runs, where.slots, numbers});
-        detail::launch(stream, where.slots, 1, detail::place_runs_kernel{runs, where.slots, numbers});
-        for_each_regular(where, [&](const Slices& part, int first) {
-            const auto before = static_cast<std::size_t>(first);
-            using kernel = detail::decode_changes_kernel<T, Tensor, Slices>;
-            detail::launch(
-                stream, part.slots, tiles,
-                kernel{
-                    {tensor}, part, messages + before * layout.bytes, layout, runs, numbers + before * runs.numbers()});
-        });
-    }
-
-    template <element T>
-    static void squared_error(const cuda_stream& stream, const T* tensor, const float* decoded, std::size_t n,
-                              double* energies) {
-        detail::launch(stream, 1, 1, detail::squared_error_kernel<T>{tensor, decoded, n, energies});
     }
 
 private:

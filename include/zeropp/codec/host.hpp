@@ -3,18 +3,14 @@
 /// The codec of host executions.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/host/changes.hpp>
 #include <zeropp/codec/host/decode.hpp>
 #include <zeropp/codec/host/encode.hpp>
-#include <zeropp/core/changes.hpp>
-#include <zeropp/core/element.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host_threads.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 
 namespace zeropp {
 
@@ -67,40 +63,6 @@ struct codec<E> {
                               const Slices& where, Tensor tensor, epilogue f) {
         exec.enqueue([=, threads = detail::threads_of(exec)] {
             detail::reduce_decode_slots(from, messages, contributors, where, tensor, f, threads);
-        });
-    }
-
-    template <class Tensor, class Base, class Slices>
-    static void count_changes(const E& exec, const difference<Tensor, Base>& d, const Slices& where,
-                              std::uint64_t* changes) {
-        exec.enqueue([=] { detail::count_changes_of(d, where, changes); });
-    }
-
-    template <class Tensor, class Base, class Slices>
-    static void encode_changes(const E& exec, const difference<Tensor, Base>& d, const Slices& where,
-                               const changes_layout& layout, const std::uint64_t*, std::byte* message) {
-        exec.enqueue([=] { detail::encode_changes_of(d, where, layout, message); });
-    }
-
-    template <class Tensor, class Slices>
-    static void decode_changes(const E& exec, const std::byte* messages, const changes_layout& layout,
-                               const Slices& where, Tensor tensor, std::uint64_t*) {
-        exec.enqueue([=] { detail::decode_changes_of(messages, layout, where, tensor); });
-    }
-
-    template <element T>
-    static void squared_error(const E& exec, const T* tensor, const float* decoded, std::size_t n, double* energies) {
-        exec.enqueue([=] {
-            double signal = 0;
-            double error = 0;
-            for (std::size_t i = 0; i != n; ++i) {
-                const double x = element_traits<T>::to_float(tensor[i]);
-                const double off = x - static_cast<double>(decoded[i]);
-                signal += x * x;
-                error += off * off;
-            }
-            energies[0] = signal;
-            energies[1] = error;
         });
     }
 };

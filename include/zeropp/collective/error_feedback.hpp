@@ -5,7 +5,6 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
 #include <zeropp/core/error.hpp>
-#include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -21,27 +20,6 @@
 
 namespace zeropp {
 
-/// How residuals are carried on; the same on every rank.
-struct error_feedback_options {
-    /// How much of a residual stays beside the new one: 0 for plain error feedback, b of [0, 1) for LoCo's moving
-    /// average e <- b e + (1 - b) ((g + e) - decode(encode(g + e))).
-    float decay = 0.0f;
-    /// Forget the residuals after so many uses; 0 for never.
-    std::uint64_t reset_every = 0;
-    /// Keep the residuals from before the last use too, so that `undo` can bring them back; twice the memory.
-    bool undoable = false;
-};
-
-/// What error feedback knows besides the residuals: to be saved with them.
-struct error_feedback_state {
-    /// Uses since the start or the last reset; at 0 the residuals count as zeros.
-    std::uint64_t uses = 0;
-    /// The loss scale that the residuals are in units of.
-    float loss_scale = 1.0f;
-
-    friend bool operator==(const error_feedback_state&, const error_feedback_state&) = default;
-};
-
 /// In place of the quantizer of a way back that a reduction does not have.
 struct no_way_back {};
 
@@ -55,12 +33,11 @@ struct no_way_back {};
 ///            not be larger than those of the larger quantizer, at which chunks end
 /// Memory     per element of the gradient (1 + 1/k) times what Storage takes, k being the ranks of the node; without
 ///            the first term where nodes have one rank, without the second where there is one node; for a way back 1/P
-///            more, P being all ranks; twice that if undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
-/// Requires   the same quantizers, options and sequence of calls on every rank
+///            more, P being all ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes
+/// Requires   the same quantizers and sequence of calls on every rank
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
-///            ranks. If undoable they are as before, and ranks where it did not throw, or did so later on a queue,
-///            `undo`
-/// Source     Seide et al., 1-bit SGD (Interspeech 2014); LoCo (arXiv 2407.04480)
+///            ranks
+/// Source     Seide et al., 1-bit SGD (Interspeech 2014)
 template <quantizer Inside, quantizer Across, class Storage, class Space, class Back = no_way_back>
 class error_feedback {
 public:
@@ -89,16 +66,12 @@ public:
     static constexpr bool is_for = std::same_as<I, Inside>&& std::same_as<A, Across>&& std::same_as<B, Back>;
 
     /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws
-    /// precondition_error unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
+    /// precondition_error unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Array>
-    error_feedback(const Topology& ranks, const tensors_shape& gradient, const error_feedback_options& options,
-                   Array&& storage)
-        : sizes_(sizes_of(ranks, gradient)), options_(options), storage_(as_view<Space>(storage)) {
-        const std::string problem = workspace_problem(storage_, storage_bytes(ranks, gradient, options));
+    error_feedback(const Topology& ranks, const tensors_shape& gradient, Array&& storage)
+        : sizes_(sizes_of(ranks, gradient)), storage_(as_view<Space>(storage)) {
+        const std::string problem = workspace_problem(storage_, sizes_.all());
         if (!problem.empty()) throw precondition_error("error_feedback: " + problem);
-        if (!(options.decay >= 0.0f && options.decay < 1.0f)) {
-            throw precondition_error("error_feedback", "a decay from 0 to below 1", std::to_string(options.decay));
-        }
     }
 
     /// Moves, and does not copy: two would write into one storage, each with its own count of uses.
@@ -107,55 +80,21 @@ public:
 
     /// Bytes of storage that this takes on each rank.
     template <topology Topology>
-    static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& gradient,
-                                     const error_feedback_options& options) {
-        return sizes_of(ranks, gradient).of_one() * (options.undoable ? 2 : 1);
-    }
-
-    /// The loss scale of the gradients from the next use on; 1 at first. Residuals are converted when they are used.
-    /// Throws precondition_error unless it is positive and finite.
-    void set_loss_scale(float scale) {
-        if (!(scale > 0.0f && is_finite(scale))) {
-            throw precondition_error("error_feedback", "a loss scale above zero and finite", std::to_string(scale));
-        }
-        next_loss_scale_ = scale;
+    static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& gradient) {
+        return sizes_of(ranks, gradient).all();
     }
 
     /// Zero residuals from the next use on.
-    void reset() {
-        state_.uses = 0;
-        undo_left_ = false;
-    }
+    void reset() { uses_ = 0; }
 
-    /// Brings back the residuals from before the last use, when the framework skips the step whose gradients it was
-    /// given. Once for each use. Throws precondition_error if there is nothing to undo, or it was not asked for in the
-    /// options.
-    void undo() {
-        if (!undo_left_) {
-            throw precondition_error("error_feedback",
-                                     options_.undoable ? "a use since the last undo or reset" : "the option `undoable`",
-                                     "an undo without");
-        }
-        state_ = before_;
-        generation_ = 1 - generation_;
-        undo_left_ = false;
-    }
-
-    /// To save: this state and the bytes of `residuals()`. To restore, on feedback made with the same arguments: the
-    /// same bytes into `residuals()`, and the state here; throws as `set_loss_scale`.
-    error_feedback_state state() const { return state_; }
-    void restore(const error_feedback_state& state) {
-        set_loss_scale(state.loss_scale);
-        state_ = state;
-        undo_left_ = false;
-    }
+    /// Number of uses since the start or the last reset; at 0 the residuals count as zeros. To save: this number and
+    /// the bytes of `residuals()`. To restore, on feedback made with the same arguments: the same bytes into
+    /// `residuals()`, and the number here.
+    std::uint64_t uses() const { return uses_; }
+    void restore(std::uint64_t uses) { uses_ = uses; }
 
     /// The bytes in use, complete when the last reduction is.
-    view<std::byte, Space> residuals() const {
-        return storage_.subview(static_cast<std::size_t>(generation_) * sizes_.of_one(), sizes_.of_one());
-    }
-
-    const error_feedback_options& options() const { return options_; }
+    view<std::byte, Space> residuals() const { return storage_.subview(0, sizes_.all()); }
 
     /// What is wrong with using this for a gradient so divided over these ranks; empty for nothing.
     template <class Division, topology Topology>
@@ -170,23 +109,13 @@ public:
     feedback<inside_storage> inside() const { return hop<inside_storage>(0); }
     feedback<across_storage> across() const { return hop<across_storage>(sizes_.inside); }
     feedback<back_storage> back() const { return hop<back_storage>(sizes_.inside + sizes_.across); }
-    void advance() {
-        before_ = state_;
-        undo_left_ = options_.undoable;
-        if (options_.undoable) generation_ = 1 - generation_;
-        state_.uses = starts_anew() ? 1 : state_.uses + 1;
-        state_.loss_scale = next_loss_scale_;
-    }
+    void advance() { ++uses_; }
 
     /// This use in words, compared between ranks by `checked`.
-    short_text text() const {
-        short_text t("feedback ");
-        t.append(state_.uses).append(", decay ").append(options_.decay);
-        return t.append(", scale ").append(next_loss_scale_);
-    }
+    short_text text() const { return short_text("feedback ").append(uses_); }
 
 private:
-    /// Bytes of one generation of residuals.
+    /// Bytes of the residuals.
     struct sizes {
         std::size_t elements;
         std::size_t slice;
@@ -209,7 +138,7 @@ private:
             if (has_way_back) back = detail::whole_wire_bytes<back_storage>(gradient);
         }
 
-        std::size_t of_one() const { return inside + across + back; }
+        std::size_t all() const { return inside + across + back; }
         std::string text() const {
             return (list == short_text() ? "" : list.str() + ", of ") + std::to_string(elements) + " elements over " +
                    std::to_string(ranks) + " ranks in " + std::to_string(groups) + " groups";
@@ -222,29 +151,15 @@ private:
         return detail::over_ranks(ranks, gradient, [&](const auto& whole) { return sizes(ranks, whole); });
     }
 
-    bool starts_anew() const {
-        return state_.uses == 0 || (options_.reset_every != 0 && state_.uses >= options_.reset_every);
-    }
-
     template <quantizer Stored>
     feedback<Stored> hop(std::size_t offset) const {
-        std::byte* const held = residuals().data() + offset;
-        std::byte* const kept =
-            options_.undoable ? storage_.data() + static_cast<std::size_t>(1 - generation_) * sizes_.of_one() + offset
-                              : held;
-        return {Stored{},     starts_anew() ? nullptr : held,       kept,
-                sizes_.slice, next_loss_scale_ / state_.loss_scale, options_.decay,
-                sizes_.last};
+        std::byte* const held = storage_.data() + offset;
+        return {Stored{}, uses_ == 0 ? nullptr : held, held, sizes_.slice, sizes_.last};
     }
 
     sizes sizes_;
-    error_feedback_options options_;
     view<std::byte, Space> storage_;
-    error_feedback_state state_;
-    error_feedback_state before_;
-    float next_loss_scale_ = 1.0f;
-    int generation_ = 0;
-    bool undo_left_ = false;
+    std::uint64_t uses_ = 0;
 };
 
 /// A reduction without error feedback.

@@ -62,8 +62,7 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
 }
 
 /// Bytes of error feedback's residuals on each rank, stored in these formats for the hop inside and the hop across. For
-/// the residuals of a quantizer Q they are `wire_format_of` Storage::storage<Q>, e.g. residuals_in_int8. Twice that if
-/// undoable.
+/// the residuals of a quantizer Q they are `wire_format_of` Storage::storage<Q>, e.g. residuals_in_int8.
 template <topology Topology>
 std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& inside,
                                const wire_format& across) {

@@ -4,7 +4,6 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
-#include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/transport/deadline.hpp>
 #include <zeropp/transport/nccl_call.hpp>
 #include <zeropp/transport/poll.hpp>
@@ -21,7 +20,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,8 +36,8 @@ namespace zeropp {
 /// NCCL waits for its peers on the GPU, where no deadline counts. With a timeout, `wait(exec)` in place of
 /// `exec.wait()` gives up when the stream's work is not complete within it, and aborts; the collectives' overloads that
 /// block use it, through wait_for. What the host waits for (connecting, splitting, an operation that NCCL has not yet
-/// accepted) ends at the deadline, too; before NCCL 2.14, connecting does not. NCCL does not say which ranks were
-/// missing. Destruction waits for the communicator's work, with a timeout no longer than that, and then aborts all.
+/// accepted) ends at the deadline, too. NCCL does not say which ranks were missing. Destruction waits for the
+/// communicator's work, with a timeout no longer than that, and then aborts all. Needs NCCL 2.18 or newer.
 ///
 /// Graphs   a captured graph refers to the communicators: destroy it before the transport, which would wait for it.
 ///          Refused with a timeout: an abort would wait for the graph. A replay repeats what was captured: the
@@ -123,13 +121,8 @@ public:
         state_->relatives->last = state_->log.next(detail::operation::split, 0);
         // A rank with a wrong list takes part before it throws, so that the others do not wait for it.
         ncclComm_t child = nullptr;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0)
         const int colour = listed ? members.front() : NCCL_SPLIT_NOCOLOR;
         state_->settle(ncclCommSplit(state_->comm, colour, place, &child, nullptr), "ncclCommSplit");
-#else
-        const ncclUniqueId id = state_->share_id(listed ? members.front() : rank(), place);
-        if (listed) child = connect(id, static_cast<int>(members.size()), place, state_->relatives->timeout);
-#endif
         if (!listed) throw precondition_error("split", "a list with rank " + std::to_string(rank()), "one without");
         return nccl_transport(child, true, state_->relatives, state_->log.split());
     }
@@ -235,13 +228,9 @@ private:
         /// Whether all work of the communicator has ended, or, with a timeout, ends within it. Without one, destroying
         /// waits for that.
         bool finalized() const {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0)
             if (!relatives->timed()) return true;
             ncclResult_t code = ncclCommFinalize(comm);
             return detail::nccl_settled(comm, code, relatives->timeout) && code == ncclSuccess;
-#else
-            return true;
-#endif
         }
 
         /// Begins an operation on `stream`.
@@ -330,46 +319,11 @@ private:
             note(ncclGroupEnd(), "ncclGroupEnd");
             settle(code, call);
         }
-
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
-        struct destroy_stream {
-            void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-        };
-
-        static cudaStream_t new_stream() {
-            cudaStream_t stream = nullptr;
-            detail::require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                 "cudaStreamCreateWithFlags");
-            return stream;
-        }
-
-        /// The id that the first of a list of members has made, on all of them.
-        ncclUniqueId share_id(int first, int place) {
-            std::vector<ncclUniqueId> ids(static_cast<std::size_t>(size));
-            ncclUniqueId& mine = ids[static_cast<std::size_t>(rank)];
-            if (place == 0) settle(ncclGetUniqueId(&mine), "ncclGetUniqueId");
-            const std::size_t bytes = sizeof(ncclUniqueId);
-            workspace<device_space> memory(ids.size() * bytes);
-            std::byte* const all = memory.view().data();
-            std::byte* const own = all + static_cast<std::size_t>(rank) * bytes;
-            // Of its own: the null stream waits for every other one.
-            const std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy_stream> stream(new_stream());
-            detail::require_cuda(cudaMemcpyAsync(own, &mine, bytes, cudaMemcpyHostToDevice, stream.get()),
-                                 "cudaMemcpyAsync");
-            settle(ncclAllGather(own, all, bytes, ncclUint8, comm, stream.get()), "ncclAllGather");
-            detail::require_cuda(
-                cudaMemcpyAsync(ids.data(), all, ids.size() * bytes, cudaMemcpyDeviceToHost, stream.get()),
-                "cudaMemcpyAsync");
-            wait(stream.get());
-            return ids[static_cast<std::size_t>(first)];
-        }
-#endif
     };
 
     /// A new communicator, which does not block where there is a timeout.
     static ncclComm_t connect(const ncclUniqueId& id, int ranks, int rank, std::chrono::milliseconds timeout) {
         ncclComm_t comm = nullptr;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0)
         if (timeout != std::chrono::milliseconds::zero()) {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.blocking = 0;
@@ -383,7 +337,6 @@ private:
                                 " ms in ncclCommInitRankConfig: not heard from all of " + std::to_string(ranks) +
                                 " ranks");
         }
-#endif
         detail::require_nccl(ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank", nullptr);
         return comm;
     }

@@ -11,6 +11,10 @@
 #include <chrono>
 #include <string>
 
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
+#error "zeropp needs NCCL 2.18 or newer"
+#endif
+
 namespace zeropp {
 
 /// A call to NCCL that failed, with NCCL's own text; `code()` is NCCL's.
@@ -28,12 +32,8 @@ private:
 namespace detail {
 
 inline std::string nccl_last_error(ncclComm_t comm) {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 13, 0)
     const char* text = ncclGetLastError(comm);
     return text ? text : "";
-#else
-    return {};
-#endif
 }
 
 inline void require_nccl(ncclResult_t code, const char* call, ncclComm_t comm) {

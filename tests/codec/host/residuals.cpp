@@ -40,8 +40,6 @@ struct rotated_format<hadamard<Base, Window>> {
 struct settings {
     bool any_held = true;
     bool in_place = false;
-    float rescale = 1.0f;
-    float decay = 0.0f;
 };
 
 /// The elements of the slices of a cut; a slot's residuals are of that many.
@@ -62,14 +60,14 @@ std::vector<std::uint8_t> some_residuals(const reference_format& storage, const 
 /// `kept` holds those of the whole slice, of which elements from `c.begin` on are replaced.
 std::vector<std::uint8_t> expected_message(const reference_format& f, std::size_t window, std::vector<float> values,
                                            const cut& c, const reference_format& storage, const std::uint8_t* held,
-                                           std::uint8_t* kept, const settings& with) {
+                                           std::uint8_t* kept) {
     const std::size_t n = values.size();
     values = rotated(values, window, false);
     std::vector<float> old(n, 0.0f);
     if (held != nullptr) {
         const auto slice = storage.elements(held, slice_of(c), c.begin + n);
         for (std::size_t i = 0; i != n; ++i) {
-            old[i] = float_product(slice[c.begin + i], with.rescale);
+            old[i] = slice[c.begin + i];
             values[i] = float_sum(values[i], old[i]);
         }
     }
@@ -77,8 +75,7 @@ std::vector<std::uint8_t> expected_message(const reference_format& f, std::size_
     const auto decoded = f.elements(message.data(), c.count, n);
     std::vector<float> next(n);
     for (std::size_t i = 0; i != n; ++i) {
-        const float error = float_sum(values[i], -decoded[i]);
-        next[i] = float_sum(float_product(old[i], with.decay), float_product(error, float_sum(1.0f, -with.decay)));
+        next[i] = float_sum(values[i], -decoded[i]);
         if (!is_finite(static_cast<double>(next[i]))) next[i] = old[i];
     }
     if (n == 0) return message;
@@ -106,13 +103,11 @@ void check_slots(const cut& c, const settings& with, auto values, auto encode) {
     std::vector<std::uint8_t> expected;
     for (int s = 0; s != c.slots; ++s) {
         const std::size_t at = static_cast<std::size_t>(s) * bytes;
-        const auto message =
-            expected_message(f, rotated_format<Q>::window, values(s), c, storage,
-                             with.any_held ? held.data() + at : nullptr, expected_kept.data() + at, with);
+        const auto message = expected_message(f, rotated_format<Q>::window, values(s), c, storage,
+                                              with.any_held ? held.data() + at : nullptr, expected_kept.data() + at);
         expected.insert(expected.end(), message.begin(), message.end());
     }
-    const feedback<Storage> residuals{
-        Storage{}, with.any_held ? held_bytes.data() : nullptr, kept.data(), slice_of(c), with.rescale, with.decay};
+    const feedback<Storage> residuals{Storage{}, with.any_held ? held_bytes.data() : nullptr, kept.data(), slice_of(c)};
     guarded<std::byte> messages(expected.size(), 0xa5);
     encode(residuals, messages.data());
     const std::string what = c.what + (with.any_held ? "" : ", nothing held") + (with.in_place ? ", in place" : "");
@@ -150,17 +145,13 @@ TEST_CASE("residuals are what a message lacks, and are added to the next", "[cod
     using rotating = hadamard<block_integer<4, 128, signed_extreme>>;
     on_each_target([] {
         for (const cut& c : cuts_at_blocks(128)) {
-            for (const settings& with : {settings{}, settings{.any_held = false}, settings{.in_place = true},
-                                         settings{.in_place = true, .rescale = 0.5f, .decay = 0.9f},
-                                         settings{.rescale = 4.0f, .decay = 0.25f}}) {
-                CAPTURE(with.rescale, with.decay);
+            for (const settings& with : {settings{}, settings{.any_held = false}, settings{.in_place = true}}) {
                 check_feedback<rotating, lossless<float>>(c, with);
                 check_feedback<q4, block_integer<8, 128>>(c, with);
             }
         }
     });
-    for (const cut& c : cuts_at_blocks(128))
-        check_feedback<q4, lossless<bfloat16>>(c, {.in_place = true, .rescale = 0.5f});
+    for (const cut& c : cuts_at_blocks(128)) check_feedback<q4, lossless<bfloat16>>(c, {.in_place = true});
 }
 
 TEST_CASE("residuals of sums", "[codec][host][feedback]") {
@@ -170,7 +161,7 @@ TEST_CASE("residuals of sums", "[codec][host][feedback]") {
         const auto messages = contributions(f, c, 3);
         const auto sums = reference_sums(f, c, messages, 3);
         check_slots<q4, lossless<bfloat16>>(
-            c, {.in_place = true, .rescale = 2.0f}, [&](int s) { return sums[static_cast<std::size_t>(s)]; },
+            c, {.in_place = true}, [&](int s) { return sums[static_cast<std::size_t>(s)]; },
             [&](const auto& residuals, std::byte* encoded_sums) {
                 host_codec::reduce_encode(zeropp::host{}, from{}, as_bytes(messages).data(), 3, c.slices(), q4{},
                                           encoded_sums, residuals);

@@ -94,8 +94,8 @@ std::vector<float> results_on(Make make) {
         zeropp::quantized_all_gather(*exec, comm, int4(), own_list, list);
 
         const std::vector<float> gradient = mixed_floats(n, 7 + r);
-        zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(topology, n, {}));
-        feedback memory(topology, n, {}, storage.view());
+        zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(topology, n));
+        feedback memory(topology, n, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, int8(), zeropp::nvfp4(), n, {}));
         for (int step = 0; step != 2; ++step) {

@@ -83,23 +83,13 @@ TEST_CASE("training with plain ZeRO-3 and nothing overlapped, on 3 ranks", "[zer
     check_training(config, zeropp::two_level(1, 3));
 }
 
-TEST_CASE("training with error feedback and weight differences", "[zero3_gpt][simt]") {
-    deepspeed_config config;
-    config.bf16 = true;
-    config.zero.quantized_weights = true;
-    config.zero.quantized_gradients = true;
-    config.zeropp.weight_quantizer = "int4:128:signed:bf16:h32";
-    config.zeropp.gradient_error_feedback = true;
-    config.zeropp.weight_differences = true;
-    check_training(config, zeropp::two_level(2, 2));
-}
-
-TEST_CASE("training with differences of the weights that nodes keep", "[zero3_gpt][simt]") {
+TEST_CASE("training with error feedback and differences of the weights that nodes keep", "[zero3_gpt][simt]") {
     deepspeed_config config;
     config.bf16 = true;
     config.zero.quantized_weights = true;
     config.zero.quantized_gradients = true;
     config.zero.hpz_partition_size = 2;
+    config.zeropp.gradient_error_feedback = true;
     config.zeropp.weight_quantizer = "int4:128:signed:bf16:h32";
     config.zeropp.weight_differences = true;
     check_training(config, zeropp::two_level(2, 2));

@@ -6,7 +6,6 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
-#include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
 #include <zeropp/topology/slices.hpp>
@@ -79,7 +78,7 @@ struct kernel_residuals<feedback<Storage>> {
         float old[granule_size];
         load(s, granule, valid, old);
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) error[i] = next_residual(old[i], error[i], state.decay);
+        for (int i = 0; i != granule_size; ++i) error[i] = next_residual(old[i], error[i]);
     }
 
     __device__ typename Storage::params fit(const stats& of_errors) const { return state.storage.fit(of_errors); }
@@ -110,7 +109,7 @@ private:
         return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;
     }
 
-    /// old <- the previous residuals of a granule, in today's units; zeros where nothing is.
+    /// old <- the previous residuals of a granule; zeros where nothing is.
     __device__ void load(const cursor& s, std::size_t granule, int valid, float (&old)[granule_size]) const {
         constexpr int bits = Storage::code_bits;
         packed_codes<bits> codes{};
@@ -124,7 +123,7 @@ private:
         }
 #pragma unroll
         for (int i = 0; i != granule_size; ++i) {
-            old[i] = any_previous ? product(state.storage.decode(codes.at(i), params), state.rescale) : 0.0f;
+            old[i] = any_previous ? state.storage.decode(codes.at(i), params) : 0.0f;
         }
     }
 };

@@ -46,7 +46,7 @@ public:
     void add(std::size_t begin, Size n, float* values) const {
         if (feedback_.previous == nullptr) return;
         decode_elements(feedback_.storage, previous_, begin_ + begin, n,
-                        [&](std::size_t i, float x) { values[i] += product(x, feedback_.rescale); });
+                        [&](std::size_t i, float x) { values[i] += x; });
     }
 
     /// Keeps the new residuals, of `errors`. Changes `errors`.
@@ -57,10 +57,9 @@ public:
             float* const error = errors + done;
             float old[piece_size] = {};
             if (feedback_.previous != nullptr) {
-                decode_elements(feedback_.storage, previous_, first, some,
-                                [&](std::size_t i, float x) { old[i] = product(x, feedback_.rescale); });
+                decode_elements(feedback_.storage, previous_, first, some, [&](std::size_t i, float x) { old[i] = x; });
             }
-            for (std::size_t i = 0; i != some; ++i) error[i] = next_residual(old[i], error[i], feedback_.decay);
+            for (std::size_t i = 0; i != some; ++i) error[i] = next_residual(old[i], error[i]);
         });
         for_each_piece<stretch_blocks<Storage> * block_size>(n, [&](std::size_t done, auto some) {
             const std::size_t first = begin_ + begin + done;
