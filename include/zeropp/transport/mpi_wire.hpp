@@ -14,7 +14,7 @@
 
 namespace zeropp {
 
-/// A call to MPI that failed; `code()` is MPI's own.
+/// A call to MPI that failed, with MPI's text; `code()` is MPI's error code.
 class mpi_error : public error {
 public:
     mpi_error(const std::string& call, int code) : error(call + ": " + text(code)), code_(code) {}
@@ -38,7 +38,7 @@ inline void require_mpi(int code, const char* call) {
     if (code != MPI_SUCCESS) throw mpi_error(call, code);
 }
 
-/// The ranks of a communicator, by MPI's nonblocking point-to-point calls. Messages are of at most 2^31 - 1 bytes.
+/// A wire over MPI's nonblocking point-to-point calls. Messages have at most 2^31 - 1 bytes.
 class mpi_wire {
 public:
     struct request {
@@ -46,8 +46,8 @@ public:
         bool receives = false;
     };
 
-    /// Uses `comm`; where it owns it, errors leave as exceptions, and it is freed at the end, unless MPI has ended or
-    /// it was `kept`.
+    /// Uses `comm`. An owned communicator returns errors, which become exceptions, and is freed by the destructor,
+    /// unless MPI has ended or `keep` was called.
     mpi_wire(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
         if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -61,7 +61,7 @@ public:
     mpi_wire(const mpi_wire&) = delete;
     mpi_wire& operator=(const mpi_wire&) = delete;
 
-    /// Never frees the communicator: MPI_Comm_free is collective.
+    /// Never frees the communicator, because MPI_Comm_free is collective.
     void keep() { owned_ = false; }
 
     MPI_Comm native() const { return comm_; }
@@ -78,15 +78,15 @@ public:
                     "MPI_Isend");
     }
 
-    /// Not MPI_Wait, which may never leave the processor to the ranks that it waits for; and Open MPI 4.1's MPI_Waitall
-    /// hangs after an error.
+    /// Calls MPI_Test. MPI_Wait may never yield the processor to the ranks that it waits for, and Open MPI 4.1's
+    /// MPI_Waitall hangs after an error.
     wire_completion test(request& r) {
         if (!active(r)) return {.complete = true};
         MPI_Status status;
         int completed = 0;
         const int code = MPI_Test(&r.native, &completed, &status);
         if (code != MPI_SUCCESS) {
-            // The one error after which the ranks are in step: all requests complete as they would without it.
+            // The only error after which the ranks can go on: every other request completes as usual.
             int error_class = MPI_SUCCESS;
             MPI_Error_class(code, &error_class);
             if (error_class != MPI_ERR_TRUNCATE) throw mpi_error("MPI_Test", code);
