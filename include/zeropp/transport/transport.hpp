@@ -41,7 +41,7 @@ concept transport_on = execution<E> && std::movable<T> &&
 
 /// A transport with one more operation, in which only some ranks send. If only run time tells whether a transport can
 /// broadcast, its member `broadcasts<E>()` says so, see can_broadcast.
-///   `broadcast(exec, send, recv, bytes, roots)` fills recv[r * bytes ...] with the bytes that rank r sent, for r < roots.
+///   `broadcast(exec, send, recv, bytes, roots)` fills recv[r * bytes ...] with the bytes that rank r sent, r < roots.
 ///                                               Requires 0 < roots <= size(). A root's `send` may be
 ///                                               recv + rank() * bytes; on other ranks it is not read. With one root
 ///                                               this is NCCL's and MPI's broadcast from rank 0, with size() roots an
