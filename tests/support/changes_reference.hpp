@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Messages of changed elements, made of what their format says and of nothing of the library's.
+/// Messages of changed elements, made from their documented format without the library's code.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace zeropp_test {
 
-/// Groups of 256 of a tensor's n elements, in a message with room for so many groups and changes; none are left out.
+/// The message of a tensor of n elements in `groups` groups of 256, with room for `room` changes. Keeps all changes.
 template <class T>
 std::vector<std::byte> changes_message(const T* after, const T* before, std::size_t n, std::size_t groups,
                                        std::size_t room) {
