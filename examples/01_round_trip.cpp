@@ -1,5 +1,5 @@
 /// \file
-/// A tensor through a quantizer and back, without any communication: what it costs on the wire and what it loses.
+/// Encodes a tensor and decodes it, without communication: bytes on the wire, and the largest error.
 
 #include <zeropp/zeropp.hpp>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// Encodes and decodes `tensor`, prints bytes and error; whether the error is below `most`.
+/// Encodes and decodes `tensor` and prints bytes and largest error. Returns true if the error is at most `most`.
 template <zeropp::quantizer Quantizer>
 bool round_trip(const Quantizer& q, const std::vector<float>& tensor, float most) {
     using codec = zeropp::codec<zeropp::host>;
@@ -30,10 +30,10 @@ bool round_trip(const Quantizer& q, const std::vector<float>& tensor, float most
 }  // namespace
 
 int main() try {
-    std::vector<float> tensor(10007);  // any size: the last block is as long as it is
+    std::vector<float> tensor(10007);  // not a multiple of a block: the last block is shorter
     for (std::size_t i = 0; i != tensor.size(); ++i) tensor[i] = std::sin(static_cast<float>(i));
 
-    // Values within [-1, 1], so a step of n bits is about 2 / 2^n, and rounding is off by half of it.
+    // Values are within [-1, 1], so the step of n bits is about 2 / 2^n. Rounding errs by half a step.
     bool good = round_trip(zeropp::lossless<float>{}, tensor, 0.0f);
     good &= round_trip(zeropp::lossless<zeropp::bfloat16>{}, tensor, 0.002f);
     good &= round_trip(zeropp::block_integer<8, 256>{}, tensor, 0.004f);

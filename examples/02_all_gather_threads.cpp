@@ -1,5 +1,5 @@
 /// \file
-/// The first program: four ranks, threads of this process, gather a tensor of which each holds a quarter.
+/// The first program: four ranks, threads of this process, each hold a quarter of a tensor and gather all of it.
 
 #include <zeropp/zeropp.hpp>
 

@@ -1,5 +1,5 @@
 /// \file
-/// The all-gather between MPI processes: `mpirun -np 4 03_all_gather_mpi`. Any number of ranks will do.
+/// The all-gather between MPI processes, any number of them: `mpirun -np 4 03_all_gather_mpi`.
 
 #include <zeropp/mpi.hpp>
 
@@ -15,19 +15,19 @@ namespace {
 
 float weight(std::size_t i) { return std::sin(static_cast<float>(i)); }
 
-/// Gathers weights that this rank holds a part of; the largest error.
+/// Gathers weights from every rank's shard. Returns the largest error.
 float gather() {
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const zeropp::two_level nodes = zeropp::shared_memory_nodes(transport);
     zeropp::communicator comm(nodes, std::move(transport));
     const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
 
-    // Nothing has to divide: the last ranks hold what is left.
+    // The number of elements need not be a multiple of the number of ranks: the last shards are shorter.
     const zeropp::partition part(1'000'003, comm.size());
     std::vector<float> shard(part.size(comm.rank()));
     for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = weight(part.offset(comm.rank()) + i);
 
-    // The workspace is the caller's, so that a training loop allocates it once.
+    // Memory of the caller, so that a training loop allocates it once.
     std::vector<float> full(part.count());
     zeropp::workspace<zeropp::host_space> scratch(
         zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int4, full.size()));
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     int status = 1;
     try {
-        status = gather() <= 0.13f ? 0 : 1;  // the transport is gone before MPI_Finalize
+        status = gather() <= 0.13f ? 0 : 1;  // destroys the transport before MPI_Finalize
     } catch (const std::exception& e) {
         std::fprintf(stderr, "error: %s\n", e.what());
         MPI_Abort(MPI_COMM_WORLD, 1);  // MPI_Finalize would wait for ranks that may be gone

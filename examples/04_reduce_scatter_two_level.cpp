@@ -1,6 +1,6 @@
 /// \file
-/// The gradient reduce-scatter in two hops: 8 bits inside the node, where links are fast, and 4 bits across nodes. Each
-/// rank ends with its slice of the mean over all ranks.
+/// The gradient reduce-scatter in two hops: 8 bits within the node, where links are fast, and 4 bits between nodes.
+/// Each rank ends with its shard of the mean over all ranks.
 
 #include <zeropp/zeropp.hpp>
 
@@ -19,7 +19,7 @@ int main() try {
     constexpr std::size_t elements = 600'000;
 
     zeropp::run_on_threads(ranks, [](zeropp::thread_transport transport) {
-        // `counting` carries everything as the transport it wraps does, and adds up the bytes.
+        // `counting` sends through `transport` and counts the bytes.
         const zeropp::two_level topology(nodes, ranks_per_node);
         zeropp::communicator comm(topology, zeropp::counting(transport, topology));
         const zeropp::block_integer<8, 256> int8;
@@ -41,7 +41,7 @@ int main() try {
         std::printf("rank %d: %llu bytes inside the node, %llu across, largest error of the mean %.4f\n", comm.rank(),
                     static_cast<unsigned long long>(sent.bytes_inside),
                     static_cast<unsigned long long>(sent.bytes_across), worst);
-        // Across, a rank sends its slices to its counterparts only: fewer bytes than one slice in fp32.
+        // A rank sends one 4-bit message to each of two other nodes: fewer bytes than its shard has in fp32.
         if (worst > 0.2f || sent.bytes_across > part.slice_size() * sizeof(float)) throw zeropp::error("wrong result");
     });
 } catch (const std::exception& e) {

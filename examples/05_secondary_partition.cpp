@@ -1,6 +1,6 @@
 /// \file
-/// hpZ: the forward pass gathers weights across nodes and keeps each node a copy of its own, so that the backward pass
-/// gathers them again without one byte between nodes. Reading a copy that is out of date is an error.
+/// hpZ: the forward pass gathers weights across nodes and stores a copy in each node. The backward pass gathers that
+/// copy, without a byte between nodes. Reading an outdated copy is an error.
 
 #include <zeropp/zeropp.hpp>
 
@@ -22,7 +22,7 @@ int main() try {
         std::vector<float> shard(zeropp::partition(elements, comm.size()).size(comm.rank()));
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = std::sin(static_cast<float>(i));
 
-        // This rank's half of the tensor, kept in 16 bits in memory that belongs to the caller.
+        // This rank's half of the tensor, in 16 bits, in the caller's memory.
         using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, nodes.group_size()));
         secondary_type secondary({}, elements, nodes.group_size(), comm.index(), storage.view());

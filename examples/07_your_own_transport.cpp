@@ -1,7 +1,7 @@
 /// \file
-/// A transport of your own, here around another one: it carries bytes as that does and says how long they would take on
-/// a given link, and passes on all else. One that stands alone has five members, as the transport concept says, which
-/// may as well call your own network.
+/// A transport of your own around another one: it forwards everything and adds up the time that its bytes would take on
+/// a given link. A transport that stands alone has the five members of the transport concept, which may call your own
+/// network.
 
 #include <zeropp/zeropp.hpp>
 

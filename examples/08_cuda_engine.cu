@@ -1,6 +1,6 @@
 /// \file
-/// A framework's engine on the GPU: it has its own streams and its own tensors, and hands the library pointers to them.
-/// Four ranks on two "nodes" are threads that share one GPU here; with a GPU each, the transport is nccl_transport.
+/// A framework's engine on the GPU: it has its own streams and tensors, and passes pointers to the library. Here four
+/// ranks on two "nodes" are threads that share one GPU. With one GPU for each rank, the transport is nccl_transport.
 
 #include <zeropp/cuda.cuh>
 
@@ -18,7 +18,7 @@ void check(cudaError_t code) {
     if (code != cudaSuccess) throw zeropp::cuda_error("engine", code);
 }
 
-/// What an engine brings: a stream, and memory from an allocator of its own.
+/// An engine's own stream and memory.
 struct engine {
     cudaStream_t stream = nullptr;
     std::vector<void*> blocks;
@@ -39,7 +39,7 @@ struct engine {
 
 float weight(std::size_t i) { return std::sin(static_cast<float>(i)); }
 
-/// One rank gathers the weights of all and then reduces them as if they were its gradient: the mean is what it gave.
+/// Gathers the weights of all ranks and reduces them as if they were gradients: the mean equals the weights.
 void train(const zeropp::thread_transport& world) {
     engine own;
     const zeropp::cuda_stream exec(own.stream);
@@ -56,7 +56,7 @@ void train(const zeropp::thread_transport& world) {
         zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), int8, int4, part.count()));
     check(cudaMemcpy(shard.data(), mine.data(), shard.size_bytes(), cudaMemcpyHostToDevice));
 
-    // Both are enqueued on the engine's stream, behind what it has enqueued before; neither allocates.
+    // Both are enqueued on the engine's stream, behind its earlier work; neither allocates.
     zeropp::quantized_all_gather(exec, comm, int8, shard, full, {}, scratch);
     zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int4, full, shard,
                                                   {.operation = zeropp::reduction::mean}, scratch);

@@ -1,6 +1,6 @@
 /// \file
-/// Gradients in four bits, with and without error feedback: what a step's quantization loses is added to the next
-/// step's gradient, so that over many steps hardly anything is lost.
+/// Gradients in four bits, with and without error feedback. It adds the quantization error of a step to the next step's
+/// gradient, so that hardly anything is lost over many steps.
 
 #include <zeropp/zeropp.hpp>
 
@@ -21,7 +21,7 @@ int main() try {
         constexpr int steps = 100;
         const zeropp::reduce_options options;
 
-        // Residuals live in memory of yours: a byte for each element of the gradient and half a byte for the second
+        // Residuals are in the caller's memory: a byte for each element of the gradient, and half a byte for the second
         // hop.
         zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(comm.topology(), n));
         feedback memory(comm.topology(), n, storage.view());
@@ -31,7 +31,7 @@ int main() try {
         std::vector<float> gradient(n), plain(n / 4), fed(n / 4);
         std::vector<double> exact(n / 4), plain_sum(n / 4), fed_sum(n / 4);
         for (int step = 0; step != steps; ++step) {
-            // The same on every rank, and much the same from step to step, as gradients are.
+            // Equal on every rank, and similar from step to step, as gradients are.
             for (std::size_t i = 0; i != n; ++i) {
                 const double x = static_cast<double>(i);
                 gradient[i] = static_cast<float>(std::sin(0.37 * x) + 0.1 * std::sin(0.11 * x * (step + 1)));

@@ -1,6 +1,6 @@
 /// \file
-/// The gradient all-reduce of data parallelism. First with 16 bits on the wire and sums in float, which loses next to
-/// nothing; then with 8 bits inside the node and 4 across. Every rank ends with the same bits.
+/// The gradient all-reduce of data parallelism. First with 16 bits on the wire and sums in float, which loses very
+/// little. Then with 8 bits within the node and 4 between nodes. Every rank ends with the same bits.
 
 #include <zeropp/zeropp.hpp>
 

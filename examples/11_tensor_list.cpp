@@ -1,6 +1,6 @@
 /// \file
-/// A layer's tensors as one: weights that are gathered, and gradients that are reduced, where they lie, in one message
-/// for each peer and hop. The tensors have sizes of their own, and each is divided over the ranks by itself.
+/// A layer's tensors in one call, without a copy: weights are gathered, gradients are reduced, with one message for
+/// each peer and hop. Tensors may have different sizes. Each is divided over the ranks by itself.
 
 #include <zeropp/zeropp.hpp>
 
@@ -17,7 +17,7 @@ int main() try {
         zeropp::communicator comm(topology, zeropp::counting(transport, topology));
         const zeropp::block_integer<8, 256> int8;
 
-        // A matrix of 10 rows, divided by rows as FSDP does it, its bias, and one number.
+        // A matrix of 10 rows, divided by rows as in FSDP; its bias; one number.
         constexpr std::size_t columns = 300;
         std::vector<float> matrix(10 * columns), bias(columns), scale(1);
         const zeropp::partition rows(matrix.size(), ranks, columns), parts(bias.size(), ranks), one(1, ranks);
@@ -32,7 +32,7 @@ int main() try {
             throw zeropp::error("wrong weights");
         }
 
-        // As if the weights were their gradients.
+        // Takes the weights for gradients.
         zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int8, int8, whole, own,
                                                       {.operation = zeropp::reduction::mean});
         for (const float g : own_rows) {

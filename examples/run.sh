@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# The main job on real text: trains a small GPT on 2 nodes x 2 ranks (four MPI processes on this machine that count as two
-# nodes) with ZeRO-3, with ZeRO++, and with differences of the weights that nodes keep, and compares the runs: three
-# minutes on two cores, building included.
+# Trains a small GPT on real text, on 2 nodes x 2 ranks: four MPI processes on this machine that count as two nodes.
+# Compares ZeRO-3, ZeRO++ and updates by weight differences. Three minutes on two cores, including the build.
 #
 #   examples/run.sh [--all] [--steps N] [--build-dir DIR] [--results DIR] [options of zero3_gpt, e.g. --text FILE]
 #
-#   --all             seven runs of 400 steps: each part of ZeRO++ by itself, and precision by layer; a quarter of an hour
+#   --all             seven runs of 400 steps: also each part of ZeRO++ alone, precision by layer; 15 minutes
 #   --steps N         steps of each run (default: 120, with --all 400)
 #   --build-dir DIR   where to build (default: build/examples)
-#   --results DIR     where the table, the losses and their plot go (default: build/results)
+#   --results DIR     folder of the table, the losses and their plot (default: build/results)
 #
-# Installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not.
+# Installs missing packages (Debian and Ubuntu), or names them if it may not.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"

@@ -8,13 +8,13 @@ namespace plan {
 
 namespace {
 
-/// What makes less of a difference than this is not worth a mention, let alone a conversion.
+/// Smallest saving worth a mention, as a fraction of the step.
 constexpr double notable = 0.05;
 
 std::string milliseconds(double seconds) { return fixed(seconds * 1e3, 1) + " ms"; }
 std::string gigabytes(double bytes) { return fixed(bytes / 1e9, 2) + " GB"; }
 
-/// How much of a step is saved, as a fraction of it.
+/// Saved part of `before`, as a fraction.
 double saved(double before, double after) { return (before - after) / before; }
 
 std::string percent(double fraction) { return fixed(fraction * 100, 1) + " %"; }

@@ -121,7 +121,7 @@ void write_sweep(const settings& s) {
     for (std::size_t r = 1; r != names.size(); ++r) out << ' ' << names[r].name;
     out << " \"zeropp, overlapped\"\n" << std::fixed;
     settings at = s;
-    // From 10 Gbit/s to 3.2 Tbit/s, six to a factor of ten.
+    // From 10 Gbit/s to 3.2 Tbit/s, six steps for each factor of ten.
     for (int step = 0; step <= 15; ++step) {
         const double gbit = 10 * std::pow(10.0, step / 6.0);
         at.speed.across.bytes_per_second = gbit * 1e9 / 8;

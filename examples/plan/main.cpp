@@ -1,4 +1,4 @@
-/// zeropp-plan: what ZeRO-3 and ZeRO++ would send, take and need on a cluster, before it is rented.
+/// zeropp-plan predicts bytes, time and memory of ZeRO-3 and ZeRO++ on a cluster, before it is rented.
 
 #include "files.hpp"
 #include "report.hpp"

@@ -23,7 +23,7 @@ zeropp::step_options with_differences(const settings& s, const zeropp::wire_form
     return {.weights = differences,
             .gradients_inside = s.gradients_inside,
             .gradients_across = gradients,
-            // What differences are added to is not quantized.
+            // Differences are added to replicas that are not quantized.
             .replicas = s.secondary.plain ? s.secondary : s.plain,
             .chunks = s.chunks,
             .gather_chunks = s.gather_chunks};
@@ -59,7 +59,7 @@ double code_bits(const zeropp::step_options& options) {
 std::vector<layout> predict_layouts(const settings& s) {
     const int k = s.secondary_group_size;
     const std::string groups = " in groups of " + std::to_string(k);
-    // Data parallel training keeps everything everywhere and reduces gradients where they are.
+    // Data-parallel training keeps all states on every rank and reduces gradients in place.
     std::vector<layout> all{{.name = "data parallel", .states = zeropp::memory_of_states(s.tensors, 1, s.bytes)}};
     all.push_back(
         {.name = "MiCS-style" + groups,
@@ -73,7 +73,7 @@ std::vector<layout> predict_layouts(const settings& s) {
     return all;
 }
 
-/// Every group size up to a node's, and the multiples of it that divide the ranks, up to 8 nodes.
+/// Group sizes up to 8 nodes that divide the number of ranks, and divide a node's or are multiples of it.
 std::vector<secondary_choice> predict_choices(const settings& s) {
     std::vector<secondary_choice> choices;
     const int of_node = s.ranks.group_size();
@@ -118,7 +118,7 @@ layout predict_layout(const settings& s, std::string name, const parts& of) {
         if (residuals) {
             l.residuals += zeropp::residuals_memory(s.ranks, tensors, residuals->inside, residuals->across);
         }
-        // It serves all tensors, in whatever format.
+        // One scratch serves all tensors and formats.
         l.scratch = std::max(l.scratch, zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes));
     }
     return l;

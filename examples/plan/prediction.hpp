@@ -12,15 +12,15 @@
 
 namespace plan {
 
-/// ZeRO-3, or with some of ZeRO++: what a step sends and how long it takes.
+/// A step of ZeRO-3, with or without parts of ZeRO++: bytes and time.
 struct run {
     std::string name;
-    double code_bits = 0;      // that cross nodes for a parameter: no scales, and infinitely many nodes
+    double code_bits = 0;      // bits of codes across nodes for each parameter, on infinitely many nodes
     zeropp::step_volume sent;  // by one rank
     zeropp::step_time time;
 };
 
-/// How a model's states are divided, and what that takes on each rank, in bytes.
+/// Division of a model's states, and its memory on each rank, in bytes.
 struct layout {
     std::string name;
     zeropp::states_memory states;
@@ -31,23 +31,23 @@ struct layout {
     std::uint64_t total() const { return states.total() + secondary + residuals + scratch; }
 };
 
-/// Secondary partitions of one group size: what they cost and what they send.
+/// Cost of secondary partitions of one group size, in bytes and seconds.
 struct secondary_choice {
     int group_size;
     std::uint64_t memory;        // of the partition
-    std::uint64_t total_memory;  // of all of ZeRO++ with it
+    std::uint64_t total_memory;  // of all of ZeRO++ with the partition
     zeropp::volume sent;         // by one rank, backward
     double seconds;              // of a step without overlap
 };
 
 struct prediction {
-    std::vector<run> runs;  // as predict_runs
+    std::vector<run> runs;  // in the order of predict_runs
     std::vector<layout> layouts;
     std::vector<secondary_choice> choices;
 };
 
-/// What of ZeRO++ is used; nothing is ZeRO-3. Or, in place of all of it, differences of the weights that nodes keep,
-/// and gradients beside them; or the same with precision by layer, which requires s.by_layer.
+/// Parts of ZeRO++ in use; none is ZeRO-3. `differences` replaces them all: updates by weight differences, and
+/// gradients in their own format. `by_layer` is `differences` with precision by layer, and requires s.by_layer.
 struct parts {
     bool qwz = false;
     bool hpz = false;
@@ -59,7 +59,7 @@ struct parts {
 run predict_run(const settings& s, std::string name, const parts& of);
 layout predict_layout(const settings& s, std::string name, const parts& of);
 
-/// The runs by name: zero3, qwz, hpz, qgz, qwz+qgz, zeropp, differences, and by_layer where s.by_layer is there.
+/// Runs in this order: zero3, qwz, hpz, qgz, qwz+qgz, zeropp, differences, and by_layer if s.by_layer is set.
 std::vector<run> predict_runs(const settings& s);
 inline const run& all_of_zeropp(const std::vector<run>& runs) { return runs[5]; }
 

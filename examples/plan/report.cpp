@@ -29,7 +29,7 @@ void row(std::ostream& out, const std::string& first, const std::vector<std::str
 
 std::string gb(double bytes) { return fixed(bytes / 1e9, 3); }
 
-/// A factor in words: how many times less `now` is than `before`.
+/// `before` / `now` as text; "all" if `now` is 0, "-" if both are.
 std::string times_less(double before, double now) {
     if (now <= 0) return before <= 0 ? "-" : "all";
     return fixed(before / now, 2) + "x";

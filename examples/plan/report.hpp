@@ -6,7 +6,7 @@
 
 namespace plan {
 
-/// For people.
+/// Prints the prediction as tables, with advice.
 void print_report(std::ostream& out, const settings& s, const prediction& p);
 
 }  // namespace plan

@@ -24,8 +24,8 @@ const char* const usage =
 
 namespace {
 
-// The library's names, those of 64 elements with a scale of two bytes, and those of fewer bits that differences and the
-// gradients beside them travel in: a plan compiles no codec for them.
+// The library's names, blocks of 64 elements with a scale of two bytes, and formats with fewer bits for differences and
+// their gradients. A plan compiles no codec, so more names cost nothing.
 template <class Names>
 struct with_more;
 template <class... Q>
@@ -52,7 +52,7 @@ zeropp::wire_format format_named(const std::string& name) {
     return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, formats::parse(name));
 }
 
-/// The format in which `storage` keeps the residuals of the quantizer of that name.
+/// Format in which `storage` keeps the residuals of the quantizer named `quantizer`.
 zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer) {
     if (storage == "fp32") return zeropp::wire_format_of(zeropp::lossless<float>{});
     if (storage == "bf16") return zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
@@ -63,7 +63,7 @@ zeropp::wire_format residual_format(const std::string& storage, const std::strin
         formats::parse(quantizer));
 }
 
-/// A whole number of elements, also as 70e9.
+/// A whole number of elements; text such as 70e9 works too.
 std::size_t count_from(const std::string& text, const std::string& option) {
     double number = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -74,7 +74,7 @@ std::size_t count_from(const std::string& text, const std::string& option) {
     return static_cast<std::size_t>(number);
 }
 
-/// The tensors of "[COUNTx]SIZE,...".
+/// Tensors of "[COUNTx]SIZE,...", in elements.
 std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
     std::vector<std::size_t> tensors;
     for (const std::string& item : items) {
@@ -89,7 +89,7 @@ std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
     return tensors;
 }
 
-/// A model of so many parameters as at most `units` tensors of nearly the same size.
+/// Divides `parameters` into at most `units` tensors of nearly equal size.
 std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units) {
     const std::size_t some = std::min(parameters, units);
     std::vector<std::size_t> tensors(some, parameters / some);
@@ -97,8 +97,8 @@ std::vector<std::size_t> even_tensors(std::size_t parameters, std::size_t units)
     return tensors;
 }
 
-/// How many tensors are embeddings or head, of `size` elements; they become the first ones. Refuses more than two: a
-/// block's matrix may have as many elements, and nothing says which it is.
+/// Moves the tensors of `size` elements, embeddings and head, to the front and returns their number. Throws if there
+/// are more than two, because a block's matrix may be as large.
 std::size_t embeddings_to_front(std::vector<std::size_t>& tensors, std::size_t size) {
     const auto end = std::partition(tensors.begin(), tensors.end(), [=](std::size_t n) { return n == size; });
     const auto embeddings = static_cast<std::size_t>(end - tensors.begin());
@@ -115,7 +115,7 @@ std::size_t embeddings_to_front(std::vector<std::size_t>& tensors, std::size_t s
     return embeddings;
 }
 
-/// An option's number has to lie between these. (CLI::Range lets NaN pass.)
+/// Accepts numbers from `least` to `most`. CLI::Range accepts NaN.
 CLI::Validator between(double least, double most) {
     return CLI::Validator(
         [=](std::string& text) {
@@ -128,7 +128,7 @@ CLI::Validator between(double least, double most) {
         "");
 }
 
-/// Better now than after the work. Appending leaves what is there until there is something better.
+/// Throws before the work if `file` cannot be written. Appending keeps its present contents.
 void require_writable(const std::string& option, const std::string& file) {
     if (!file.empty() && !std::ofstream(file, std::ios::app)) {
         throw std::invalid_argument(option + ": cannot write " + file);

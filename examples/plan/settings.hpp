@@ -14,16 +14,16 @@
 
 namespace plan {
 
-/// How residuals of error feedback are stored, for the hop inside and the hop across.
+/// Storage of error feedback's residuals, for the intra-node and the inter-node hop.
 struct residual_formats {
     zeropp::wire_format inside;
     zeropp::wire_format across;
 };
 
-/// Precision by layer: differences of the weights that nodes keep, and gradients across nodes, in other formats for
-/// embeddings and head than for the blocks between them.
+/// Precision by layer: formats of weight differences and of inter-node gradients, for embeddings and head, and for the
+/// blocks between them.
 struct by_layer_formats {
-    std::size_t embeddings;  // so many of the first tensors are embeddings and head
+    std::size_t embeddings;  // number of embedding and head tensors; they are the first ones
     zeropp::wire_format differences;
     zeropp::wire_format block_gradients;
     zeropp::wire_format embedding_gradients;
@@ -31,40 +31,39 @@ struct by_layer_formats {
     std::optional<residual_formats> embedding_residuals;
 };
 
-/// Everything that the command line says, or a program that calls the planner.
+/// Everything that the command line, or a program that calls the planner, sets.
 struct settings {
-    std::vector<std::size_t> tensors;  // elements of each
+    std::vector<std::size_t> tensors;  // number of elements of each
     zeropp::two_level ranks;
     int secondary_group_size;
-    zeropp::wire_format plain;  // of ZeRO-3, its weights
+    zeropp::wire_format plain;  // of ZeRO-3's weights
     zeropp::wire_format plain_gradients;
     zeropp::wire_format weights;
     zeropp::wire_format gradients_inside;
     zeropp::wire_format gradients_across;
     zeropp::wire_format secondary;
-    zeropp::wire_format differences;           // of weights, and, where those move,
-    zeropp::wire_format difference_gradients;  // gradients across nodes
+    zeropp::wire_format differences;           // of weights, for updates by differences
+    zeropp::wire_format difference_gradients;  // of inter-node gradients, beside them
     std::optional<residual_formats> residuals;
     std::optional<residual_formats> difference_residuals;
-    std::optional<by_layer_formats> by_layer;  // where it is known which tensors are embeddings
+    std::optional<by_layer_formats> by_layer;  // set if the embeddings among the tensors are known
     int chunks = 1;                            // of a reduce-scatter
     int gather_chunks = 1;                     // of an all-gather
     zeropp::state_bytes bytes;
     zeropp::machine speed;
     zeropp::compute_time compute;
-    double memory = 0;        // of a GPU, in bytes; 0: not said
-    double other_memory = 0;  // what else lies in it
+    double memory = 0;        // of a GPU, in bytes; 0: not known
+    double other_memory = 0;  // bytes of its other contents
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
 
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
 
-/// Reads the command line. Returns nothing where --help or a mistake has ended the program, with `exit_code` set.
-/// Throws std::exception for a mistake that is to be reported.
+/// Reads the command line. Returns nothing after --help, with `exit_code` set. Throws std::exception for a mistake.
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code);
 
-/// What to say after a mistake.
+/// Printed after a mistake.
 extern const char* const usage;
 
 }  // namespace plan

@@ -29,7 +29,7 @@ struct learning_rate_schedule {
     std::int64_t warmup_steps = 0;
     std::int64_t total_steps = 1;
 
-    /// The rate of step 0, 1, ...; the first step already moves.
+    /// Rate of step 0, 1, ...; it is above 0 for step 0 already.
     [[nodiscard]] double at(std::int64_t step) const {
         if (step < warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
         if (step >= total_steps) return floor;
@@ -52,7 +52,7 @@ struct scale {
 struct adamw {
     float beta1;
     float beta2;
-    // 1 - beta is rounded once, from double: in float, 1 - 0.999F is off by 1e-5.
+    // 1 - beta is computed in double and rounded once: in float, 1 - 0.999F is off by 1e-5.
     float rest1;
     float rest2;
     float gradient_scale;
@@ -74,22 +74,21 @@ struct adamw {
 
 }  // namespace step
 
-/// AdamW (Loshchilov and Hutter, arXiv 1711.05101) on this rank's shard of one unit: the moments live here, the fp32
-/// master weights with the caller. Every element is updated by itself, so the result does not depend on how a unit
-/// is cut into shards.
+/// AdamW (Loshchilov and Hutter, arXiv 1711.05101) on this rank's shard of one unit. Owns the moments; the caller owns
+/// the fp32 master weights. Updates each element by itself, so results do not depend on the division into shards.
 template <class Device>
 class adamw {
 public:
     using space = typename Device::space;
 
-    /// Of a shard of `size` elements, of which weight decay applies to the first `decayed`. Refers to `device`.
+    /// For a shard of `size` elements; weight decay applies to the first `decayed`. Keeps a reference to `device`.
     adamw(const Device& device, const adamw_options& options, std::size_t size, std::size_t decayed)
         : device_(&device), options_(options), decayed_(decayed), first_moment_(size), second_moment_(size) {
         device.for_each(static_cast<std::int64_t>(size), step::fill{0.0F, first_moment_.data()});
         device.for_each(static_cast<std::int64_t>(size), step::fill{0.0F, second_moment_.data()});
     }
 
-    /// One step. `gradient_scale` multiplies the gradient first: clipping, or the mean over micro-batches.
+    /// Takes one step. `gradient_scale` multiplies the gradient first: for clipping, or the mean over micro-batches.
     template <zeropp::mutable_array_in<space> Weights, zeropp::array_in<space> Gradient>
     void update(Weights&& weights, const Gradient& gradient, double learning_rate, double gradient_scale = 1.0) {
         const auto out = zeropp::as_view<space>(weights);

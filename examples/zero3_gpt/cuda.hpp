@@ -10,11 +10,11 @@
 
 namespace zero3_gpt {
 
-/// Throws zeropp::error, in one line, where `--device cuda` cannot run: there is no GPU, or the program was built
-/// without CUDA (without_cuda.cpp in place of the .cu files).
+/// Throws zeropp::error, in one line, if `--device cuda` cannot run: there is no GPU, or the program was built with
+/// without_cuda.cpp in place of the .cu files.
 void require_cuda();
 
-/// Trains on the current GPU, with ranks that are threads and share it.
+/// Trains on the current GPU, which ranks share as threads.
 std::vector<run_result> train_on_cuda_threads(const settings& s, const workload& work, const zeropp::two_level& nodes);
 
 }  // namespace zero3_gpt

@@ -20,7 +20,7 @@
 
 namespace zero3_gpt {
 
-/// How many GPUs this process sees. Throws zeropp::error where that is none.
+/// Number of GPUs that this process sees. Throws zeropp::error if there is none.
 inline int gpus_here() {
     int devices = 0;
     const cudaError_t code = cudaGetDeviceCount(&devices);
@@ -28,7 +28,7 @@ inline int gpus_here() {
     throw zeropp::error(std::string("--device cuda: there is no GPU here (") + cudaGetErrorString(code) + ")");
 }
 
-/// A row's team in a kernel: as many threads, neighbours in a warp.
+/// A row's team in a kernel: `lanes` neighbouring threads of a warp.
 class row_lanes {
 public:
     static constexpr int teams = zeropp::detail::kernel_threads / lanes;
@@ -47,7 +47,7 @@ public:
         if (i % lanes == lane_) f();
     }
 
-    /// The order of row_loop::sum: the two lanes of an exchange add the same two numbers.
+    /// Adds in the order of row_loop::sum: both lanes of an exchange add the same two numbers.
     template <class Term>
     __device__ float sum(int count, Term term) const {
         float partial = 0.0F;
@@ -70,10 +70,10 @@ private:
     unsigned mask_;
 };
 
-/// Blocks that a multiprocessor has registers for, half of all its threads: none of the kernels needs more.
+/// Thread blocks for which a multiprocessor must have registers; they are half of its threads. No kernel needs more.
 inline constexpr int resident_kernel_blocks = 4;
 
-// The kernels that run f: the threads, teams and blocks of the grid take their turns.
+// Kernels that run f; each thread or team loops over the work beyond the grid.
 
 template <class F>
 struct element_kernel {
@@ -119,7 +119,7 @@ struct column_kernel {
     }
 };
 
-/// Computes on the current GPU, on a stream of its own, with cuBLAS in fp32.
+/// Computes on the current GPU, on its own stream, with cuBLAS in fp32.
 class cuda_device {
 public:
     using space = zeropp::device_space;
@@ -164,7 +164,7 @@ public:
 
     template <class T>
     void upload(T* to, std::span<const T> from) const {
-        // From pageable memory: CUDA has read it when the call returns.
+        // `from` is pageable memory: CUDA has read it when the call returns.
         copy(to, from.data(), from.size_bytes(), cudaMemcpyHostToDevice);
     }
 
@@ -189,7 +189,7 @@ public:
         launch(static_cast<std::size_t>(columns), zeropp::detail::kernel_threads, column_kernel<F>{f, rows, columns});
     }
 
-    /// cuBLAS knows columns in place of rows: it multiplies the transposes, c^T = b^T a^T.
+    /// cuBLAS is column-major, so this multiplies the transposes: c^T = b^T a^T.
     void multiply(const product_size& size, const factor& a, const factor& b, const product& c) const {
         if (size.rows == 0 || size.batch == 0) return;  // a rank without text
         const auto transposition = [](const factor& f) { return f.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };

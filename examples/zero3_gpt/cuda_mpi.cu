@@ -1,4 +1,4 @@
-/// A GPU for each rank, connected by NCCL. MPI starts the ranks and carries NCCL's id.
+/// One GPU for each rank, connected by NCCL. MPI starts the ranks and broadcasts NCCL's id.
 
 #include "cuda_device.cuh"
 #include "cuda_mpi.hpp"
@@ -10,7 +10,7 @@
 namespace zero3_gpt {
 namespace {
 
-/// Gives each rank of a machine a GPU of its own.
+/// Selects a separate GPU for each rank of a machine.
 void take_a_gpu(zeropp::mpi_transport& world) {
     const int place = zeropp::shared_memory_nodes(world).index_of(world.rank());
     int missing = place < gpus_here() ? 0 : 1;

@@ -1,4 +1,4 @@
-/// The ranks as threads that share one GPU, each with streams of its own.
+/// Ranks are threads that share one GPU, each with its own streams.
 
 #include "cuda.hpp"
 #include "cuda_device.cuh"

@@ -18,8 +18,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// What users have in such files and what steers machinery that is absent here: buckets, fp16, offload, logging, ...
-// Keys of nested objects stand for the whole object.
+// DeepSpeed's keys that control machinery absent here: buckets, fp16, offload, logging, ... The key of a nested object
+// stands for the whole object.
 constexpr std::array<std::string_view, 51> deepspeed_keys_without_effect{
     "activation_checkpointing",
     "amp",
@@ -75,7 +75,7 @@ constexpr std::array<std::string_view, 51> deepspeed_keys_without_effect{
 };
 static_assert(std::ranges::is_sorted(deepspeed_keys_without_effect));
 
-/// One object of the file: hands out its keys and remembers which were asked for, so that the others can be named.
+/// One object of the file. Returns the values of keys and notes which keys were read, to warn of the others.
 class section {
 public:
     section(std::string name, std::string path, const json& object)
@@ -86,7 +86,7 @@ public:
         }
     }
 
-    /// Overwrites `value` if the key is there.
+    /// Overwrites `value` if the key is present.
     void read(const char* key, bool& value) {
         const json* given = find(key);
         if (given == nullptr) return;
@@ -105,7 +105,7 @@ public:
         const json* given = find(key);
         if (given == nullptr) return;
         constexpr int most = std::numeric_limits<int>::max();
-        // A JSON number without sign or fraction; 2.0 is not one.
+        // A JSON number without sign or fraction; 2.0 has a fraction.
         if (!given->is_number_unsigned() || given->get<std::uint64_t>() < 1 || given->get<std::uint64_t>() > most) {
             fail(key, *given, "an integer from 1 to " + std::to_string(most));
         }
@@ -120,7 +120,7 @@ public:
         value = given->get<double>();
     }
 
-    /// The key's value for the caller to look at, or nullptr.
+    /// The key's value, or nullptr.
     const json* find(const char* key) {
         asked_.insert(key);
         const auto given = object_->find(key);
@@ -161,7 +161,7 @@ private:
 };
 
 void read_optimizer(section& optimizer, deepspeed_config& config) {
-    // DeepSpeed's Adam decouples the weight decay unless told otherwise, so both names mean AdamW.
+    // DeepSpeed's Adam decouples weight decay by default, so both names mean AdamW.
     std::string type = "AdamW";
     optimizer.read("type", type);
     if (type != "AdamW" && type != "Adam") optimizer.fail("type", type, R"("AdamW" or "Adam")");
@@ -209,7 +209,7 @@ void read_zero(section& zero, deepspeed_config& config) {
     zero.warn_of_the_rest(config.warnings);
 }
 
-/// Line and column of byte `offset`, both from one.
+/// Line and column of byte `offset`, both counted from one.
 std::string position(std::string_view text, std::size_t offset) {
     const std::string_view before = text.substr(0, std::min(offset, text.size()));
     const auto line = std::ranges::count(before, '\n') + 1;
@@ -218,8 +218,8 @@ std::string position(std::string_view text, std::size_t offset) {
     return std::to_string(line) + ":" + std::to_string(column);
 }
 
-/// Like DeepSpeed, refuses an object that has a key twice: one of the two values would silently be lost. And one that
-/// is nested so deeply that printing it in a message would take all of the stack.
+/// Parses JSON. Like DeepSpeed, refuses a key that an object has twice, because one value would be lost. Refuses deep
+/// nesting, because printing it in a message would overflow the stack.
 json parse(std::string_view text, const std::string& name) {
     std::vector<std::set<std::string>> open_objects;
     constexpr int deepest = 64;
@@ -239,7 +239,7 @@ json parse(std::string_view text, const std::string& name) {
     try {
         return json::parse(text, refuse);
     } catch (const json::parse_error& error) {
-        // The library counts bytes from one and stands on the byte it could not accept.
+        // `error.byte` counts from one and points at the byte that was not accepted.
         const std::string_view what = error.what();
         const auto reason = what.rfind(": ");
         throw config_error(name + ":" + position(text, error.byte > 0 ? error.byte - 1 : 0) + ": malformed JSON: " +

@@ -8,8 +8,8 @@
 
 namespace zero3_gpt {
 
-/// The part of a DeepSpeed configuration that this example acts on, under DeepSpeed's own names and with its
-/// defaults, and the `zeropp` object that DeepSpeed does not have.
+/// Keys of a DeepSpeed configuration that affect this example, with DeepSpeed's names and defaults, and the `zeropp`
+/// object, which DeepSpeed does not have.
 struct deepspeed_config {
     struct adamw_params {
         double lr = 1e-3;
@@ -25,23 +25,24 @@ struct deepspeed_config {
         bool quantized_gradients = false;  ///< qgZ: zero_quantized_gradients
         bool overlap_comm = true;          ///< DeepSpeed's default for stage 3
     };
-    /// Names of quantizers, passed on as they are: the library knows which exist.
+    /// Names of quantizers, which the library parses.
     struct zeropp_settings {
         std::string weight_quantizer = "int8:256:fp16";
         std::string gradient_quantizer_inside = "int8:256:bf16";
         std::string gradient_quantizer_across = "int4:128:signed:bf16";
-        std::string embedding_weight_quantizer;           ///< of embeddings and head; empty: as the others'
-        std::string embedding_gradient_quantizer_across;  ///< likewise
+        std::string embedding_weight_quantizer;           ///< of embeddings and head; empty: weight_quantizer
+        std::string embedding_gradient_quantizer_across;  ///< empty: gradient_quantizer_across
         std::string secondary_quantizer = "bf16";
-        int gradient_chunks = 1;               ///< chunks that a gradient is reduced in, one after the other
-        bool gradient_error_feedback = false;  ///< keep what quantization loses of gradients, add it to the next ones
-        double block_rate = 1.0;               ///< of the learning rate, for all but embeddings and head
-        bool weight_differences = false;       ///< nodes keep the weights, differences move; needs hpZ
+        int gradient_chunks = 1;               ///< chunks of a gradient's reduce-scatter
+        bool gradient_error_feedback = false;  ///< adds a gradient's quantization error to the next one
+        double block_rate = 1.0;               ///< factor of the learning rate of blocks
+        bool weight_differences = false;       ///< nodes keep weights, and differences move; needs hpZ
 
-        /// For a unit that is the embeddings or the head, or another.
+        /// Quantizer of a unit's weights; `embedding` is true for embeddings and head.
         [[nodiscard]] const std::string& weights(bool embedding) const {
             return embedding && !embedding_weight_quantizer.empty() ? embedding_weight_quantizer : weight_quantizer;
         }
+        /// Inter-node quantizer of a unit's gradients; `embedding` is true for embeddings and head.
         [[nodiscard]] const std::string& gradients_across(bool embedding) const {
             return embedding && !embedding_gradient_quantizer_across.empty() ? embedding_gradient_quantizer_across
                                                                              : gradient_quantizer_across;
@@ -55,11 +56,11 @@ struct deepspeed_config {
     zero_settings zero;
     zeropp_settings zeropp;
 
-    /// One line for each key that was given and has no effect, with its full path.
+    /// One line for each given key without effect, with its full path.
     std::vector<std::string> warnings;
 };
 
-/// What is wrong with a configuration: the file, the key, what was given and what is allowed.
+/// An error in a configuration: names the file, the key, the given value and the allowed ones.
 class config_error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -68,7 +69,7 @@ public:
 /// Reads a configuration from a file. Throws config_error.
 [[nodiscard]] deepspeed_config read_deepspeed_config(const std::filesystem::path& file);
 
-/// The same from text; `name` stands for the file in messages.
+/// Reads a configuration from text; `name` stands for the file in messages. Throws config_error.
 [[nodiscard]] deepspeed_config parse_deepspeed_config(std::string_view json, const std::string& name);
 
 }  // namespace zero3_gpt

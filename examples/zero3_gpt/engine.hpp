@@ -36,7 +36,7 @@ struct phase_traffic {
 
 namespace step {
 
-/// The squares of one stretch of numbers, summed in order.
+/// Sums the squares of each stretch of `stretch` numbers, in order.
 struct sum_squares {
     static constexpr std::int64_t stretch = 256;
 
@@ -54,32 +54,32 @@ struct sum_squares {
 
 }  // namespace step
 
-/// ZeRO stage 3: every rank keeps its partition of each unit's weights (float), gradient and AdamW state, and whole
-/// weights exist only while a unit computes. What moves between ranks moves through the library:
+/// ZeRO stage 3: every rank keeps its shards of each unit's weights (float), gradient and AdamW state. Whole weights
+/// exist only while a unit computes. Bytes move between ranks through the library:
 ///
-///   forward   quantized_all_gather of the unit's weights; with hpZ it fills the secondary partition on the way
-///   backward  the same again, or secondary_partition_gather with hpZ
-///   gradient  hierarchical_quantized_reduce_scatter, to the mean over ranks; with error feedback if asked for
+///   forward   quantized_all_gather of the unit's weights; with hpZ it also fills the secondary partition
+///   backward  secondary_partition_gather with hpZ, otherwise quantized_all_gather again
+///   gradient  hierarchical_quantized_reduce_scatter to the mean over ranks, with error feedback if configured
 ///
-/// A unit's tensors move as they are, in one list: in the same messages, but divided and quantized each by itself.
+/// A unit's tensors move in one list: in one message, but each is divided and quantized by itself.
 ///
-/// In stage 0, which is plain data parallelism, every rank keeps whole weights and AdamW state, nothing is gathered,
-/// and gradients go through quantized_all_reduce.
+/// Stage 0 is plain data parallelism: every rank keeps whole weights and AdamW state, nothing is gathered, and
+/// gradients go through quantized_all_reduce.
 ///
-/// With weight differences every node keeps the whole weights, divided over its ranks. The forward pass brings them up
-/// to date by quantized_update_gather; the backward pass gathers them by secondary_partition_gather.
+/// With weight differences, every node keeps the whole weights, divided over its ranks: quantized_update_gather in the
+/// forward pass, secondary_partition_gather in the backward pass.
 ///
-/// Embeddings and head can go in formats of their own, of more bits than the blocks'.
+/// Embeddings and head may have their own formats, with more bits than the blocks'.
 ///
-/// The next unit's weights are gathered on a queue of the device while this one computes, and gradients are reduced on
-/// another. Everything is on the device; what comes back are losses and norms. `Formats` is what can go on the wire.
+/// One queue of the device gathers the next unit's weights while a unit computes, another reduces gradients. Arrays are
+/// on the device; only losses and norms return to the host. `Formats` lists the formats for the wire.
 template <class Device, class Transport, class Formats = wire_formats>
 class zero3_engine {
 public:
     using space = typename Device::space;
     using transport_type = zeropp::counting<Transport, zeropp::two_level>;
 
-    /// Collective. `world` counts by the true nodes; `nodes` says how the collectives see them.
+    /// Collective. `world` counts bytes by the real nodes; `nodes` is the topology of the collectives.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
         : device_(device), network_(network), replicated_(config.zero.stage == 0),
@@ -106,10 +106,10 @@ public:
         square_sums_ = array<double, space>(stretches_);
     }
 
-    /// Whether passes from now on gather the master weights, exactly, in place of what the configuration says.
+    /// If `exactly`, later passes gather the master weights unquantized, in any configuration but stage 0.
     void gather_masters(bool exactly) { masters_ = exactly && !replicated_; }
 
-    /// Starts a pass over the units: forward alone, or forward and back. Gathers the first unit.
+    /// Starts a pass over the units, forward or forward and backward. Gathers the first unit.
     void begin(bool with_backward) {
         visits_.clear();
         for (int u = 0; u != network_.units(); ++u) visits_.push_back({u, false});
@@ -119,7 +119,7 @@ public:
         start_gather(0);
     }
 
-    /// The whole weights of the pass's next unit; valid until the next call. Gathers the one after meanwhile.
+    /// Whole weights of the pass's next unit, valid until the next call. Starts to gather the unit after it.
     zeropp::view<const float, space> next_weights() {
         const std::size_t v = next_visit_++;
         device_.wait(ready_[v % 2]);
@@ -128,13 +128,13 @@ public:
         return replicated_ ? u.shard.view() : full_[v % 2].view().subview(0, u.parameters);
     }
 
-    /// Where the unit's gradient is to be written. The unit before must have been reduced.
+    /// Buffer for the unit's gradient. The previous unit must have been reduced.
     zeropp::view<float, space> gradient(int unit) {
         device_.wait(reduced_[parity(unit)]);
         return gradient_[parity(unit)].view().subview(0, units_[static_cast<std::size_t>(unit)].parameters);
     }
 
-    /// Reduces the gradient that has been written; this rank keeps its slice of the mean.
+    /// Reduces the gradient in the unit's buffer; this rank keeps its shards of the mean.
     void reduce(int unit) {
         unit_state& u = units_[static_cast<std::size_t>(unit)];
         reduce_queue_.exec().wait(device_.record());
@@ -162,8 +162,8 @@ public:
         if (!overlap_) reduce_queue_.exec().wait();
     }
 
-    /// Clips by the global norm and takes an AdamW step on this rank's partitions. Returns the norm before clipping.
-    /// Throws zeropp::error, on every rank alike, if the gradient is not finite.
+    /// Clips by the global norm and takes an AdamW step on this rank's shards. Returns the norm before clipping. Throws
+    /// zeropp::error on every rank if the gradient is not finite.
     double step(double learning_rate) {
         device_.wait(reduce_queue_.exec().record());
         double* sums = square_sums_.data();
@@ -186,12 +186,12 @@ public:
         return norm;
     }
 
-    /// This rank's master weights of a unit: its slices of the tensors, one behind the other.
+    /// This rank's master weights of a unit: its shards of the tensors, one behind the other.
     zeropp::view<const float, space> masters(int unit) const {
         return units_[static_cast<std::size_t>(unit)].shard.view();
     }
 
-    /// The sum of every rank's value, in rank order: the same bits on all ranks.
+    /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
     double sum_over_ranks(double value) {
         double* const own = rank_values_.data() + world_.size();
         device_.upload(own, std::span<const double>(&value, 1));
@@ -206,7 +206,7 @@ public:
         return sum;
     }
 
-    /// What this rank has sent since the last reset.
+    /// Bytes that this rank has sent since the last reset.
     const phase_traffic& traffic() const { return traffic_; }
     void reset_traffic() { traffic_ = {}; }
 
@@ -242,17 +242,17 @@ private:
         std::size_t parameters;
         typename Formats::weights::variant weight_format;
         typename Formats::gradients::variant gradient_format;
-        floats shard;           // master weights: this rank's slices of the unit's tensors, one behind the other
-        floats gradient_shard;  // of the mean over ranks
-        list own_weights;       // the shard's slices
-        std::array<list, 2> full_weights;  // in either buffer
+        floats shard;           // master weights: this rank's shards of the unit's tensors, one behind the other
+        floats gradient_shard;  // this rank's shards of the mean over ranks
+        list own_weights;       // the shards in `shard`
+        std::array<list, 2> full_weights;  // in either of full_
         list full_gradient;
-        list own_gradient;  // the gradient shard's slices, or all of it
+        list own_gradient;  // the shards in `gradient_shard`; in stage 0 all of it
         adamw<Device> optimizer;
-        double rate;  // of the learning rate
+        double rate;  // factor of the learning rate
         zeropp::workspace<space> secondary_storage;
-        std::vector<typename secondary_of<typename Formats::weights>::type> secondary;    // one with hpZ, or
-        std::vector<typename replica_of<typename Formats::replicas>::type> node_replica;  // this, or neither
+        std::vector<typename secondary_of<typename Formats::weights>::type> secondary;    // hpZ alone: one
+        std::vector<typename replica_of<typename Formats::replicas>::type> node_replica;  // hpZ and differences: one
         zeropp::workspace<space> feedback_storage;
         std::vector<typename feedback_variant<typename Formats::gradients>::type> feedback;  // one, or none
     };
@@ -278,7 +278,7 @@ private:
         return (count + step::sum_squares::stretch - 1) / step::sum_squares::stretch;
     }
 
-    /// Arrays of these sizes, which lie one behind the other from the start of `memory`.
+    /// Tensors of these sizes in elements, one behind the other from the start of `memory`.
     static std::vector<zeropp::list_tensor<float, space>> listed(const floats& memory,
                                                                  std::span<const std::size_t> sizes) {
         std::vector<zeropp::list_tensor<float, space>> tensors;
@@ -308,7 +308,7 @@ private:
         }
         floats shard(own.size()), gradient_shard(own.size());
         device_.upload(shard.data(), std::span<const float>(own));
-        // Groups matter to secondary partitions alone.
+        // Only secondary partitions and replicas depend on the groups.
         const zeropp::two_level& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
         const adamw_options options{.beta1 = config.optimizer.beta1,
                                     .beta2 = config.optimizer.beta2,
@@ -409,7 +409,7 @@ private:
         const visit& now = visits_[v];
         unit_state& u = units_[static_cast<std::size_t>(now.unit)];
         const list& full = u.full_weights[v % 2];
-        // The buffer, and the weights themselves after a step, are what computation has worked on until now.
+        // Computation so far uses this buffer, and after a step also the shard.
         gather_queue_.exec().wait(device_.record());
         if (replicated_) {
             ready_[v % 2] = gather_queue_.exec().record();
@@ -461,7 +461,7 @@ private:
         if (!overlap_) gather_queue_.exec().wait();
     }
 
-    /// Adds what `collective` makes this rank send.
+    /// Adds the bytes that `collective` makes this rank send to `to`.
     template <class Collective>
     void count(phase_traffic::bytes& to, Collective collective) {
         const zeropp::traffic before = world_.total();
@@ -493,22 +493,22 @@ private:
     std::size_t largest_gather_ = 0;
     std::size_t largest_reduce_ = 0;
     std::size_t stretches_ = 0;
-    std::array<floats, 2> full_;      // whole weights: the unit that computes, and the next one
-    std::array<floats, 2> gradient_;  // whole gradients: the one being written, and the one being reduced
+    std::array<floats, 2> full_;      // whole weights of the current unit and the next one
+    std::array<floats, 2> gradient_;  // whole gradients: one is written while the other is reduced
     zeropp::workspace<space> gather_scratch_{0};
     zeropp::workspace<space> reduce_scratch_{0};
-    array<double, space> square_sums_;  // of the gradient, stretch by stretch
-    array<double, space> rank_values_;  // of every rank, then of this one
+    array<double, space> square_sums_;  // of the gradient, by stretches
+    array<double, space> rank_values_;  // of all ranks, then of this one
 
     std::vector<visit> visits_;
     std::size_t next_visit_ = 0;
-    std::uint64_t version_ = 0;          // of secondary partitions: the training step
-    std::uint64_t weights_version_ = 1;  // of node replicas: the optimizer's step
+    std::uint64_t version_ = 0;          // of secondary partitions: number of the training step
+    std::uint64_t weights_version_ = 1;  // of node replicas: number of the optimizer's steps, plus 1
     phase_traffic traffic_;
 
     std::array<typename Device::execution::event, 2> ready_;
     std::array<typename Device::execution::event, 2> reduced_;
-    // Last, so that they have finished before anything they use goes.
+    // Last, so that their destructors wait for the work before its memory is freed.
     typename Device::queue gather_queue_;
     typename Device::queue reduce_queue_;
 };

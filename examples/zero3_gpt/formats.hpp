@@ -6,7 +6,7 @@
 
 namespace zero3_gpt {
 
-/// What this example can put on the wire. A framework would name its own.
+/// Formats that this example can send. A framework would choose its own.
 struct wire_formats {
     using bf16 = zeropp::lossless<zeropp::bfloat16>;
     using fp32 = zeropp::lossless<float>;
@@ -22,11 +22,11 @@ struct wire_formats {
 
     using weights = zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
                                              int8, int6, int4, int4_rotated, int2_rotated, signs, fp8>;
-    /// What nodes can keep weights in, where differences bring them up to date.
+    /// Formats of the weights that nodes keep and differences update.
     using replicas = zeropp::named_quantizers<bf16, fp32>;
     template <class Exact, class Space>
     using replica = zeropp::secondary_replica<Exact, Space>;
-    /// How they do.
+    /// Collective that updates them.
     template <class... Arguments>
     static void update(Arguments&&... arguments) {
         zeropp::quantized_update_gather(std::forward<Arguments>(arguments)...);
@@ -37,7 +37,7 @@ struct wire_formats {
         zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8, int8>, hops<int8, int4>, hops<int6, int6>,
                            hops<int4, int4>, hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>,
                            hops<int8_rotated, three_levels>, hops<fp8, fp8>>;
-    /// How residuals of error feedback are stored.
+    /// Storage of error feedback's residuals.
     using residuals = zeropp::residuals_in_int8;
 };
 

@@ -15,7 +15,7 @@
 
 namespace zero3_gpt {
 
-/// A row's team on the host.
+/// A row's team on the host: one loop over its lanes.
 struct row_loop {
     template <class F>
     ZEROPP_HOST_DEVICE void each(int count, F f) const {
@@ -52,8 +52,8 @@ struct row_loop {
     }
 };
 
-/// The calling thread computes, with OpenBLAS; collectives run beside it on threads of their own, and what they
-/// quantize is divided over as many as the device has.
+/// Computes on the calling thread, with OpenBLAS. Collectives run beside it on the queues' threads, and their codecs
+/// use `codec_threads` threads.
 class host_device {
 public:
     using space = zeropp::host_space;
@@ -110,16 +110,16 @@ public:
         }
     }
 
-    /// The computation that follows is the caller's own: it waits itself.
+    /// Blocks the caller, which runs the computation.
     void wait(const execution::event& event) const { event.wait(); }
-    /// What has been computed is complete.
+    /// An event that is complete: computation ends before its call returns.
     [[nodiscard]] execution::event record() const { return {}; }
 
 private:
     zeropp::host_threads threads_;
 };
 
-/// One BLAS thread per rank: ranks already fill the cores, and the order of the sums no longer depends on the load.
+/// One BLAS thread for each rank: ranks fill the cores, and the order of sums does not depend on the load.
 inline void pin_blas_to_one_thread() noexcept { openblas_set_num_threads(1); }
 
 }  // namespace zero3_gpt

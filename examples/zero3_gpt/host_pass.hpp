@@ -5,8 +5,8 @@
 
 namespace zero3_gpt {
 
-/// The model's arithmetic on the host, compiled once in host_pass.cpp: it needs the optimiser, and the code that moves
-/// weights and gradients does not.
+/// The model's arithmetic on the host. host_pass.cpp compiles it, with optimisation; code that only moves weights and
+/// gradients does not need any.
 extern template class pass<host_device>;
 
 }  // namespace zero3_gpt

@@ -10,13 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The arithmetic of the transformer on plain arrays of a device. Every matrix product is the device's BLAS; what is
-/// written out here is the arithmetic on rows, as function objects that loops and kernels run alike.
+/// Arithmetic of the transformer on plain arrays of a device. The device's BLAS multiplies matrices. Arithmetic on rows
+/// is function objects, which loops and kernels run.
 namespace zero3_gpt {
 
-/// e^-|x|, to about 2e-7 relative up to |x| = 80 and e^-80 from there on (nothing a softmax or a logistic function
-/// could notice); NaN for NaN. The polynomial is Cephes' expf. Unlike std::exp it vectorises; so that it does, the
-/// limit is set with integer masks, because GCC keeps the branch of a comparison that may trap.
+/// e^-|x|, with a relative error of about 2e-7 up to |x| = 80, e^-80 beyond (for softmax and logistic functions as good
+/// as 0), NaN for NaN. The polynomial is Cephes' expf. Unlike std::exp it vectorises. Integer masks set the limit,
+/// because GCC keeps a branch for comparisons that may trap.
 [[nodiscard]] ZEROPP_HOST_DEVICE inline float falling_exp(float x) noexcept {
     constexpr auto infinity = static_cast<std::int32_t>(zeropp::infinity_bits);
     constexpr auto limit = static_cast<std::int32_t>(zeropp::float_bits(80.0F));
@@ -38,14 +38,14 @@ namespace zero3_gpt {
     return p * zeropp::bits_float((zeropp::float_bits(shifted) << 23U) + (127U << 23U));
 }
 
-/// What LayerNorm keeps for its backward pass.
+/// Values that LayerNorm keeps for its backward pass.
 struct norm_activations {
     float* normalised;         // [rows, width], before gain and bias
     float* inverse_deviation;  // [rows]
     float* output;             // [rows, width]
 };
 
-/// The function objects that devices run.
+/// Function objects that devices run.
 namespace step {
 
 template <class Float>
@@ -53,8 +53,8 @@ ZEROPP_HOST_DEVICE inline Float* row_of(Float* matrix, int row, int width) {
     return matrix + std::ptrdiff_t{row} * width;
 }
 
-/// Floats as integers in the same order; its own inverse. Integer comparisons vectorise where floating-point ones,
-/// which may trap, do not.
+/// Maps the bits of floats to integers in the same order, and back. Integer comparisons vectorise; floating-point ones
+/// may trap and do not.
 ZEROPP_HOST_DEVICE inline std::int32_t ordered(std::int32_t bits) { return bits ^ (bits < 0 ? 0x7fffffff : 0); }
 
 template <class Team>
@@ -90,7 +90,7 @@ struct multiply_elements {
     ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const { x[i] *= by[i]; }
 };
 
-/// Every row of y becomes x.
+/// Sets every row of y to x.
 struct copy_to_rows {
     int width;
     const float* x;
@@ -170,8 +170,8 @@ struct layer_norm_backward {
         const float* gradient = row_of(y_gradient, row, width);
         const float* gains = gain;
         float* out = row_of(x_gradient, row, width);
-        // The mean and the deviation depend on every element of the row: take out the part of the gradient that would
-        // only move them.
+        // Mean and deviation depend on every element of the row. Removes the part of the gradient that would only
+        // change them.
         const float mean = inverse_width * team.sum(width, [=](int i) { return gradient[i] * gains[i]; });
         const float slope =
             inverse_width * team.sum(width, [=](int i) { return gradient[i] * gains[i] * normalised[i]; });
@@ -203,7 +203,7 @@ struct gelu {
         const float value = x[i];
         const float square = value * value;
         const float argument = two_sqrt_two_over_pi * value * (1.0F + cubic * square);
-        // Both branches of the logistic function fall towards zero, so neither can overflow.
+        // Both branches of the logistic function use e^-|argument|, so neither overflows.
         const float fallen = falling_exp(argument);
         const bool negative = static_cast<std::int32_t>(zeropp::float_bits(argument)) < 0;
         const float sigmoid = (negative ? fallen : 1.0F) / (1.0F + fallen);
@@ -213,7 +213,7 @@ struct gelu {
     }
 };
 
-/// Scores to probabilities; a row sees itself and what is before it in its window.
+/// Turns scores into probabilities. A row sees itself and the earlier rows of its window.
 struct causal_softmax {
     int context;
     float scale;
@@ -233,7 +233,7 @@ struct causal_softmax {
 struct causal_softmax_backward {
     int context;
     const float* probabilities;
-    float* gradients;  // of the probabilities, then of the scores
+    float* gradients;  // in: of the probabilities; out: of the scores
 
     template <class Team>
     ZEROPP_HOST_DEVICE void operator()(const Team& team, int row) const {
@@ -245,7 +245,7 @@ struct causal_softmax_backward {
     }
 };
 
-/// Logits to probabilities, and each row's cross-entropy in nats.
+/// Turns logits into probabilities, and stores each row's cross-entropy in nats.
 struct cross_entropy {
     const std::uint8_t* targets;
     float* logits;
@@ -256,7 +256,7 @@ struct cross_entropy {
         float* logit = row_of(logits, row, vocabulary);
         const int target = targets[row];
         double* loss = losses + row;
-        // The lane that has the target remembers it until the logits are gone.
+        // The lane that holds the target keeps its logit, because `exponentials` overwrites the logits.
         float of_target = 0.0F;
         team.at(target, [&of_target, logit, target] { of_target = logit[target]; });
         const float shift = largest_of(team, vocabulary, logit);
@@ -268,9 +268,9 @@ struct cross_entropy {
     }
 };
 
-/// Probabilities to the gradient of the mean cross-entropy.
+/// Turns probabilities into the gradient of the mean cross-entropy.
 struct cross_entropy_backward {
-    float share;  // of one row
+    float share;  // of one row in the mean
     const std::uint8_t* targets;
     float* probabilities;
 
@@ -283,7 +283,7 @@ struct cross_entropy_backward {
     }
 };
 
-/// What embeddings have in common: one row for each token, one for each place in the window.
+/// Adds two embeddings: of the token, and of its position in the window.
 struct embed {
     int width;
     int context;
@@ -316,14 +316,14 @@ struct add_embedding_gradient {
 
 }  // namespace step
 
-/// A projection: x [rows, in] times weight [in, out] plus bias [out].
+/// Sizes of a projection: x [rows, in] times weight [in, out], plus bias [out].
 struct projection {
     int rows;
     int in;
     int out;
 };
 
-/// y = x w + bias; without a bias (nullptr) y = x w.
+/// y = x w + bias, or y = x w if `bias` is nullptr.
 template <class Device>
 void project(const Device& device, projection size, const float* x, const float* weight, const float* bias, float* y) {
     if (bias != nullptr) device.for_each_row(size.rows, step::copy_to_rows{size.out, bias, y});
@@ -332,7 +332,7 @@ void project(const Device& device, projection size, const float* x, const float*
                     {.data = y, .stride = size.out});
 }
 
-/// y += x w + bias: the way back into the residual stream.
+/// y += x w + bias, for y in the residual stream.
 template <class Device>
 void project_onto(const Device& device, projection size, const float* x, const float* weight, const float* bias,
                   float* y) {
@@ -342,7 +342,7 @@ void project_onto(const Device& device, projection size, const float* x, const f
                     {.data = y, .stride = size.out});
 }
 
-/// Overwrites all three gradients; x_gradient = y_gradient w^T. Without a bias, bias_gradient is nullptr.
+/// Overwrites all three gradients; x_gradient = y_gradient w^T. `bias_gradient` is nullptr if there is no bias.
 template <class Device>
 void project_backward(const Device& device, projection size, const float* x, const float* weight,
                       const float* y_gradient, float* x_gradient, float* weight_gradient, float* bias_gradient) {
@@ -363,7 +363,7 @@ void layer_norm(const Device& device, int rows, int width, const float* x, const
     device.for_each_row(rows, step::layer_norm{width, x, gain, bias, kept});
 }
 
-/// Adds to x_gradient (the residual stream's), overwrites gain_gradient and bias_gradient.
+/// Adds to x_gradient, the residual stream's. Overwrites gain_gradient and bias_gradient.
 template <class Device>
 void layer_norm_backward(const Device& device, int rows, int width, norm_activations kept, const float* gain,
                          const float* y_gradient, float* x_gradient, float* gain_gradient, float* bias_gradient) {
@@ -374,15 +374,15 @@ void layer_norm_backward(const Device& device, int rows, int width, norm_activat
     device.for_each_row(rows, step::layer_norm_backward{width, kept, gain, y_gradient, x_gradient});
 }
 
-/// GELU in its tanh form, written as x * sigmoid(2u). Replaces `x` by the slope at x, all that backward needs.
+/// GELU in its tanh form, as x * sigmoid(2u). Replaces `x` by the slope at x, which the backward pass needs.
 template <class Device>
 void gelu(const Device& device, std::int64_t count, float* x, float* y) {
     device.for_each(count, step::gelu{x, y});
 }
 
-/// Causal attention of one head in all windows. `qkv` is [windows, context, 3 width] and points at the head's first
-/// query, so that keys and values lie width and 2 width further; `attended`, at the head's first element, is
-/// [windows, context, width]; probabilities are [windows, context, context].
+/// Sizes of causal attention of one head in all windows. `qkv` is [windows, context, 3 width] and begins at the head's
+/// first query; keys and values are width and 2 width elements further. `attended` is [windows, context, width] and
+/// begins at the head's first element. Probabilities are [windows, context, context].
 struct attention_head {
     int windows;
     int context;
@@ -391,7 +391,7 @@ struct attention_head {
 
     [[nodiscard]] float scale() const { return 1.0F / std::sqrt(static_cast<float>(head_width)); }
 
-    /// Queries, keys or values.
+    /// The head's queries (`third` = 0), keys (1) or values (2).
     [[nodiscard]] factor third_of(const float* qkv, int third, bool transposed = false) const {
         return {qkv + std::ptrdiff_t{third} * width, 3 * width, std::int64_t{3} * context * width, transposed};
     }
@@ -404,12 +404,13 @@ struct attention_head {
     [[nodiscard]] product square(float* probabilities) const {
         return {probabilities, context, std::int64_t{context} * context};
     }
-    /// Of products that end in [context, context], or that sum over a window.
+    /// Size of products that result in [context, context].
     [[nodiscard]] product_size to_square() const { return {context, context, head_width, windows}; }
+    /// Size of products that sum over a window.
     [[nodiscard]] product_size over_window(float by) const { return {context, head_width, context, windows, by}; }
 };
 
-/// `probabilities` is kept for the backward pass.
+/// Keeps `probabilities` for the backward pass.
 template <class Device>
 void attend(const Device& device, attention_head size, const float* qkv, float* probabilities, float* attended) {
     device.multiply(size.to_square(), size.third_of(qkv, 0), size.third_of(qkv, 1, true), size.square(probabilities));

@@ -1,4 +1,4 @@
-# The training losses of all runs: gnuplot -e "data='FILE'; image='FILE.png'" loss.gnuplot
+# Training losses of all runs: gnuplot -e "data='FILE'; image='FILE.png'" loss.gnuplot
 set terminal pngcairo size 960,600
 set output image
 set title "zero3_gpt: training loss by what goes over the wire" noenhanced

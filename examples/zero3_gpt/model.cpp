@@ -21,7 +21,7 @@ void check_size(std::string_view name, int value, int largest) {
 }  // namespace
 
 model::model(model_config config) : config_{config} {
-    // The upper bounds keep every matrix dimension within CBLAS's int.
+    // These bounds keep every matrix dimension within CBLAS's int.
     check_size("layers", config.layers, 1024);
     check_size("heads", config.heads, 1024);
     check_size("width", config.width, 16384);

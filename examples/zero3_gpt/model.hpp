@@ -17,22 +17,21 @@ struct model_config {
     int context = 64;  ///< tokens in one window
 };
 
-/// One tensor of a unit: elements [begin, begin + size) of its flat array, of which weight decay applies to the first
-/// `decayed`, which are all or none.
+/// One tensor of a unit: elements [begin, begin + size) of its flat array. Weight decay applies to the first `decayed`.
 struct unit_tensor {
     std::size_t begin;
     std::size_t size;
     std::size_t decayed;
 };
 
-/// Unit 0. Matrices are row-major everywhere; a projection maps rows of length `in` by a matrix [in, out].
+/// Parameters of unit 0. Matrices are row-major; a projection maps rows of length `in` by a matrix [in, out].
 template <class Float>
 struct embedding_parameters {
     Float* token;     // [vocabulary, width]
     Float* position;  // [context, width]
 };
 
-/// Units 1 to layers. The matrices come first, so that what decays of a unit, or of a rank's slices, comes first.
+/// Parameters of units 1 to `layers`. The matrices, which decay, come first in a unit and so in a rank's shards.
 template <class Float>
 struct block_parameters {
     Float* qkv_weight;            // [width, 3 width], columns: queries, keys, values
@@ -49,7 +48,7 @@ struct block_parameters {
     Float* norm2_bias;            // [width]
 };
 
-/// Unit layers + 1.
+/// Parameters of unit layers + 1.
 template <class Float>
 struct head_parameters {
     Float* weight;     // [width, vocabulary]
@@ -57,13 +56,14 @@ struct head_parameters {
     Float* norm_bias;  // [width]
 };
 
-/// What a byte-level GPT is made of: pre-LayerNorm blocks, learned positions, untied head. It owns no weights.
+/// Shapes and initial weights of a byte-level GPT: pre-LayerNorm blocks, learned positions, untied head. Owns no
+/// weights.
 ///
-/// Parameters come in *units*, the grain at which ZeRO-3 gathers and reduces: the embeddings, each block, the head.
-/// A unit's parameters are one contiguous array, in the order of the structs above.
+/// Parameters come in units, which ZeRO-3 gathers and reduces one at a time: embeddings, each block, head. A unit's
+/// parameters are one contiguous array, in the order of the structs above.
 class model {
 public:
-    /// Throws std::invalid_argument that names the value and what is allowed.
+    /// Throws std::invalid_argument with the wrong value and the allowed ones.
     explicit model(model_config config);
 
     [[nodiscard]] const model_config& config() const noexcept { return config_; }
@@ -72,12 +72,12 @@ public:
     [[nodiscard]] std::size_t unit_parameters(int unit) const;
     [[nodiscard]] std::size_t parameters() const;
 
-    /// The unit's tensors in their order. Weight decay applies to the matrices of blocks and head; embeddings, biases
-    /// and LayerNorm are left alone, as in GPT.
+    /// The unit's tensors in order. Weight decay applies to the matrices of blocks and head, as in GPT: not to
+    /// embeddings, biases and LayerNorm.
     [[nodiscard]] std::vector<unit_tensor> tensors(int unit) const;
 
-    /// GPT-2's initial weights: normal with deviation 0.02, divided by sqrt(2 layers) for the two projections that
-    /// write to the residual stream, gains one, biases zero. The same bits on every rank and every machine.
+    /// GPT-2's initial weights: normal with deviation 0.02, divided by sqrt(2 layers) for the two projections onto the
+    /// residual stream; gains one, biases zero. The bits are equal on every rank and machine.
     void initialise(int unit, std::uint64_t seed, std::span<float> weights) const;
 
 private:
@@ -86,7 +86,7 @@ private:
     model_config config_;
 };
 
-/// Cut a unit's flat array into its parts; `Float` is float (gradients) or const float (weights).
+/// Cuts a unit's flat array into its tensors; `Float` is float (gradients) or const float (weights).
 template <class Float>
 [[nodiscard]] embedding_parameters<Float> cut_embedding(const model_config& config, Float* flat) noexcept {
     return {.token = flat, .position = flat + std::ptrdiff_t{vocabulary} * config.width};
@@ -100,7 +100,7 @@ template <class Float>
         flat += count;
         return part;
     };
-    // Braces evaluate left to right, so the parts lie in the order of the members.
+    // Braces evaluate left to right, so the tensors lie in the order of the members.
     return {.qkv_weight = take(3 * width * width),
             .attention_out_weight = take(width * width),
             .mlp_in_weight = take(4 * width * width),

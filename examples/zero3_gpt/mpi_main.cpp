@@ -10,7 +10,7 @@
 
 namespace {
 
-/// What every rank works out for itself before ranks talk; `problem` if it could not.
+/// Preparation of one rank before ranks communicate; `problem` is its error.
 struct preparation {
     std::optional<zero3_gpt::settings> settings;
     std::optional<zero3_gpt::workload> work;
@@ -39,7 +39,7 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
     return p;
 }
 
-/// The lowest rank for which `condition` holds, or the number of ranks.
+/// Lowest rank on which `condition` holds, or the number of ranks.
 int lowest_rank(bool condition, const zeropp::mpi_transport& world) {
     int lowest = condition ? world.rank() : world.size();
     MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, world.native());
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
     try {
         exit_code = run(argc, argv);
     } catch (const std::exception& e) {
-        // The other ranks may be waiting for this one: end them too.
+        // The other ranks may wait for this one, so this ends them too.
         std::cerr << "zero3_gpt: " << e.what() << std::endl;
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

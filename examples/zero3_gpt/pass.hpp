@@ -16,23 +16,23 @@
 
 namespace zero3_gpt {
 
-/// One micro-batch on its way through the model: the activations, and the order in which units are visited.
+/// One micro-batch on its way through the model: its activations, and the order of the units.
 ///
 ///     batch.begin(tokens, targets);
 ///     for (unit = 0; unit < units; ++unit)   batch.forward(unit, weights of unit);
 ///     loss = batch.loss();
 ///     for (unit = units - 1; unit >= 0; --unit) batch.backward(unit, weights of unit, gradient of unit);
 ///
-/// `backward` takes the weights again because ZeRO-3 released them after `forward`. All activations are kept, nothing
-/// is computed twice; buffers are allocated once, by the constructor. Weights and gradients are arrays of the device,
-/// which computes in its own time. A unit out of order is a std::logic_error, an array of the wrong size a
-/// std::invalid_argument.
+/// `backward` takes the weights again because ZeRO-3 released them after `forward`. All activations are kept, so
+/// nothing is computed twice. The constructor allocates all buffers. Weights and gradients are arrays of the device,
+/// which computes asynchronously. Throws std::logic_error for a unit out of order, std::invalid_argument for an array
+/// of the wrong size.
 template <class Device>
 class pass {
 public:
     using space = typename Device::space;
 
-    /// Room for micro-batches of up to `largest_batch` windows. Refers to `device`.
+    /// Makes room for micro-batches of up to `largest_batch` windows. Keeps a reference to `device`.
     pass(const Device& device, const model& network, int largest_batch)
         : device_(device), model_(network), largest_batch_(checked_batch(network.config(), largest_batch)),
           tokens_(most_rows()), targets_(most_rows()), stream_(most_rows() * width()),
@@ -43,8 +43,8 @@ public:
             blocks_.emplace_back(network.config(), most_rows());
     }
 
-    /// Starts a micro-batch of tokens.size() / context windows; `targets` are the tokens that follow. No windows at all
-    /// is allowed: a rank that has run out of text still takes part in every gather.
+    /// Starts a micro-batch of tokens.size() / context windows; `targets` are the next tokens. May be empty: a rank
+    /// without text still takes part in every gather.
     void begin(std::span<const std::uint8_t> tokens, std::span<const std::uint8_t> targets) {
         const auto context = static_cast<std::size_t>(model_.config().context);
         if (tokens.size() % context != 0 || tokens.size() > most_rows() || targets.size() != tokens.size()) {
@@ -90,7 +90,7 @@ public:
         return rows_ == 0 ? 0.0F : static_cast<float>(sum / rows_);
     }
 
-    /// Overwrites `gradient` with the unit's whole gradient of the mean loss.
+    /// Overwrites `gradient` with the unit's gradient of the mean loss.
     template <zeropp::array_in<space> Weights, zeropp::mutable_array_in<space> Gradient>
     void backward(int unit, const Weights& weights, Gradient&& gradient) {
         const auto given = zeropp::as_view<space>(weights);
@@ -140,7 +140,7 @@ private:
         floats mlp_hidden;  // [rows, 4 width]
     };
 
-    /// The next step: units are visited forward, then backward.
+    /// Direction of the next step: units are visited forward, then backward.
     enum class direction { forward, backward };
 
     static int checked_batch(const model_config& config, int largest_batch) {
@@ -193,7 +193,7 @@ private:
                 .head_width = config.width / config.heads};
     }
 
-    /// Calls visit(the head's place in a row, offset of its probabilities) for every head.
+    /// Calls visit(offset of the head in a row, offset of its probabilities) for every head.
     template <class Visit>
     void for_each_head(Visit visit) const {
         const auto& config = model_.config();
@@ -293,7 +293,7 @@ private:
     array<double, space> row_losses_;  // [rows]
 
     floats stream_gradient_;     // [rows, width]
-    floats branch_gradient_;     // [rows, width], inside one branch of a block
+    floats branch_gradient_;     // [rows, width], of one branch of a block
     floats wide_gradient_;       // [rows, 4 width], MLP hidden layer or qkv
     floats attention_gradient_;  // [windows, context, context]
 };

@@ -13,7 +13,7 @@ namespace zero3_gpt {
 
 namespace {
 
-/// A factor in words: how much less `now` is than `before`.
+/// `before` / `now` as text; "all" if `now` is 0, "-" if both are.
 std::string reduction(std::uint64_t before, std::uint64_t now) {
     if (now == 0) return before == 0 ? "-" : "all";
     std::ostringstream text;
@@ -90,7 +90,7 @@ void write_json(const std::string& file, const report_header& header, std::span<
 
 void write_curve(const std::string& file, std::span<const run_result> runs) {
     std::ofstream out = open(file);
-    // All digits, so that equal curves are equal runs.
+    // All digits, so that equal curves mean equal runs.
     out << std::setprecision(std::numeric_limits<double>::max_digits10) << "step";
     for (const run_result& r : runs) out << ' ' << r.name;
     out << '\n';

@@ -9,13 +9,13 @@
 
 namespace zero3_gpt {
 
-/// What one run came to. Traffic is the sum over all ranks, in bytes per step.
+/// Results of one run. Traffic is the sum over all ranks, in bytes per step.
 struct run_result {
     std::string name;
     std::vector<double> losses;           // mean training loss of each step, in nats per byte
-    double training_loss = 0;             // mean of the last steps
-    double held_out_loss = 0;             // with the weights as ranks gather them, and
-    double held_out_loss_of_masters = 0;  // with those that the optimizer has
+    double training_loss = 0;             // mean of the last 20 steps
+    double held_out_loss = 0;             // with the weights that ranks gather
+    double held_out_loss_of_masters = 0;  // with the optimizer's master weights
     double step_seconds = 0;              // median
     phase_traffic traffic;
 
@@ -27,7 +27,7 @@ struct run_result {
     }
 };
 
-/// What the runs have in common.
+/// Numbers that all runs share.
 struct report_header {
     std::size_t parameters;
     int nodes;
@@ -36,14 +36,13 @@ struct report_header {
     std::uint64_t seed;
 };
 
-/// One table; factors are against the first run.
+/// Prints one table; factors are relative to the first run.
 void print_table(std::ostream& out, const report_header& header, std::span<const run_result> runs);
 void write_json(const std::string& file, const report_header& header, std::span<const run_result> runs);
-/// Columns: step, then each run's training loss.
+/// Writes one line per step, with columns step and each run's training loss.
 void write_curve(const std::string& file, std::span<const run_result> runs);
 
-/// The numbers of one unit as they lie in memory, 4 bytes each and nothing else: FOLDER/RUN.UNIT.WHAT.fp32. Makes the
-/// folder where there is none.
+/// Writes a unit's numbers to FOLDER/RUN.UNIT.WHAT.fp32, 4 bytes each, as in memory. Makes a missing folder.
 void write_dump(const std::string& folder, const std::string& run, int unit, const std::string& what,
                 std::span<const float> numbers);
 

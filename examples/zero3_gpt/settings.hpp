@@ -10,16 +10,16 @@
 
 namespace zero3_gpt {
 
-/// One training run: a configuration and what it is called.
+/// One training run: its name and its configuration.
 struct run_settings {
     std::string name;
     deepspeed_config config;
 };
 
-/// Where the ranks compute.
+/// The device on which the ranks compute.
 enum class device_kind { host, cuda };
 
-/// Everything that the command line says.
+/// Everything that the command line sets.
 struct settings {
     model_config network;
     std::vector<run_settings> runs;
@@ -29,18 +29,17 @@ struct settings {
     int steps = 400;
     int warmup_steps = 30;
     double final_rate = 0.1;  // of the peak learning rate
-    int ranks = 4;            // on threads; under MPI the launcher says
-    int ranks_per_node = 0;   // 0: as discovered, or all on one node
+    int ranks = 4;            // threads; under MPI the launcher sets the number
+    int ranks_per_node = 0;   // 0: as MPI discovers; threads: all on one node
     int codec_threads = 1;    // of each rank, on the host
     std::string json_file;    // empty: none
     std::string curve_file;   // empty: none
     std::string dump_folder;  // empty: none
-    int dump_step = 0;        // counted from 1; 0: the last one
+    int dump_step = 0;        // counted from 1; 0: the last step
 };
 
-/// Reads the command line and the configurations it names. Returns nothing where --help or a mistake has ended the
-/// program, with `exit_code` set; `speak` says whether this process prints. Throws std::exception for wrong
-/// configurations.
+/// Reads the command line and the configurations it names. Returns nothing after --help or wrong arguments, with
+/// `exit_code` set; prints only if `speak`. Throws std::exception for wrong configurations and combinations.
 std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code);
 
 }  // namespace zero3_gpt

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One chunk in ten is held out, from the middle of each ten: at the end of a text lie odd things, such as appendices.
+// One chunk in ten is held out, from the middle of each ten: a text may end with unusual parts, such as appendices.
 constexpr std::size_t chunks_per_held_out = 10;
 constexpr std::size_t held_out_place = 5;
 constexpr std::size_t chunk_size_wanted = 2048;
@@ -39,7 +39,7 @@ std::string read_text(const fs::path& file) {
 }
 
 std::string read_licences(const fs::path& folder) {
-    std::set<fs::path> files;  // sorted, and one entry for all the links to a file
+    std::set<fs::path> files;  // sorted, with one entry for all links to a file
     std::error_code failure;
     for (fs::directory_iterator entry{folder, failure}, end; !failure && entry != end; entry.increment(failure)) {
         std::error_code dangling;
@@ -65,7 +65,7 @@ text::text(std::string bytes, int context) : bytes_{std::move(bytes)}, context_{
                                     " bytes are too short for a context of " + std::to_string(context) +
                                     ", which needs at least " + std::to_string(fewest_chunks * window));
     }
-    // A short text gets smaller chunks, down to one window each; a long context larger ones.
+    // A short text has smaller chunks, down to one window each; a long context has larger ones.
     const std::size_t chunk = std::max(window, std::min(chunk_size_wanted, bytes_.size() / fewest_chunks));
 
     std::size_t training_begin = 0;

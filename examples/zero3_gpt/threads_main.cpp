@@ -1,4 +1,4 @@
-/// zero3_gpt with its ranks as threads of one process: needs nothing installed but the model's own libraries.
+/// zero3_gpt with ranks that are threads of one process: needs no installation beyond the model's libraries.
 
 #include "cuda.hpp"
 #include "host_device.hpp"

@@ -18,9 +18,9 @@
 
 namespace zero3_gpt {
 
-/// What every rank prepares before ranks talk, from the same input: network and text.
+/// Network and text, which every rank prepares from equal input before ranks communicate.
 struct workload {
-    /// Throws what is wrong with the settings, the names of quantizers included.
+    /// Throws if a setting or a quantizer's name is wrong.
     explicit workload(const settings& s)
         : network(s.network), words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {
         for (const run_settings& run : s.runs) {
@@ -39,7 +39,7 @@ struct workload {
     text words;
 };
 
-/// The loss over all held-out text, with the weights that the ranks gather.
+/// Mean loss over all held-out text, with the weights that the ranks gather.
 template <class Device, class Transport, class Formats>
 double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const workload& work, pass<Device>& batch,
                      int rank, int ranks, int windows) {
@@ -59,13 +59,13 @@ double held_out_loss(zero3_engine<Device, Transport, Formats>& engine, const wor
     return engine.sum_over_ranks(sum) / static_cast<double>(work.words.held_out_windows());
 }
 
-/// Prints ten lines for each run, with the time that the remaining steps of all runs take at the pace so far.
+/// Prints ten lines for each run, with the time left for all runs at the pace so far.
 class progress {
 public:
     explicit progress(const settings& s)
         : steps_(s.steps), steps_of_all_runs_(s.steps * static_cast<int>(s.runs.size())) {}
 
-    /// After each step, counted from 0.
+    /// Call after each step; `step` is counted from 0.
     void operator()(const std::string& run, int step, double loss) {
         ++steps_done_;
         if (step != 0 && (step + 1) % std::max(1, steps_ / 10) != 0) return;
@@ -83,7 +83,7 @@ private:
     int steps_done_ = 0;
 };
 
-/// Trains one configuration from the seed's weights; each(engine, step, loss) follows every optimizer step, where loss
+/// Trains one configuration from the seed's weights. Calls each(engine, step, loss) after every optimizer step; `loss`
 /// is the mean over ranks. Collective.
 template <class Formats, class Device, class Transport, class Each>
 run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
@@ -150,7 +150,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     result.traffic.forward_gather = per_step(mine.forward_gather);
     result.traffic.backward_gather = per_step(mine.backward_gather);
     result.traffic.reduce = per_step(mine.reduce);
-    // The loss of one step is that of one batch; the mean of the last ones says more.
+    // A single step's loss depends on its batch, so the last 20 are averaged.
     const auto last = std::min<std::size_t>(result.losses.size(), 20);
     for (std::size_t i = result.losses.size() - last; i != result.losses.size(); ++i) {
         result.training_loss += result.losses[i] / static_cast<double>(last);
@@ -185,7 +185,7 @@ std::vector<run_result> train_all(const Device& device, const settings& s, const
     return results;
 }
 
-/// The same with ranks that are threads, each with a device of its own.
+/// Trains every configuration in turn, with ranks that are threads, each with its own device.
 template <class Device, class Formats = wire_formats>
 std::vector<run_result> train_on_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
     std::vector<run_result> results;
@@ -197,7 +197,7 @@ std::vector<run_result> train_on_threads(const settings& s, const workload& work
     return results;
 }
 
-/// Prints and writes what rank 0 has.
+/// Prints the table and writes the files.
 inline void report(const settings& s, const workload& work, const zeropp::two_level& nodes,
                    std::span<const run_result> results) {
     const report_header header{work.network.parameters(), nodes.groups(), nodes.group_size(), s.steps, s.seed};

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What every transport that can broadcast must do. Each law is collective over `world`.
+/// Laws of transports that can broadcast. Each law is collective over `world`.
 
 #include "conformance/delivery_laws.hpp"
 #include "support/expectations.hpp"
@@ -15,12 +15,12 @@
 
 namespace zeropp_test {
 
-/// Whether a transport has no broadcast, and should have none. A test of such a one specializes it: where broadcast is
-/// missed, or no longer compiles, the laws do not leave it out in silence.
+/// True if a transport has no broadcast and should have none. Its test specialises this. Otherwise a missing broadcast,
+/// or one that no longer compiles, would drop the laws silently.
 template <class Transport>
 inline constexpr bool does_without_broadcast = false;
 
-/// Whether the laws ask for broadcasts of `Transport`.
+/// True if the laws require `Transport` to broadcast.
 template <class Execution, class Transport>
 constexpr bool must_broadcast() {
     static_assert(zeropp::broadcasting_transport_on<Transport, Execution> != does_without_broadcast<Transport>,
@@ -28,8 +28,8 @@ constexpr bool must_broadcast() {
     return !does_without_broadcast<Transport>;
 }
 
-/// broadcast delivers the bytes of the first `roots` ranks to every rank, `in_place` or not, touches nothing behind
-/// them, and reads nothing of other ranks.
+/// broadcast delivers the bytes of the first `roots` ranks to every rank, `in_place` or not. It writes nothing beside
+/// them and reads nothing of other ranks.
 template <class Execution, class Transport>
 void broadcasts(Transport& world, expectations& expect, std::size_t bytes, int roots, bool in_place) {
     const Execution exec;
@@ -48,8 +48,8 @@ void broadcasts(Transport& world, expectations& expect, std::size_t bytes, int r
     expect(!is_root || message(world.rank(), to_all).is_at(own, bytes), "what is sent to stay as it is");
 }
 
-/// Roots may go on while others have not come: what they do next is not mixed up with it. For some broadcasts in a row
-/// the roots are the same and others come late, so that roots go as far ahead as the transport lets them.
+/// Roots may go ahead of ranks that come late, and their later broadcasts must not be mixed up. Roots stay equal for
+/// some broadcasts in a row, so that they go as far ahead as the transport allows.
 template <class Execution, class Transport>
 void keeps_the_order_of_broadcasts(Transport& world, expectations& expect) {
     constexpr std::size_t most_bytes = 8 * 37;
@@ -57,7 +57,7 @@ void keeps_the_order_of_broadcasts(Transport& world, expectations& expect) {
     constexpr std::size_t rounds = 4 * in_a_row;
     const Execution exec;
     const auto roots_in = [&](std::size_t round) { return 1 + static_cast<int>(round / in_a_row) % world.size(); };
-    // Sizes do not fall in with transports that take turns among 2 or 4 places.
+    // Sizes have period 5, so that they do not repeat in transports that alternate between 2 or 4 buffers.
     const auto bytes_in = [](std::size_t round) { return 8 * (1 + round % 5 * 9); };
     std::vector<std::byte> sent(rounds * most_bytes);
     std::vector<std::byte> received(rounds * place(world.size(), most_bytes));

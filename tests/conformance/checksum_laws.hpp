@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What checksums must notice, over any transport.
+/// Laws of `checksummed`, over any transport.
 
 #include "conformance/delivery_laws.hpp"
 #include "conformance/error_laws.hpp"
@@ -26,11 +26,11 @@ struct checksumming {
     }
 };
 
-/// What an operation has brought to a rank: recv[r * bytes ...] from rank r.
+/// Received bytes of an operation on one rank: recv[r * bytes ...] is from rank r.
 struct arrival {
     int rank;
     int ranks;
-    /// How many operations this transport had carried before.
+    /// Number of operations that this transport carried before.
     int operation;
     std::byte* recv;
     std::size_t bytes;
@@ -38,7 +38,7 @@ struct arrival {
     std::byte* from(int source) const { return recv + place(source, bytes); }
 };
 
-// The operations that `checksummed` makes of one.
+// Operations that `checksummed` makes of one.
 inline constexpr int of_data = 0;
 inline constexpr int of_checksums = 1;
 inline constexpr int of_verdicts = 2;
@@ -46,7 +46,7 @@ inline constexpr int all_of_them = 3;
 
 using meddler = std::function<void(const arrival&)>;
 
-/// A transport whose links do something to the bytes.
+/// A transport that changes bytes as they arrive.
 template <class Transport>
 class meddling : public zeropp::adaptor<Transport> {
 public:
@@ -81,14 +81,14 @@ private:
     int operations_ = 0;
 };
 
-/// Flips a bit of what `source` sends to `destination` in one operation.
+/// Flips a bit of the message from `source` to `destination` in one operation.
 inline meddler flip(int operation, int source, int destination, std::size_t bit = 0) {
     return [=](const arrival& a) {
         if (a.operation == operation && a.rank == destination) a.from(source)[bit / 8] ^= std::byte{1} << bit % 8;
     };
 }
 
-/// What a rank sees of one operation under `meddle`, and that the next one is as it should be.
+/// Text of a rank's integrity_error in one operation. Checks that the next operations work.
 template <class E, class Transport, class Operation>
 std::string seen(zeropp::checksummed<meddling<Transport>>& world, expectations& expect, Operation operation) {
     const E exec;
@@ -114,7 +114,7 @@ inline constexpr auto exchange_24_bytes = [](const auto& exec, auto& world) {
     exec.wait();
 };
 
-/// From the first `roots` ranks.
+/// Broadcast from the first `roots` ranks.
 inline auto broadcast_24_bytes(int roots) {
     return [roots](const auto& exec, auto& world) {
         const std::vector<std::byte> send(24, static_cast<std::byte>(world.rank()));
@@ -124,7 +124,7 @@ inline auto broadcast_24_bytes(int roots) {
     };
 }
 
-/// `text` without the checksums in it.
+/// `text` without its checksums.
 inline std::string without_checksums(std::string text) {
     for (std::string::size_type at = 0; (at = text.find("checksum ", at)) != std::string::npos;) text.erase(at + 8, 17);
     for (std::string::size_type at = 0; (at = text.find("one of ", at)) != std::string::npos;) text.erase(at + 6, 17);
@@ -136,7 +136,7 @@ inline std::string changed(int source, int destination) {
            " to have checksum, given one of";
 }
 
-/// Over `base`, one bit at a time flips on the way from every rank to every other.
+/// Over `base`: one bit at a time flips in the message from every rank to every other.
 template <class E, class Transport>
 void names_source_and_destination(Transport& base, expectations& expect) {
     std::vector<int> everyone(static_cast<std::size_t>(base.size()));
@@ -159,7 +159,7 @@ void names_source_and_destination(Transport& base, expectations& expect) {
                 sees(flip(of_data, source, destination, 130), broadcast_24_bytes(roots),
                      "broadcast of 24 bytes: " + changed(source, destination));
             }
-            // The checksum itself is no safer than the data.
+            // A changed checksum is an error like changed data.
             sees(flip(of_checksums, source, destination, 63), gather_24_bytes, gather);
         }
     }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the codec concept promises, checked against the reference byte by byte, for any execution whose memory the
-/// host can read.
+/// Laws of the codec concept, checked byte by byte against the reference, for executions with memory that the host can
+/// read.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -28,7 +28,7 @@
 
 namespace zeropp_test {
 
-// ---- what quantizers and elements are, in words of the reference
+// ---- quantizers and elements in terms of the reference
 
 template <class Q>
 struct reference_of;
@@ -53,7 +53,7 @@ float as_float(T x) {
     }
 }
 
-/// Whether an element is what `x` rounds to.
+/// True if `x` rounds to `actual`.
 template <class T>
 bool rounds_to(float x, T actual) {
     if constexpr (std::is_same_v<T, float>) {
@@ -72,9 +72,9 @@ std::vector<T> elements_from(const std::vector<float>& values) {
     return elements;
 }
 
-// ---- which elements of a tensor travel in which slot
+// ---- the elements of a tensor in each slot
 
-/// A tensor cut into slices and the run of slots that carries a part of each; `ranks_by_slot` is the order spelt out.
+/// A tensor divided into shards, and a run of slots that carries a part of each shard. `ranks_by_slot` lists the order.
 struct cut {
     std::string what;
     std::size_t elements;
@@ -92,7 +92,7 @@ struct cut {
             zeropp::partition(elements, static_cast<int>(ranks_by_slot.size())), used, begin, count, first_slot, slots};
     }
 
-    /// The elements of the tensor that slot s of the run carries, by index.
+    /// Indices in the tensor of the elements in slot s of the run.
     std::vector<std::size_t> carried(int s) const {
         const std::size_t ranks = ranks_by_slot.size();
         const std::size_t slice = (elements + ranks - 1) / ranks;
@@ -105,18 +105,18 @@ struct cut {
     }
 };
 
-/// One slot that carries all of a tensor.
+/// One slot that carries a whole tensor.
 inline cut whole(std::size_t n) { return {"whole " + std::to_string(n), n, {0}, {}, 0, n, 0, 1}; }
 
-/// Cuts of every kind for a block size: whole tensors, slices with nothing left for the last ranks, chunks that begin
-/// within slices and reach beyond their ends, runs of slots, regular orders by stride, irregular ones by table.
+/// Cuts of every kind for a block size: whole tensors, shards of which the last are empty, chunks within shards and
+/// beyond their ends, runs of slots, regular orders by stride, irregular orders by table.
 inline std::vector<cut> telling_cuts(std::size_t block) {
     std::vector<cut> cuts;
     for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{8}, std::size_t{9},
                                 block - 1, block, block + 1, 3 * block + 5, std::size_t{1009}}) {
         cuts.push_back(whole(n));
     }
-    const int table = 0;  // cut::slices() puts its own table in this one's place
+    const int table = 0;  // replaced by cut::slices() with its own table
     const std::vector<int> rows{0, 2, 4, 1, 3, 5};
     const std::vector<int> scattered{3, 0, 5, 1, 4, 2};
     const std::vector<int> in_order{0, 1, 2, 3, 4};
@@ -129,13 +129,13 @@ inline std::vector<cut> telling_cuts(std::size_t block) {
         cuts.push_back({"run of slots " + std::to_string(n), n, scattered, by_table, 0, slice, 2, 3});
         cuts.push_back({"ranks " + std::to_string(n), n, in_order, {}, 0, (n + 4) / 5, 0, 5});
     }
-    // The second and third chunk of slices of 2.5 blocks.
+    // Second and third chunk of shards of 2.5 blocks.
     const std::size_t n = 15 * block;
     cuts.push_back({"second chunk", n - 2, scattered, by_table, block, block, 0, 6});
     cuts.push_back({"last chunk", n - 2, rows, by_rows, 2 * block, block / 2, 0, 6});
     cuts.push_back({"last chunk, one slot", n - 2, rows, by_rows, 2 * block, block / 2, 5, 1});
     cuts.push_back({"chunk of odd length", n, rows, by_rows, 5, 37, 1, 4});
-    // The last ranks hold fewer elements than the chunk's begin.
+    // The last ranks' shards end before the chunk begins.
     cuts.push_back({"nothing left", 5 * block + 3, rows, by_rows, block / 2, block, 0, 6});
     cuts.push_back({"chunk beyond all slices", 4, in_order, {}, 1, 8, 0, 5});
     return cuts;
@@ -145,7 +145,7 @@ inline std::vector<cut> telling_cuts(std::size_t block) {
 
 inline constexpr std::uint8_t patterns[] = {0xa5, 0x5a};
 
-/// The messages of the slots of a cut one after another.
+/// Messages of a cut's slots, one after another.
 inline std::vector<std::uint8_t> reference_messages(const reference_format& f, const cut& c,
                                                     const std::vector<float>& tensor) {
     std::vector<std::uint8_t> messages;
@@ -158,7 +158,7 @@ inline std::vector<std::uint8_t> reference_messages(const reference_format& f, c
     return messages;
 }
 
-/// For every slot, the sums over the contributors of the elements that it carries.
+/// Sums over the contributors of each slot's elements.
 inline std::vector<std::vector<float>> reference_sums(const reference_format& f, const cut& c,
                                                       const std::vector<std::uint8_t>& messages, int contributors) {
     std::vector<std::vector<float>> sums;
@@ -177,7 +177,7 @@ inline std::vector<std::vector<float>> reference_sums(const reference_format& f,
     return sums;
 }
 
-/// Messages of several contributors with different values each.
+/// Messages of `contributors` contributors with different values.
 inline std::vector<std::uint8_t> contributions(const reference_format& f, const cut& c, int contributors) {
     std::vector<std::uint8_t> messages;
     for (int k = 0; k != contributors; ++k) {
@@ -206,7 +206,7 @@ inline void require_bytes(const std::string& what, guarded<std::byte>& actual,
     CHECK(written_within);
 }
 
-/// Checks that of `tensor`, which held `before`, exactly the elements of the cut are the expected ones.
+/// Checks that of `tensor`, which held `before`, only the elements of the cut have changed, to the expected values.
 template <class T, class Expected>
 void require_elements(const std::string& what, const cut& c, guarded<T>& tensor, const std::vector<T>& before,
                       Expected expected) {
@@ -297,7 +297,7 @@ void check_reduce_decode(const auto& exec, const From& from, const cut& c, int c
     const auto sums = reference_sums(reference_of<From>::format, c, messages, contributors);
     for (const std::uint8_t pattern : patterns) {
         guarded<std::byte> source(as_bytes(messages), pattern);
-        // What the tensor holds counts only when it is added to.
+        // The tensor's old values count only if the sum is added to them.
         std::vector<T> before = elements_from<T>(normal_floats(c.elements, 61));
         if (!f.accumulate) before = guarded<T>(c.elements, pattern).values();
         if (f.drop_non_finite) {
@@ -320,7 +320,7 @@ void check_reduce_decode(const auto& exec, const From& from, const cut& c, int c
     }
 }
 
-/// The whole of a codec for one quantizer and one element type.
+/// Checks a codec with one quantizer and one element type.
 template <class T, class Q>
 void check_codec(const auto& exec, const Q& q) {
     for (const cut& c : telling_cuts(static_cast<std::size_t>(Q::block_size))) {
@@ -332,7 +332,7 @@ void check_codec(const auto& exec, const Q& q) {
     }
 }
 
-/// Sums from one quantizer into another, whatever their block sizes.
+/// Checks sums of messages of one quantizer that another one encodes, for any block sizes.
 template <class From, class To>
 void check_between(const auto& exec, const From& from, const To& to) {
     for (const cut& c : telling_cuts(static_cast<std::size_t>(std::max(From::block_size, To::block_size)))) {

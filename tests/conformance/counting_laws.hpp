@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What every `counting` transport must do. The law is collective over `world`.
+/// Laws of `counting` transports. Collective over `world`.
 
 #include "conformance/broadcast_laws.hpp"
 #include "conformance/delivery_laws.hpp"
@@ -22,7 +22,7 @@
 
 namespace zeropp_test {
 
-/// The entry of `primitive`, or one of nothing.
+/// The entry of `primitive`, or an empty one.
 template <class Counting>
 zeropp::traffic traffic_of(const Counting& transport, std::string_view primitive) {
     for (const zeropp::traffic& t : transport.by_primitive()) {
@@ -38,13 +38,13 @@ inline void equals(const zeropp::traffic& t, std::uint64_t calls, std::uint64_t 
     expect.equal(t.bytes_across, across, at);
 }
 
-/// For `counting` transports on which nothing has been counted yet; `node_of_rank` is their topology.
+/// For `counting` transports that have counted nothing yet; `node_of_rank` is their topology.
 template <class Counting>
 void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expectations& expect) {
     const zeropp::host exec;
     const int rank = world.rank();
     const auto node = [&](int r) { return node_of_rank.at(static_cast<std::size_t>(r)); };
-    // How many of these ranks are others on this rank's node, and how many on other nodes.
+    // Numbers of other ranks in `ranks`: on this rank's node, and on other nodes.
     const auto peers = [&](const std::vector<int>& ranks) {
         std::pair<std::uint64_t, std::uint64_t> inside_and_across;
         for (const int r : ranks) {
@@ -68,7 +68,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     equals(world.total(), 0, 107 * inside, 107 * across, expect);
 
     if constexpr (must_broadcast<zeropp::host, Counting>()) {
-        // Roots send to everybody, others to nobody. What comes after it is counted as without it.
+        // Roots send to every other rank, other ranks send nothing. Later operations count as usual.
         std::uint64_t sent = 107;
         for (int roots = 1; roots <= world.size(); ++roots) {
             if (rank < roots) sent += 9;
@@ -80,7 +80,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
         world.all_to_all(exec, send.data(), received.data(), 7);
     }
 
-    // Three collectives in turn, two of them twice: operations count for the one that began last.
+    // Three collectives in turn, two of them twice. Operations count for the collective that began last.
     const auto begin = [&](std::string_view name) {
         zeropp::begin_collective(world, {name, 1, "fp32", "int8", {}}, "");
     };
@@ -97,7 +97,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     for (const zeropp::traffic& t : world.by_primitive()) names += "[" + t.primitive.str() + "]";
     expect.equal(names, "[][a][b][c]");
 
-    // Splits, and splits of splits, count in the same totals, by where their ranks are in the world.
+    // Splits, and splits of splits, count in the world's totals, by their ranks' nodes in the world.
     const grid ranks(world.size());
     Counting column = world.split(ranks.column_of(rank));
     Counting row = world.split(ranks.row_of(rank));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The decorators, as ways to wrap a transport. All ranks on one node, where it matters.
+/// Decorators, as functions that wrap a transport. `counted` puts all ranks on one node.
 
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/transport/checked.hpp>

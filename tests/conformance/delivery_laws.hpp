@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Bytes that ranks send each other, and the laws of the two operations that every transport has. Each law is
-/// collective over `world`.
+/// Messages between ranks, and the laws of all_gather and all_to_all, which every transport has. Each law is collective
+/// over `world`.
 
 #include "support/expectations.hpp"
 
@@ -14,8 +14,7 @@
 
 namespace zeropp_test {
 
-/// Bytes that name their sender, receiver and place; their period divides no power of two, so that a piece out of place
-/// shows.
+/// Bytes that depend on sender, receiver and position. Their period is a prime, so that a misplaced piece shows.
 class message {
 public:
     message(int from, int to) {
@@ -42,7 +41,7 @@ private:
     std::array<std::byte, period> bytes_;
 };
 
-/// Memory between two strips that nobody may touch.
+/// Memory between two strips that must stay untouched.
 class guarded_bytes {
 public:
     explicit guarded_bytes(std::size_t bytes) : memory_(bytes + 2 * strip, fill) {}
@@ -82,7 +81,7 @@ void gathers(Transport& world, expectations& expect, std::size_t bytes) {
     expect(message(world.rank(), to_all).is_at(send.data(), bytes), "what is sent to stay as it is");
 }
 
-/// all_gather works where send is this rank's own place in recv.
+/// all_gather works if `send` is this rank's place in `recv`.
 template <class Execution, class Transport>
 void gathers_in_place(Transport& world, expectations& expect, std::size_t bytes) {
     const Execution exec;
@@ -97,7 +96,7 @@ void gathers_in_place(Transport& world, expectations& expect, std::size_t bytes)
     expect(all.intact(), "no byte beside the buffer");
 }
 
-/// all_to_all delivers to every rank what each rank has for it.
+/// all_to_all delivers to every rank the bytes that each rank has for it.
 template <class Execution, class Transport>
 void exchanges(Transport& world, expectations& expect, std::size_t bytes) {
     const Execution exec;

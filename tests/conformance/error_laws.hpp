@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Errors that ranks share: what every `checked` transport must do. Each law is collective over `world`.
+/// Laws of `checked` transports: ranks share errors. Each law is collective over `world`.
 
 #include "conformance/delivery_laws.hpp"
 #include "conformance/split_laws.hpp"
@@ -19,7 +19,7 @@
 
 namespace zeropp_test {
 
-/// Expects `text` to be the same on every rank.
+/// Expects `text` to be equal on every rank.
 template <class Transport>
 void same_on_every_rank(Transport& world, const std::string& text, expectations& expect) {
     constexpr std::size_t capacity = 4096;
@@ -39,8 +39,8 @@ inline std::string text_of(const zeropp::collective_call& call) {
            " with " + call.quantizer.str() + ", " + call.options.str();
 }
 
-/// For `checked` transports. Calls that agree go on; where one rank's differs in anything, or one rank has a problem,
-/// every rank throws the same text, and the transport works afterwards.
+/// Equal calls go on. If one rank's call differs in any part, or one rank has a problem, every rank throws the same
+/// text and the transport goes on.
 template <class Transport>
 void compares_calls(Transport& world, expectations& expect) {
     using zeropp::collective_call;
@@ -73,7 +73,7 @@ void compares_calls(Transport& world, expectations& expect) {
         expect.equal(error, "gather: on rank " + std::to_string(odd) + ", expected a shard of 5, given 4");
         same_on_every_rank(world, error, expect);
     }
-    // A problem comes before a difference, the lowest rank's first, and a long one is cut and not lost.
+    // A problem comes before a difference, and the lowest rank's first. A long one is cut to 255 characters.
     collective_call mine = a_call();
     mine.elements = static_cast<std::uint64_t>(world.rank());
     expect.equal(begin(mine, "every rank has one"), "gather: on rank 0, every rank has one");
@@ -83,13 +83,13 @@ void compares_calls(Transport& world, expectations& expect) {
     exchanges<zeropp::host>(world, expect, 77);
 }
 
-/// The same in a split: its ranks alone compare.
+/// In a split, only its ranks compare their calls.
 template <class Transport>
 void compares_calls_in_splits(Transport& world, expectations& expect) {
     const grid ranks(world.size());
     Transport row = world.split(ranks.row_of(world.rank()));
     compares_calls(row, expect);
-    // Rows may differ from one another.
+    // Calls may differ between rows.
     zeropp::collective_call call = a_call();
     call.elements = static_cast<std::uint64_t>(world.rank() / ranks.columns);
     zeropp::begin_collective(row, call, "");

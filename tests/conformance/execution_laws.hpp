@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What every host execution must do, whether it runs at once or later.
+/// Laws of host executions, immediate or asynchronous.
 
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
@@ -17,7 +17,7 @@
 
 namespace zeropp_test {
 
-/// Enqueued work has run after wait(), in order.
+/// After wait(), enqueued work has run in order.
 template <zeropp::host_execution Execution>
 void runs_in_order() {
     const Execution exec;
@@ -29,7 +29,7 @@ void runs_in_order() {
     CHECK(order == expected);
 }
 
-/// Waiting where there is nothing to wait for returns.
+/// Waiting returns if there is no work.
 template <zeropp::host_execution Execution>
 void waits_for_nothing() {
     const Execution exec;
@@ -46,8 +46,8 @@ void waits_for_nothing() {
     CHECK(ran == 1);
 }
 
-/// Work behind an event starts after the work before it, on whichever execution. Executions that hand a value to and
-/// fro see every change, without any other synchronisation.
+/// Work behind an event starts after the work before it, on any execution. Two executions that change a value in turns
+/// see every change, without other synchronisation.
 template <zeropp::host_execution Execution>
 void orders_work_by_events() {
     const Execution ping;
@@ -66,7 +66,7 @@ void orders_work_by_events() {
     CHECK(value == expected);
 }
 
-/// An event covers what was enqueued before it and may be waited for often, late, on its own execution and from a copy.
+/// An event covers the work enqueued before it. It can be waited for often, late, on its own execution and as a copy.
 template <zeropp::host_execution Execution>
 void events_are_values() {
     const Execution exec;
@@ -88,7 +88,7 @@ void events_are_values() {
     other.wait();
 }
 
-/// What work throws comes out of enqueue or of wait(), once, and the execution works again.
+/// An exception of work leaves enqueue or wait(), once; then the execution works again.
 template <zeropp::host_execution Execution>
 void failures_reach_the_caller() {
     const Execution exec;
@@ -107,7 +107,7 @@ void failures_reach_the_caller() {
     }
 }
 
-/// An event recorded when a failure has been collected is not failed by it.
+/// An event recorded after a failure was collected is not failed.
 template <zeropp::host_execution Execution>
 void collected_failures_stay_in_the_past() {
     const Execution exec;
@@ -124,7 +124,7 @@ void collected_failures_stay_in_the_past() {
     CHECK(ran == 1);
 }
 
-/// Callables that can only be moved run, see what they own, and are destroyed once.
+/// Callables that can only be moved run, see the objects they own, and are destroyed once.
 template <zeropp::host_execution Execution>
 void takes_ownership() {
     const auto watched = std::make_shared<int>(5);
@@ -135,13 +135,13 @@ void takes_ownership() {
         exec.enqueue([&seen, held = std::move(owned), watched] { seen = *held; });
         exec.wait();
         CHECK(seen == 42);
-        // An execution need not be destroyed to let go of what it has run.
+        // An execution destroys work that has run, before its own end.
         CHECK(watched.use_count() == 1);
     }
     CHECK(watched.use_count() == 1);
 }
 
-/// Callables with state that change themselves, and function objects passed as lvalues, are copied.
+/// A function object passed as an lvalue is copied, so that it can be enqueued again.
 template <zeropp::host_execution Execution>
 void copies_what_is_not_moved() {
     const Execution exec;
@@ -155,7 +155,7 @@ void copies_what_is_not_moved() {
     CHECK(sum == 72);
 }
 
-/// All of the above.
+/// All laws of host executions.
 template <zeropp::host_execution Execution>
 void execution_laws() {
     runs_in_order<Execution>();

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// The laws of the quantizer concept, checked for any model. Models are seen through `quantizer_model`, so that the
-/// laws are compiled once and not once for each of them.
+/// Laws of the quantizer concept. They see each quantizer as a `quantizer_model`, so that they are compiled only once.
 
 #include <zeropp/quantizer/quantizer.hpp>
 
@@ -21,7 +20,7 @@
 
 namespace zeropp_test {
 
-/// A block through a quantizer.
+/// One block after a quantizer.
 struct quantized_block {
     std::vector<std::uint32_t> codes;
     std::vector<float> decoded;
@@ -29,20 +28,20 @@ struct quantized_block {
     std::vector<std::uint8_t> params;
 };
 
-/// What the laws need to know of a quantizer.
+/// The properties of a quantizer that the laws use.
 struct quantizer_model {
     std::string name;
     std::size_t block_size;
     int code_bits;
-    /// Whether each code stands for its element alone, so that NaN and Inf stay where they are.
+    /// True if each code depends on its element alone, so that NaN and Inf do not spread.
     bool element_wise;
 
     quantized_block (*round_trip)(const std::vector<float>& block);
-    /// The bytes of the parameters fitted to the parts: each part's stats merged into the first's one after another
-    /// (`left`), or the last two first (`right`). An empty part is a default-constructed stats.
+    /// Bytes of the parameters fitted to all parts. Merges the parts' stats one after another, from the first (`left`)
+    /// or from the last (`right`). An empty part is a default-constructed stats.
     std::vector<std::uint8_t> (*fit_left)(const std::vector<std::vector<float>>& parts);
     std::vector<std::uint8_t> (*fit_right)(const std::vector<std::vector<float>>& parts);
-    /// Whether both orders give the same stats to the bit, for stats without padding.
+    /// True if `a` merged from the left and `b` from the right give equal bytes. Always true for stats with padding.
     bool (*same_stats)(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b);
 };
 
@@ -96,7 +95,7 @@ quantized_block round_trip(const std::vector<float>& block) {
 
 }  // namespace model_of
 
-/// The model of a quantizer type. `element_wise` as in quantizer_model.
+/// Model of quantizer Q; see quantizer_model for `element_wise`.
 template <zeropp::quantizer Q>
 quantizer_model describe(bool element_wise = false) {
     using stats = typename Q::stats;
@@ -119,8 +118,8 @@ quantizer_model describe(bool element_wise = false) {
             }};
 }
 
-/// The codes of a block fit their bits, and it comes back within the bounds that the quantizer states, if any. A block
-/// that the quantizer cannot hold must come back as NaN throughout; `may_overflow` says that it is one.
+/// Codes fit their bits, and errors stay within the quantizer's bounds, if it has any. With `may_overflow`, the whole
+/// block may decode to NaN, because the quantizer may not be able to hold it.
 inline void check_block(const quantizer_model& q, const std::vector<float>& block, bool may_overflow = false) {
     const quantized_block result = q.round_trip(block);
     const std::uint32_t top = q.code_bits == 32 ? 0xffffffffu : (1u << q.code_bits) - 1u;
@@ -152,7 +151,7 @@ inline void check_block(const quantizer_model& q, const std::vector<float>& bloc
     CHECK(same_bits);
 }
 
-/// Stats are a commutative monoid to the bit.
+/// Stats are a commutative monoid, to the bit.
 inline void check_stats_laws(const quantizer_model& q, std::uint64_t seed) {
     CAPTURE(q.name);
     using parts = std::vector<std::vector<float>>;
@@ -172,7 +171,7 @@ inline void check_stats_laws(const quantizer_model& q, std::uint64_t seed) {
     for (int round = 0; round != 40; ++round) {
         parts p(3);
         for (auto& part : p) {
-            // An empty part stands for the identity.
+            // An empty part is the identity.
             part.resize(random.below(5));
             for (float& x : part) {
                 x = random.below(4) == 0 ? special[random.below(special.size())] : static_cast<float>(random.normal());
@@ -192,7 +191,7 @@ inline void check_stats_laws(const quantizer_model& q, std::uint64_t seed) {
     }
 }
 
-/// A block of zeros of either sign comes back as zeros.
+/// A block of zeros of either sign decodes to zeros.
 inline void check_zeros(const quantizer_model& q) {
     CAPTURE(q.name);
     for (const std::size_t n : {std::size_t{1}, std::size_t{2}, std::size_t{7}, q.block_size}) {
@@ -205,7 +204,7 @@ inline void check_zeros(const quantizer_model& q) {
     }
 }
 
-/// One NaN or Inf anywhere makes every element NaN; or stays alone where codes stand for elements.
+/// One NaN or Inf makes every element NaN; in element-wise quantizers only its own element changes.
 inline void check_not_finite(const quantizer_model& q) {
     CAPTURE(q.name);
     const std::size_t n = q.block_size;
@@ -227,7 +226,7 @@ inline void check_not_finite(const quantizer_model& q) {
     CHECK(wrong == 0);
 }
 
-/// Ordinary blocks of all shapes, and the extremes that a float can hold.
+/// Ordinary blocks of all shapes, and the extremes of float.
 inline void check_blocks(const quantizer_model& q) {
     const std::size_t n = q.block_size;
     for (const std::size_t size : {std::size_t{1}, std::size_t{2}, std::size_t{7}, n - 1, n}) {
@@ -259,7 +258,7 @@ inline void check_blocks(const quantizer_model& q) {
         check_block(q, {x, x / 2}, true);
         check_block(q, {x, -x / 2, 1e-40f}, true);
     }
-    // Large values of every size up to the largest, so that no rounding of the scale goes untried.
+    // Large values of every size up to the largest float, so that each rounding of the scale is tried.
     random_source random(5);
     for (int i = 0; i != 300; ++i) {
         const float a = static_cast<float>(random.uniform() * static_cast<double>(largest));

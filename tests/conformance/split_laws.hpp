@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What splits of every transport, and communicators of them, must do. Each law is collective over `world`.
+/// Laws of a transport's splits, and of communicators made of them. Each law is collective over `world`.
 
 #include "conformance/broadcast_laws.hpp"
 #include "conformance/delivery_laws.hpp"
@@ -21,7 +21,7 @@
 
 namespace zeropp_test {
 
-/// The world's ranks that `part` connects, in order, as `part` itself tells.
+/// World ranks that `part` connects, in order, from its own all_gather.
 template <class Transport>
 std::vector<int> members_of(Transport& part, int world_rank) {
     std::vector<int> members(static_cast<std::size_t>(part.size()), -1);
@@ -36,7 +36,7 @@ inline std::string text_of(const std::vector<int>& ranks) {
     return text;
 }
 
-/// Expects that `part` connects `members` of the world, in that order, and carries their bytes.
+/// Expects `part` to connect the world ranks `members`, in that order, and to carry their bytes.
 template <class Transport>
 void connects(Transport& part, int world_rank, const std::vector<int>& members, expectations& expect) {
     const auto self = std::find(members.begin(), members.end(), world_rank);
@@ -49,7 +49,7 @@ void connects(Transport& part, int world_rank, const std::vector<int>& members, 
     }
 }
 
-/// The ranks in a grid that is as square as it can be: rank = row * columns + column.
+/// The ranks in the most nearly square grid: rank = row * columns + column.
 struct grid {
     int rows;
     int columns;
@@ -73,7 +73,7 @@ struct grid {
     }
 };
 
-/// split connects exactly the ranks of the list, in its order; and splits can be split again.
+/// split connects exactly the ranks of the list, in its order. Splits can be split again.
 template <class Transport>
 void splits(Transport& world, expectations& expect) {
     const int rank = world.rank();
@@ -91,7 +91,7 @@ void splits(Transport& world, expectations& expect) {
     Transport alone = world.split(std::vector<int>{rank});
     connects(alone, rank, {rank}, expect);
 
-    // The list of a nested split is of ranks of its parent.
+    // A nested split's list has ranks of its parent.
     const grid of_backwards(backwards.size());
     std::vector<int> expected;
     for (const int b : of_backwards.row_of(backwards.rank())) expected.push_back(world.size() - 1 - b);
@@ -102,7 +102,7 @@ void splits(Transport& world, expectations& expect) {
         connects(moved, rank, expected, expect);
     }
 
-    // The rest works as before, now that one is gone.
+    // Destroying one split does not affect the others.
     connects(row, rank, ranks.row_of(rank), expect);
     connects(backwards, rank, reversed, expect);
     std::vector<int> everyone(static_cast<std::size_t>(world.size()));
@@ -110,7 +110,7 @@ void splits(Transport& world, expectations& expect) {
     connects(world, rank, everyone, expect);
 }
 
-/// A list without the rank that gives it is an error, after which the transport works.
+/// A list without the calling rank is an error, after which the transport works.
 template <class Transport>
 void refuses_splits_without_self(Transport& world, expectations& expect) {
     std::vector<int> others;
@@ -122,7 +122,7 @@ void refuses_splits_without_self(Transport& world, expectations& expect) {
     gathers<zeropp::host>(world, expect, 5);
 }
 
-/// Two splits carry bytes at the same time, each on its own queue, in whatever order they come.
+/// Two splits carry bytes at the same time, each on its own queue, in any order.
 template <class Transport>
 void carries_two_splits_at_once(Transport& world, expectations& expect) {
     const grid ranks(world.size());
@@ -148,7 +148,7 @@ void carries_two_splits_at_once(Transport& world, expectations& expect) {
     {
         const zeropp::host_queue first;
         const zeropp::host_queue second;
-        // Half of the ranks begin with the other split, so that neither can count on being first everywhere.
+        // Half of the ranks begin with the other split, so that neither is first everywhere.
         if (world.rank() % 2 == 0) {
             run(row, first, row_send, row_received);
             run(column, second, column_send, column_received);
@@ -163,7 +163,7 @@ void carries_two_splits_at_once(Transport& world, expectations& expect) {
     check(column, column_received);
 }
 
-/// group and across connect the ranks that the topology says, in its order.
+/// group and across connect the ranks that the topology gives, in its order.
 template <class Topology, class Transport>
 void joins(const Topology& topology, Transport world, expectations& expect) {
     zeropp::communicator comm(topology, std::move(world));

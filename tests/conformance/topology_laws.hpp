@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What every topology must do.
+/// Laws of topologies.
 
 #include "support/catch.hpp"
 
@@ -12,7 +12,7 @@
 
 namespace zeropp_test {
 
-/// Whether (group, index) and rank say the same, both ways, for every rank and every place.
+/// True if (group, index) and rank map to each other, for every rank and every place.
 template <zeropp::topology Topology>
 bool ranks_and_places_are_inverse(const Topology& t) {
     for (int rank = 0; rank != t.size(); ++rank) {
@@ -32,7 +32,7 @@ bool ranks_and_places_are_inverse(const Topology& t) {
     return static_cast<int>(ranks.size()) == t.size();
 }
 
-/// Whether indices follow the ranks in each group, and groups follow their lowest ranks.
+/// True if indices follow the ranks in each group, and groups follow their lowest ranks.
 template <zeropp::topology Topology>
 bool places_follow_ranks(const Topology& t) {
     for (int group = 0; group != t.groups(); ++group) {
@@ -44,7 +44,7 @@ bool places_follow_ranks(const Topology& t) {
     return t.rank_of(0, 0) == 0;
 }
 
-/// Whether slot = index * groups + group, for every slot of `order`.
+/// True if slot = index * groups + group, for every slot of `order`.
 template <zeropp::topology Topology>
 bool is_order_of(const zeropp::slice_order& order, const Topology& t) {
     for (int group = 0; group != t.groups(); ++group) {
@@ -55,7 +55,7 @@ bool is_order_of(const zeropp::slice_order& order, const Topology& t) {
     return true;
 }
 
-/// Whether places and slots are the ranks themselves.
+/// True if slots and places are the ranks themselves.
 template <zeropp::topology Topology>
 bool is_identity(const Topology& t) {
     for (int rank = 0; rank != t.size(); ++rank) {
@@ -65,7 +65,7 @@ bool is_identity(const Topology& t) {
     return true;
 }
 
-/// Copies and moved-to values equal the original and stand on their own: their order survives it.
+/// Copies and moved-to values equal the original; their order outlives it.
 template <zeropp::topology Topology>
 void is_a_value(const Topology& t) {
     auto original = std::make_unique<Topology>(t);

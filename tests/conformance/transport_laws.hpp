@@ -1,9 +1,8 @@
 #pragma once
 /// \file
-/// What every transport between ranks of host memory must do: the laws of delivery_laws, broadcast_laws and split_laws
-/// together; checked and counting transports have error_laws and counting_laws besides. Each law is collective over
-/// `world` and notes what a rank found in `expect`, so that the same law serves ranks on threads and ranks that are
-/// processes.
+/// Laws of transports between ranks of host memory: delivery_laws, broadcast_laws and split_laws together. See
+/// error_laws for checked and counting_laws for counting transports. Each law is collective over `world` and notes a
+/// rank's findings in `expect`, so that it works for threads and for processes.
 
 #include "conformance/broadcast_laws.hpp"
 #include "conformance/delivery_laws.hpp"
@@ -19,7 +18,7 @@
 
 namespace zeropp_test {
 
-/// Operations in flight at once complete in order: what one receives, the next may send.
+/// Operations in flight complete in order: an operation may send bytes that the previous one receives.
 template <class Execution, class Transport>
 void keeps_the_order_of_operations(Transport& world, expectations& expect) {
     constexpr std::size_t bytes = 24;
@@ -45,7 +44,7 @@ void keeps_the_order_of_operations(Transport& world, expectations& expect) {
     }
 }
 
-/// Nothing at all may be sent, from nowhere.
+/// Operations of 0 bytes work with null pointers.
 template <class Execution, class Transport>
 void carries_nothing(Transport& world, expectations& expect) {
     const Execution exec;
@@ -68,7 +67,7 @@ void moves_bytes(Transport& world, expectations& expect) {
     if constexpr (must_broadcast<Execution, Transport>()) broadcast_laws<Execution>(world, expect);
 }
 
-/// All of the above.
+/// All laws of transports.
 template <class Transport>
 void transport_laws(Transport& world, expectations& expect) {
     static_assert(zeropp::transport_on<Transport, zeropp::host> && zeropp::transport_on<Transport, zeropp::host_queue>);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport that notes what it hears, and what is to be heard inside each transport around others.
+/// A transport that records calls, and a law: decorators forward begin and wait.
 
 #include "support/catch.hpp"
 
@@ -16,7 +16,7 @@
 
 namespace zeropp_test {
 
-/// Of one rank; notes what it hears.
+/// A transport of one rank that records `begin` and `wait`.
 struct watching {
     struct heard {
         std::vector<std::string> begun;
@@ -50,7 +50,7 @@ struct watching {
     }
 };
 
-/// Passes on begin and wait, also from a split.
+/// make(transport) forwards begin and wait, also from a split.
 template <class Make>
 void passes_on(const std::string& name, Make make) {
     INFO(name);

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Counts allocations, and makes one fail, by replacing operator new: include it in one source file of a program only.
+/// Replaces operator new to count allocations and to make one fail. Include it in only one source file of a program.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 
-// ThreadSanitizer brings an operator new of its own, which cannot be replaced.
+// ThreadSanitizer has its own operator new, which cannot be replaced.
 #if defined(__SANITIZE_THREAD__)
 #define ZEROPP_TEST_KEEPS_NEW
 #elif defined(__has_feature)
@@ -20,18 +20,17 @@ namespace zeropp_test {
 
 inline std::atomic<std::size_t> allocation_count{0};
 
-/// Allocations that this thread still gets before one fails; negative: none fails.
+/// Number of allocations that this thread still gets before one fails; negative: none fails.
 inline thread_local long allocations_until_failure = -1;
 
-/// Whether operator new is this file's: ThreadSanitizer and valgrind bring their own.
+/// True if operator new is the one of this file: ThreadSanitizer and valgrind have their own.
 inline bool counts_allocations() {
     const std::size_t before = allocation_count;
     ::operator delete(::operator new(1));
     return allocation_count != before;
 }
 
-/// While it lives, the allocation of this thread that comes after `granted` others fails with std::bad_alloc; later
-/// ones do not.
+/// Makes one allocation of this thread throw std::bad_alloc, after `granted` others. Later allocations work again.
 class failing_allocation {
 public:
     explicit failing_allocation(long granted) { allocations_until_failure = granted; }
@@ -39,7 +38,7 @@ public:
     failing_allocation(const failing_allocation&) = delete;
     failing_allocation& operator=(const failing_allocation&) = delete;
 
-    /// Whether it has happened.
+    /// True if the allocation has failed.
     static bool happened() { return allocations_until_failure < 0; }
 };
 
@@ -56,7 +55,7 @@ inline void* allocate(std::size_t bytes, std::size_t alignment) {
 }  // namespace zeropp_test
 
 #if !defined(ZEROPP_TEST_KEEPS_NEW)
-// Not inlined: g++ would see malloc behind one half of a new and delete and miss it behind the other, and warn.
+// Not inlined: g++ would see malloc in only one half of a new and delete, and warn.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return zeropp_test::allocate(bytes, 0); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return zeropp_test::allocate(bytes, 0); }
 [[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {

@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// Catch2, whichever major version is installed.
+/// Includes the installed major version of Catch2.
 
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
-using Catch::Approx;  // where version 2 has it
+using Catch::Approx;  // its name in version 2
 #else
 #include <catch2/catch.hpp>
 #endif

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// What each rank must end with after a collective, computed from all ranks' inputs in the plainest way: one block, one
-/// rank, one node after the other, in double with every rounding spelt out. Shares no code with the library; quantizers
-/// are re-derived from their names ("int4:128:signed:fp16") and the documentation.
+/// Results of collectives on each rank, computed from all ranks' inputs one block, one rank and one node at a time, in
+/// double, with every rounding explicit. Shares no code with the library; derives quantizers from their names
+/// ("int4:128:signed:fp16") and the documentation.
 
 #include <algorithm>
 #include <charconv>
@@ -19,30 +19,30 @@ namespace collective_test::reference {
 
 inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-/// A binary floating-point format of `digits` significant bits, the hidden one included.
+/// A binary floating-point format of `digits` significant bits, including the hidden one.
 struct float_format {
     int digits;
     int smallest_exponent;
     int largest_exponent;
 
     double largest() const { return (2 - std::ldexp(1.0, 1 - digits)) * std::ldexp(1.0, largest_exponent); }
-    /// The distance of representable numbers around x.
+    /// Distance between representable numbers around x.
     double spacing(double x) const {
         const int exponent = x == 0 ? smallest_exponent : std::max(std::ilogb(x), smallest_exponent);
         return std::ldexp(1.0, exponent - digits + 1);
     }
-    /// To nearest, ties to even; Inf when that is beyond the largest.
+    /// Rounds to nearest, ties to even; Inf if the result is above the largest.
     double nearest(double x) const {
         if (!std::isfinite(x)) return x;
         const double y = std::nearbyint(x / spacing(x)) * spacing(x);
         return std::fabs(y) > largest() ? std::copysign(INFINITY, y) : y;
     }
-    /// The smallest magnitude not below |x|, signed as x; NaN when there is none.
+    /// Smallest representable magnitude not below |x|, with the sign of x; NaN if there is none.
     double away_from_zero(double x) const {
         const double y = std::ceil(std::fabs(x) / spacing(x)) * spacing(x);
         return y > largest() ? nan : std::copysign(y, x);
     }
-    /// The largest number not above x; NaN when there is none.
+    /// Largest representable number not above x; NaN if there is none.
     double below(double x) const {
         const double y = std::min(std::floor(x / spacing(x)) * spacing(x), largest());
         return y < -largest() ? nan : y;
@@ -53,17 +53,17 @@ inline constexpr float_format fp32{24, -126, 127};
 inline constexpr float_format fp16{11, -14, 15};
 inline constexpr float_format bf16{8, -126, 127};
 
-/// A double rounded to float. Sums, products and quotients of two floats come out as float arithmetic has them.
+/// Rounds a double to float. Sums, products and quotients of two floats come out as in float arithmetic.
 inline double single(double x) { return fp32.nearest(x); }
 
-/// A quantizer, from its name.
+/// A quantizer, derived from its name.
 struct quantizer {
     enum class kind { symmetric, signed_extreme, asymmetric, lossless };
 
     kind scheme = kind::symmetric;
     int bits = 0;
     std::size_t block = 1;
-    float_format stored = fp32;  // of scales, or of elements when lossless
+    float_format stored = fp32;  // format of scales, or of elements if lossless
 
     quantizer(std::string_view name) {
         const std::map<std::string_view, float_format> formats{{"fp32", fp32}, {"fp16", fp16}, {"bf16", bf16}};
@@ -85,7 +85,7 @@ struct quantizer {
         }
     }
 
-    /// What the values become on their way through one message, and how far off each can be.
+    /// Values after one message, and the largest possible error of each.
     struct outcome {
         std::vector<float> values;
         std::vector<double> error;
@@ -130,7 +130,7 @@ private:
             first = -std::ldexp(1.0, bits - 1);
             last = -first - 1;
             steps_off = 1;
-            // The negative one of two equal magnitudes is the extreme; so is the negative zero of two zeros.
+            // Of two equal magnitudes, the negative one is the extreme; of two zeros, the negative zero.
             const bool negative = -low > high || (-low == high && std::any_of(x.begin(), x.end(), [&](float v) {
                 return std::fabs(v) == high && std::signbit(v);
             }));
@@ -145,14 +145,14 @@ private:
             const double steps = step == 0 ? 0 : single(single(v - origin) * single(1 / step));
             const double code = std::isnan(step) ? nan : std::clamp(std::nearbyint(steps), first, last);
             const double value = single(origin + single(code * step));
-            result.values.push_back(value == 0 ? 0.0f : static_cast<float>(value));  // never the negative zero
-            // The arithmetic around the step has float's own rounding, of the step and of the value.
+            result.values.push_back(value == 0 ? 0.0f : static_cast<float>(value));  // never negative zero
+            // The step and the value also have float's own rounding.
             result.error.push_back(std::fabs(step) * steps_off * (1 + 1e-3) + std::fabs(static_cast<double>(v)) * 1e-6);
         }
     }
 
-    /// Steps are rounded away from zero, so that nothing is clipped, have a finite reciprocal, and `codes` of them stay
-    /// finite.
+    /// Rounds a step away from zero, so that nothing is clipped. Its reciprocal is finite. If `codes` of the step
+    /// overflow, takes the next smaller one.
     double stored_step(double ideal, double codes, double origin) const {
         if (ideal != 0 && std::fabs(ideal) < 0x1p-126) ideal = std::copysign(0x1p-126, ideal);
         const double step = stored.away_from_zero(ideal);
@@ -163,7 +163,7 @@ private:
     }
 };
 
-/// The ranks of each node: nodes by their lowest rank, ranks in order.
+/// Ranks of each node: nodes in the order of their lowest rank, ranks in order.
 inline std::vector<std::vector<int>> nodes_of(const std::vector<int>& node_of_rank) {
     std::vector<std::vector<int>> nodes;
     std::map<int, std::size_t> place;
@@ -175,7 +175,7 @@ inline std::vector<std::vector<int>> nodes_of(const std::vector<int>& node_of_ra
     return nodes;
 }
 
-/// Where the slice of a rank begins; that of the next rank is its end.
+/// First element of a rank's shard; the next rank's first element is its end.
 inline std::size_t slice_begin(std::size_t elements, std::size_t ranks, std::size_t rank) {
     const std::size_t largest = (elements + ranks - 1) / ranks;
     return std::min(elements, rank * largest);
@@ -188,7 +188,7 @@ inline std::vector<float> slice_of(const std::vector<float>& tensor, std::size_t
     return {at(rank), at(rank + 1)};
 }
 
-/// `tensor`, every slice of which has gone through a message of its own, as elements of a format.
+/// `tensor` after each of its shards has gone through its own message, rounded to the element format.
 inline std::vector<float> gathered(const std::vector<float>& tensor, std::size_t ranks, const quantizer& q,
                                    const float_format& element) {
     std::vector<float> full;
@@ -200,14 +200,15 @@ inline std::vector<float> gathered(const std::vector<float>& tensor, std::size_t
     return full;
 }
 
-/// What a reduce-scatter leaves on one rank.
+/// Result of a reduce-scatter on one rank.
 struct reduced {
-    std::vector<float> shard;   // as the definition of the collective has it, to the bit
-    std::vector<double> exact;  // the sum or mean itself, previous value included
-    std::vector<double> error;  // how far from it quantization can take an element, before it is rounded to its type
+    std::vector<float> shard;   // as the collective defines it, to the bit
+    std::vector<double> exact;  // sum or mean without quantization, including the previous value
+    std::vector<double> error;  // largest distance from `exact` by quantization, before rounding to the element type
 };
 
-/// The shard of rank `rank` when rank r contributes fulls[r]. `previous` is what the shard held, if that is added to.
+/// Shard of rank `rank` if rank r contributes fulls[r]. Adds to `previous`, the shard's old values, unless that is
+/// empty.
 inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std::vector<std::vector<float>>& fulls,
                                 std::size_t rank, const quantizer& inside, const quantizer& across, bool mean,
                                 const std::vector<float>& previous, const float_format& element) {
@@ -259,7 +260,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
     return result;
 }
 
-/// What an all-reduce leaves on every rank, by the definition of its two routes.
+/// Result of an all-reduce on every rank: one-shot if `gathers`, else two-shot.
 inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
                                       const std::vector<std::vector<float>>& fulls, const quantizer& inside,
                                       const quantizer& across, const quantizer& back, bool mean, bool gathers,

@@ -1,4 +1,4 @@
-# For scripts that `cmake -P` runs with `-- command...`: sets `command` to what stands behind the separator.
+# For scripts run as `cmake -P SCRIPT -- command...`: sets `command` to the words behind the separator.
 set(command "")
 foreach(i RANGE ${CMAKE_ARGC})
     if(DEFINED seen_separator AND i LESS CMAKE_ARGC)

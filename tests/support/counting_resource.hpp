@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Memory of the processor that knows who has what of it.
+/// A host memory resource that checks its users.
 
 #include <cstddef>
 #include <cstring>
@@ -11,8 +11,8 @@
 
 namespace zeropp_test {
 
-/// Counts what is allocated, poisons what is given back, and remembers what was not given back as it was taken. For
-/// several threads.
+/// Counts allocations, poisons freed memory, and counts as `mistakes` frees that do not match an allocation.
+/// Thread-safe.
 class counting_resource : public std::pmr::memory_resource {
     template <class F>
     auto with_lock(F f) const {

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What ranks expect, noted on any thread and checked on the main one: Catch's assertions are not thread-safe.
+/// Expectations of ranks, noted on any thread and checked on the main one, because Catch's assertions are not
+/// thread-safe.
 
 #include <cstddef>
 #include <exception>
@@ -10,7 +11,7 @@
 
 namespace zeropp_test {
 
-/// Counts expectations that were met and keeps the text of those that were not.
+/// Counts met expectations and keeps the text of unmet ones.
 class expectations {
 public:
     void operator()(bool met, const std::string& what = "this",
@@ -18,12 +19,12 @@ public:
         const std::lock_guard lock(mutex_);
         if (met) {
             ++met_;
-        } else if (++unmet_ <= 20) {  // the rest repeats the same story
+        } else if (++unmet_ <= 20) {  // more would only repeat the cause
             text_ += std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": expected " + what + "\n";
         }
     }
 
-    /// Expects a == b and shows both where they differ.
+    /// Expects a == b; the text shows both.
     void equal(const std::string& a, const std::string& b, std::source_location at = std::source_location::current()) {
         (*this)(a == b, "\"" + b + "\", given \"" + a + "\"", at);
     }
@@ -38,7 +39,7 @@ public:
         return met_;
     }
 
-    /// What was expected in vain, a line each; empty when all went well.
+    /// Unmet expectations, one a line; empty if all were met.
     std::string unmet() const {
         const std::lock_guard lock(mutex_);
         return text_;
@@ -51,7 +52,7 @@ private:
     std::string text_;
 };
 
-/// The text of the Error that call() throws, or in angle brackets what happened instead.
+/// Text of the Error that call() throws; in angle brackets if it throws another exception or none.
 template <class Error, class Call>
 std::string thrown(Call&& call) {
     try {

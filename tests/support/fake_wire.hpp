@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A wire between threads that loses, delays and repeats messages where a test wants it to, and a transport over it.
+/// A wire between threads that loses, delays, repeats or refuses messages as a test asks, and a transport over it.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/view.hpp>
@@ -29,7 +29,7 @@
 
 namespace zeropp_test {
 
-/// What a test may say of a message that is sent.
+/// Faults of one message.
 struct wire_fault {
     bool lost = false;
     bool repeated = false;
@@ -37,7 +37,7 @@ struct wire_fault {
     std::chrono::milliseconds delay{0};
 };
 
-/// A message, as the test that decides its fault sees it.
+/// A message, as the function that decides its faults gets it.
 struct wire_message {
     int source;
     int destination;
@@ -45,8 +45,8 @@ struct wire_message {
     std::size_t bytes;
 };
 
-/// What the threads of one test share. Messages up to `eager` bytes are taken at once; longer ones are read from the
-/// sender's memory when their receive is there. Rank numbers are those of the first wire, also on its splits.
+/// The network between a test's threads. Copies messages up to `eager` bytes when they are sent; reads longer ones from
+/// the sender's memory when their receive is posted. Rank numbers are the first wire's, also on splits.
 class fake_network {
 public:
     using decide = std::function<wire_fault(const wire_message&)>;
@@ -61,7 +61,7 @@ private:
         const std::byte* from = nullptr;
         std::byte* to = nullptr;
         std::size_t bytes = 0;
-        std::vector<std::byte> taken;  // of an eager message
+        std::vector<std::byte> taken;  // contents of an eager message
         bool eager = false;
         bool complete = false;
         bool cancelled = false;
@@ -71,14 +71,14 @@ private:
     };
     using handle = std::shared_ptr<transfer>;
 
-    /// Messages and receives of one (split, source, destination, tag), in their order.
+    /// Messages and receives of one (split, source, destination, tag), in order.
     struct channel {
         std::deque<handle> sends;
         std::deque<handle> receives;
     };
     using key = std::tuple<std::vector<int>, int, int, int>;
 
-    /// Moves what can be moved. Requires the lock.
+    /// Moves each message that has a receive and is due. Requires the lock.
     static void match(channel& c) {
         std::erase_if(c.receives, [](const handle& r) { return r->cancelled; });
         while (!c.sends.empty() && !c.receives.empty() && c.sends.front()->due <= clock::now()) {
@@ -111,7 +111,7 @@ public:
         fake_network::key where;
     };
 
-    /// Of `members`, ranks of the network, of which this is the rank-th.
+    /// Rank `rank` among `members`, which are ranks of the network.
     fake_wire(fake_network& network, std::vector<int> members, int rank, std::size_t piece)
         : network_(&network), members_(std::move(members)), rank_(rank), piece_(piece) {}
 
@@ -176,7 +176,7 @@ public:
         if (active(r) && !r.of->complete && r.of->to != nullptr) r.of->cancelled = true;
     }
 
-    /// The test's memory stays where it is until all ranks are done.
+    /// Tests keep the memory in place until all ranks are done.
     static void abandon(request& r) { r.of = nullptr; }
 
 private:

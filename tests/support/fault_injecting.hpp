@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport that does something wrong, once, at a place that the test chooses.
+/// A transport that makes one fault, in an operation that the test chooses.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
@@ -18,33 +18,33 @@
 
 namespace zeropp_test {
 
-/// What becomes of the operation that goes wrong.
+/// Kinds of faults of an operation.
 enum class fault {
     none,
-    drop,       ///< never carried; the rank that should have throws injected_fault, as one that has died
+    drop,       ///< not carried; its rank throws injected_fault, as if it had died
     delay,      ///< carried later
     truncate,   ///< carried with half of the bytes
-    flip_bit,   ///< carried with one bit of what this rank sends changed
+    flip_bit,   ///< carried with one bit of this rank's bytes changed
     duplicate,  ///< carried twice
 };
 
-/// Which operation of which rank goes wrong, and how.
+/// The faulty operation, its rank and its fault.
 struct planned_fault {
     fault what = fault::none;
-    /// Of the transport that was wrapped, whatever its splits call it.
+    /// Rank in the wrapped transport, also for operations of splits.
     int rank = 0;
-    /// Operations are counted from 0, those on splits among them; splitting is none.
+    /// Number of the operation, from 0. Operations of splits count; splitting does not.
     int operation = 0;
     std::chrono::milliseconds delay{0};
 };
 
-/// What the rank throws that drops an operation.
+/// Thrown by the rank that drops an operation.
 class injected_fault : public zeropp::error {
 public:
     using error::error;
 };
 
-/// Carries everything as `Transport` does, but for the planned fault. Deterministic. Copies and splits share the plan.
+/// Forwards everything to `Transport` except for the planned fault. Deterministic. Copies and splits share the plan.
 template <class Transport>
 class fault_injecting : public zeropp::adaptor<Transport> {
 public:
@@ -82,14 +82,14 @@ private:
 
         planned_fault plan;
         int operations = 0;
-        std::vector<std::byte> flipped;  // what is sent in place of the caller's bytes
+        std::vector<std::byte> flipped;  // sent in place of the caller's bytes
     };
 
     fault_injecting(Transport inner, std::shared_ptr<state> shared)
         : zeropp::adaptor<Transport>(std::move(inner)), shared_(std::move(shared)) {}
 
-    /// Calls operation(send, bytes), which enqueues the inner one, as the plan wants it. `sent` are the bytes at
-    /// `send`.
+    /// Calls operation(send, bytes), which enqueues the inner operation, with the planned fault. `sent` is the number
+    /// of bytes at `send`.
     template <class E, class Operation>
     void carry(const E& exec, const std::byte* send, std::size_t sent, std::size_t bytes, Operation operation) {
         const bool now = shared_->operations++ == shared_->plan.operation;
@@ -108,7 +108,7 @@ private:
                 s->flipped.assign(send, send + sent);
                 if (sent != 0) s->flipped[sent / 2] ^= std::byte{0x10};
             });
-            // Allocated at once, since the address is needed before the copy is made.
+            // Sized now, because the address is needed before the copy is made.
             shared_->flipped.resize(sent);
             return operation(shared_->flipped.data(), bytes);
         case fault::duplicate:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Binary floating-point formats by their definition: the reference for every conversion and for stored scales.
+/// Binary floating-point formats by their definition: the reference for conversions and stored scales.
 
 #include <bit>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace zeropp_test {
 
-/// An IEEE binary format, its values as doubles and its encodings as the low bits of an integer.
+/// An IEEE binary format. Values are doubles; encodings are the low bits of an integer.
 struct floating_format {
     int exponent_bits;
     int mantissa_bits;
@@ -21,7 +21,7 @@ struct floating_format {
     std::uint32_t sign_bit() const { return 1u << (exponent_bits + mantissa_bits); }
     int bytes() const { return (1 + exponent_bits + mantissa_bits) / 8; }
 
-    /// What the bits stand for.
+    /// Value of an encoding.
     double value(std::uint32_t bits) const {
         const double sign = (bits & sign_bit()) != 0 ? -1.0 : 1.0;
         const std::uint32_t magnitude = bits & (sign_bit() - 1u);
@@ -34,8 +34,8 @@ struct floating_format {
         return sign * std::ldexp(mantissa + (1u << mantissa_bits), smallest + exponent - 1);
     }
 
-    /// The largest encoding whose value is not above `magnitude`, which must not be negative or NaN. Encodings of
-    /// positive values are in the order of the values.
+    /// Largest encoding with a value not above `magnitude`, which must not be negative or NaN. Encodings of positive
+    /// values are in the order of the values.
     std::uint32_t floor(double magnitude) const {
         std::uint32_t low = 0;
         std::uint32_t high = infinity() + 1;
@@ -46,14 +46,14 @@ struct floating_format {
         return low;
     }
 
-    /// The smallest encoding whose value is not below `magnitude`, infinity included.
+    /// Smallest encoding with a value not below `magnitude`; may be infinity.
     std::uint32_t ceil(double magnitude) const {
         const std::uint32_t below = floor(magnitude);
         return value(below) == magnitude ? below : below + 1;
     }
 
-    /// The nearest encoding, ties to the even one, for any x but NaN. The step beyond the largest finite value counts
-    /// as if the format went on; from its middle on, x is infinite.
+    /// Nearest encoding, ties to the even one, for any x but NaN. Beyond the largest finite value the format is
+    /// continued by one step; x from the middle of that step on is infinite.
     std::uint32_t nearest(double x) const {
         const std::uint32_t sign = std::signbit(x) ? sign_bit() : 0u;
         const double magnitude = std::fabs(x);
@@ -77,10 +77,10 @@ inline float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline bool is_nan(float x) { return (bits_of(x) & 0x7fffffffu) > 0x7f800000u; }
 inline bool is_finite(double x) { return std::fabs(x) <= std::numeric_limits<double>::max(); }
 
-/// Whether a and b are the same float to the bit, or both NaN.
+/// True if a and b are equal to the bit, or both NaN.
 inline bool same(float a, float b) { return is_nan(a) ? is_nan(b) : bits_of(a) == bits_of(b); }
 
-/// Floats in hexadecimal, the way tests report them: denormals and last bits can be told apart.
+/// Floats in hexadecimal, for reports of tests: shows denormals and last bits.
 inline std::string text_of(float x) {
     char text[32];
     std::snprintf(text, sizeof text, "%a", static_cast<double>(x));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Buffers that notice what is written where it should not be, and what should be written and is not.
+/// Buffers that show writes outside of them, and elements that were not written.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace zeropp_test {
 
-/// `size` elements filled with a byte pattern, between guards of the same pattern; aligned to 64 bytes. In memory that
-/// no T was ever constructed in, as a framework's buffers are.
+/// `size` elements filled with a byte pattern, between guards of that pattern; aligned to 64 bytes. No T is constructed
+/// in the memory, as in a framework's buffers.
 template <class T>
 class guarded {
 public:
@@ -34,7 +34,7 @@ public:
         return copy;
     }
 
-    /// Whether the memory around the elements still holds the pattern.
+    /// True if the memory around the elements still holds the pattern.
     bool intact() const {
         const auto end = start_ + size_ * sizeof(T);
         const auto untouched = [&](std::uint8_t b) { return b == pattern_; };

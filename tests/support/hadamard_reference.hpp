@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Walsh-Hadamard transforms by their definition: a matrix of signs, in double.
+/// Walsh-Hadamard transforms by definition: a matrix of signs, in double.
 
 #include <bit>
 #include <cmath>
@@ -9,17 +9,17 @@
 
 namespace zeropp_test {
 
-/// Whether the matrix has -1 in this row and column: 1 bits that both have, odd in number.
+/// True if the matrix has -1: `row` and `column` share an odd number of 1 bits.
 inline bool rotation_sign(std::size_t row, std::size_t column) { return std::popcount(row & column) % 2 != 0; }
 
-/// What a rotation multiplies by: the power of two at 1 / sqrt(window), or next above it; and what makes up for it.
+/// Factor of a rotation: the power of two at or next above 1 / sqrt(window). With `back`, the factor that inverts it.
 inline double rotation_factor(std::size_t window, bool back) {
     const int log2 = std::countr_zero(window);
     const double there = std::ldexp(1.0, -(log2 / 2));
     return back ? 1.0 / (static_cast<double>(window) * there) : there;
 }
 
-/// The whole windows of `values`, rotated or rotated back; what is left over stays.
+/// Rotates the whole windows of `values`, or rotates them back. An incomplete window stays.
 inline std::vector<double> rotated(const std::vector<double>& values, std::size_t window, bool back) {
     std::vector<double> result = values;
     for (std::size_t begin = 0; begin + window <= values.size(); begin += window) {
@@ -35,8 +35,7 @@ inline std::vector<double> rotated(const std::vector<double>& values, std::size_
     return result;
 }
 
-/// The same in float, to the bit: a window's transform from those of its halves, which is the order in which the
-/// documentation's stages add.
+/// Transforms a window in float, to the bit: combines the transforms of its halves, in the documented order.
 inline void rotate_window(float* values, std::size_t window) {
     if (window == 1) return;
     const std::size_t half = window / 2;
@@ -49,6 +48,7 @@ inline void rotate_window(float* values, std::size_t window) {
         values[i + half] = static_cast<float>(static_cast<double>(a) - static_cast<double>(b));
     }
 }
+/// Rotates whole windows in float, to the bit.
 inline std::vector<float> rotated(std::vector<float> values, std::size_t window, bool back) {
     for (std::size_t begin = 0; begin + window <= values.size(); begin += window) {
         rotate_window(values.data() + begin, window);

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// The host's codec with the instructions of every processor that this one can stand for.
+/// The host codec with the instructions of each target that this processor can run.
 
 #include <zeropp/codec/host/target.hpp>
 
 namespace zeropp_test {
 
-/// Calls f(target) with the instructions of each target that the processor has.
+/// Calls f(target) once for each target of this processor, with that target active.
 template <class F>
 void on_every_target(F f) {
     const struct restore {

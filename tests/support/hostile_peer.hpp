@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport whose other rank sends any bytes.
+/// A transport with a peer that sends arbitrary bytes.
 
 #include <zeropp/execution/execution.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace zeropp_test {
 
-/// Rank 0 of two, of which the other one sends `bytes` in every operation, repeated as often as needed.
+/// Rank 0 of two. In every operation the other rank sends `bytes`, repeated to the operation's length.
 struct hostile_peer {
     std::vector<std::byte> bytes;
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Every kind of `block_integer`, with its description in words of its own.
+/// Every kind of `block_integer`, with its independent description.
 
 #include <zeropp/quantizer/block_integer.hpp>
 
@@ -33,7 +33,7 @@ integer_model describe_integer() {
             {scheme_named<Scheme>, Bits, BlockSize, format_of<Scale>}};
 }
 
-/// All bits from 2 to 8.
+/// Models of 2 to 8 bits.
 template <int BlockSize, class Scheme, class Scale>
 std::vector<integer_model> integer_models() {
     return []<int... I>(std::integer_sequence<int, I...>) {

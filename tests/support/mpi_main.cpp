@@ -1,9 +1,9 @@
 /// \file
-/// main() of the MPI tests: every rank runs the same test cases, and one rank's failure is the run's failure.
+/// main() of the MPI tests: every rank runs the same test cases, and a failure of one rank fails the run.
 ///
-/// After each test case the ranks meet and add up their failures. A rank that left a test case early, because an
-/// assertion failed or something was thrown, may have left the others waiting in a collective call; they never come to
-/// the meeting, and the watchdog aborts all ranks. It names the test case, and the failed rank has already said why.
+/// After each test case the ranks meet and add up their failures. A rank that left a test case early, by a failed
+/// assertion or an exception, may leave the others in a collective call. They never come to the meeting, so the
+/// watchdog aborts all ranks. It names the test case; the failed rank has printed the reason.
 
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include "support/catch.hpp"
@@ -31,12 +31,12 @@ int rank = 0;
 int ranks = 1;
 unsigned long long failures_of_all_ranks = 0;
 
-/// Puts "[rank/ranks] " before each line and writes whole lines, so that the ranks' output can be told apart.
+/// Writes whole lines with "[rank/ranks] " before each, to tell the ranks' output apart.
 class labelled_lines : public std::streambuf {
 public:
     explicit labelled_lines(std::string label) : label_(std::move(label)) {}
 
-    /// Writes the unfinished line too. Catch2 flushes often, so sync() does not.
+    /// Writes the unfinished line too. sync() does not, because Catch2 flushes often.
     void finish() {
         if (!line_.empty()) overflow('\n');
         std::fflush(stdout);
@@ -59,7 +59,7 @@ private:
     std::string line_;
 };
 
-/// Aborts all ranks when one step takes longer than it may.
+/// Aborts all ranks if one step takes longer than `limit`.
 class step_watchdog {
 public:
     explicit step_watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { watch(); }) {}
@@ -80,7 +80,7 @@ public:
         changed_.notify_one();
     }
 
-    /// This rank's step has failed: the others get no more than a few seconds to finish theirs.
+    /// Call if this rank's step has failed: the other ranks get at most 10 more seconds.
     void hurry() {
         const std::lock_guard lock(mutex_);
         deadline_ = std::min(deadline_, steady_clock::now() + std::chrono::seconds(10));
@@ -108,7 +108,7 @@ private:
     bool done_ = false;
     std::string step_ = "start";
     steady_clock::time_point deadline_ = steady_clock::now() + limit_;
-    std::thread thread_;  // last: it uses all of the above
+    std::thread thread_;  // last, because it uses all other members
 };
 
 step_watchdog* guard = nullptr;
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
     int provided = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 #if defined(MPICH_NUMVERSION)
-    // Where MPICH takes errors of requests, whatever the request's communicator says: mpi_transport's documentation.
+    // MPICH passes errors of requests to these communicators' handlers, see basic_mpi_transport.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
 #endif
@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
         guard = &watch;
         const int result = zeropp_test::run_catch(argc, argv);
         watch.begin("the end of the run");
-        // The command line can be wrong too, and then there was no test case to count.
+        // A wrong command line fails too, without any test case to count.
         failed = sum_over_ranks(result != 0) + failures_of_all_ranks > 0;
         lines.finish();
         MPI_Comm_free(&meeting);

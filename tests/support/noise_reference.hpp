@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// The noise of stochastic rounding by its documentation.
+/// The noise of stochastic rounding, by its documentation.
 
 #include <cstdint>
 
 namespace zeropp_test {
 
-/// Of element `index` of a tensor, or of a sum there: 16 bits of philox4x32-10 whose key is the seed and whose counter
-/// is (index / 8, the highest bit saying whether it is a sum; step), in steps of 2^-15 about zero.
+/// Noise of element `index` of a tensor, or of a sum at that index: 16 bits of philox4x32-10, in steps of 2^-15 about
+/// zero. The key is the seed. The counter is (index / 8, with the highest bit set for a sum; step).
 inline float noise_of_element(std::uint64_t seed, std::uint64_t step, std::uint64_t index, bool sum) {
     const std::uint64_t granule = index / 8 | (sum ? std::uint64_t{1} << 63 : 0);
     constexpr std::uint64_t low = 0xffffffffu;
@@ -24,7 +24,7 @@ inline float noise_of_element(std::uint64_t seed, std::uint64_t step, std::uint6
         key[1] = (key[1] + 0xbb67ae85u) & low;
     }
     const std::uint64_t bits = c[index % 8 / 2] >> (index % 2 * 16) & 0xffffu;
-    // The lowest bit is not used: 32768 values, the first at -1/2 + 2^-16.
+    // The lowest bit is unused: there are 32768 values, the first at -1/2 + 2^-16.
     return static_cast<float>(static_cast<double>(bits / 2) / 32768.0 - 0.5 + 0x1p-16);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Multi-rank tests in one process: ranks on threads, under a watchdog, with expectations checked at the end.
+/// Multi-rank tests in one process: ranks are threads, a watchdog ends hangs, and expectations are checked at the end.
 
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
@@ -14,7 +14,7 @@
 
 namespace zeropp_test {
 
-/// Runs work(transport, expect) on `ranks` threads and checks what they expected.
+/// Runs work(transport, expect) on `ranks` threads and checks their expectations.
 template <class Work>
 void on_threads(int ranks, const std::string& what, Work work) {
     const std::string test = what + " on " + std::to_string(ranks) + " ranks";

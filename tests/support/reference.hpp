@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Messages by their documentation, written naively: the oracle for quantizers and codecs. Shares no code with the
-/// library. Every float operation is done in double and rounded once; double has more than twice float's digits, so the
-/// result is the correctly rounded one and nothing is left for a compiler to contract.
+/// Messages by their documentation: the naive oracle for quantizers and codecs. Shares no code with the library.
+/// Computes each float operation in double and rounds once. Double has more than twice float's digits, so the result is
+/// correctly rounded and a compiler has nothing to contract.
 
 #include "support/floating_format.hpp"
 
@@ -27,14 +27,14 @@ inline float float_quotient(float a, float b) {
 
 enum class scheme { symmetric, signed_extreme, asymmetric, lossless };
 
-/// A message format; `stored` is the type of the scales, or of the elements where the scheme is lossless.
+/// A message format; `stored` is the type of the scales, or of the elements if the scheme is lossless.
 struct reference_format {
     scheme how;
     int bits;
     std::size_t block_size;
     floating_format stored;
 
-    /// What one block's parameters stand for. A lossless block has none.
+    /// Decoded parameters of one block; a lossless block has none.
     struct parameters {
         float step = 0.0f;
         float minimum = 0.0f;
@@ -46,7 +46,7 @@ struct reference_format {
     bool lossless() const { return how == scheme::lossless; }
     int numbers_per_block() const { return lossless() ? 0 : how == scheme::asymmetric ? 2 : 1; }
 
-    /// The furthest code from the origin of the codes, in steps.
+    /// Largest distance of a code from the codes' origin, in steps.
     int furthest() const {
         if (how == scheme::symmetric) return (1 << (bits - 1)) - 1;
         if (how == scheme::signed_extreme) return 1 << (bits - 1);
@@ -55,8 +55,9 @@ struct reference_format {
 
     // ---- one block
 
-    /// The step that reaches `extent` (never negative) from `origin` with the furthest code: rounded up to what can be
-    /// stored, at least 2^-126, and finite when decoded; for which a float may be the next one down. NaN otherwise.
+    /// Step that reaches `extent` (not negative) from `origin` with the furthest code. It is rounded up to a stored
+    /// value and is at least 2^-126. If decoding would overflow, it is the next smaller step in float, NaN in other
+    /// types.
     float step_for(float extent, float origin) const {
         const float reach = static_cast<float>(furthest());
         float ideal = float_quotient(extent, reach);
@@ -77,7 +78,7 @@ struct reference_format {
         float high = x[0];
         for (std::size_t i = 0; i != n; ++i) {
             if (!is_finite(static_cast<double>(x[i]))) return {nan, how == scheme::asymmetric ? nan : 0.0f};
-            // Negative zero lies below positive zero.
+            // Negative zero is below positive zero.
             if (x[i] < low || (x[i] == low && std::signbit(x[i]))) low = x[i];
             if (x[i] > high || (x[i] == high && !std::signbit(x[i]))) high = x[i];
         }
@@ -85,7 +86,7 @@ struct reference_format {
             const std::uint32_t magnitude =
                 low < 0.0f ? stored.ceil(-static_cast<double>(low)) : stored.floor(static_cast<double>(low));
             if (low < 0.0f && magnitude == stored.infinity()) return {nan, nan};
-            // What lies above the largest value that can be stored has that one as its minimum.
+            // A `low` above the largest stored value has that value as its minimum.
             const double value = stored.value(std::min(magnitude, stored.infinity() - 1));
             const float minimum = static_cast<float>(std::signbit(low) ? -value : value);
             const float range = float_sum(high, -minimum);
@@ -94,13 +95,14 @@ struct reference_format {
         }
         const float absmax = std::max(std::fabs(low), std::fabs(high));
         const float step = step_for(absmax, 0.0f);
-        // The extreme maps to the negative end, so a positive one makes the step negative; -absmax wins over +absmax.
+        // The extreme maps to the negative end, so a positive extreme makes the step negative. Of +-absmax, -absmax is
+        // the extreme.
         const bool positive = !(low == -absmax && std::signbit(low));
         return {how == scheme::signed_extreme && positive ? -step : step, 0.0f};
     }
 
-    /// Codes are x in steps, by a multiplication with 1 / step, kept in range, with noise if there is any, rounded to
-    /// nearest even and kept in range again; zero in a block that decodes to NaN.
+    /// Code of x: x in steps (multiplied by 1 / step), clamped, plus noise, rounded to nearest even, and clamped again.
+    /// Zero in a block that decodes to NaN.
     std::uint32_t encode(float x, const parameters& p, float noise = 0.0f) const {
         if (lossless()) {
             if (stored.bytes() == 4) return bits_of(x);
@@ -131,7 +133,7 @@ struct reference_format {
     std::size_t blocks(std::size_t n) const { return (n + block_size - 1) / block_size; }
     std::size_t stored_bytes() const { return static_cast<std::size_t>(stored.bytes()); }
 
-    /// Where the parameters begin: after the codes, aligned to one of their numbers.
+    /// First byte of the parameters: after the codes, aligned to one number.
     std::size_t params_offset(std::size_t n) const {
         std::size_t offset = (n * static_cast<std::size_t>(bits) + 7) / 8;
         while (!lossless() && offset % stored_bytes() != 0) ++offset;
@@ -145,7 +147,8 @@ struct reference_format {
         return bytes;
     }
 
-    /// The message of `count` elements of which only the first values.size() exist; `noise` is theirs, or empty.
+    /// Message of `count` elements, of which the first values.size() exist. `noise` has one value for each, or is
+    /// empty.
     std::vector<std::uint8_t> message(const std::vector<float>& values, std::size_t count,
                                       const std::vector<float>& noise = {}) const {
         std::vector<std::uint8_t> bytes(message_bytes(count));
@@ -173,7 +176,7 @@ struct reference_format {
         return bytes;
     }
 
-    /// The first n elements of a message of `count`.
+    /// First n elements of a message of `count` elements.
     std::vector<float> elements(const std::uint8_t* bytes, std::size_t count, std::size_t n) const {
         std::vector<float> values(n);
         for (std::size_t i = 0; i != n; ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Numbers to test with, the same on every machine.
+/// Random numbers for tests, equal on every machine.
 
 #include <bit>
 #include <cmath>
@@ -25,7 +25,7 @@ public:
         return z ^ (z >> 31);
     }
 
-    /// One of 0 .. n - 1.
+    /// A number from 0 to n - 1.
     std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
 
     /// Uniform in (0, 1).
@@ -36,7 +36,7 @@ public:
         return radius * std::cos(2.0 * std::numbers::pi * uniform());
     }
 
-    /// Student's t with three degrees of freedom: heavy tails, as gradients have.
+    /// Student's t with three degrees of freedom: heavy tails, as in gradients.
     double student_t3() {
         const double z = normal();
         const double a = normal();
@@ -45,7 +45,7 @@ public:
         return z / std::sqrt((a * a + b * b + c * c) / 3.0);
     }
 
-    /// Any float, uniform over the bits: NaN, Inf and denormals included.
+    /// A float with uniform bits: may be NaN, Inf or denormal.
     float any_float() { return std::bit_cast<float>(static_cast<std::uint32_t>(next() >> 32)); }
 
 private:
@@ -59,9 +59,9 @@ inline std::vector<float> normal_floats(std::size_t n, std::uint64_t seed, doubl
     return values;
 }
 
-/// n floats in stretches of very different kinds: ordinary, zero, constant, shifted, tiny, denormal, huge,
-/// heavy-tailed. In one stretch of 64, which is once in some 10,000 floats, one of them is NaN or Inf: often enough to
-/// be met by every few tensors, and seldom enough to leave most blocks finite.
+/// n floats in stretches of different kinds: ordinary, zero, constant, shifted, tiny, denormal, huge, heavy-tailed. One
+/// stretch in 64, so about one float in 10,000, has a NaN or Inf: every few tensors have one, and most blocks are
+/// finite.
 inline std::vector<float> mixed_floats(std::size_t n, std::uint64_t seed) {
     random_source random(seed);
     std::vector<float> values;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Floats of up to 8 bits by their definition: every code's value in a table, the nearest by looking at all of them.
+/// Floats of up to 8 bits by definition: a table has each code's value, and all are searched for the nearest.
 
 #include <zeropp/quantizer/small_float.hpp>
 
@@ -14,7 +14,7 @@
 
 namespace zeropp_test {
 
-/// The finite values of a format of positive sign, by code.
+/// Non-negative finite values of a format, by code.
 struct small_float_format {
     std::string name;
     int exponent_bits;
@@ -40,10 +40,10 @@ struct small_float_format {
         return (code & sign_bit()) != 0 ? -magnitude : magnitude;
     }
 
-    /// The code nearest to x, the even one of two; that of the largest value for anything above it.
+    /// Code nearest to x, the even one of two. Above the largest value, that value's code.
     std::uint32_t nearest(double x) const {
         const std::uint32_t sign = std::signbit(x) ? sign_bit() : 0u;
-        // Far above, all values are equally far in double.
+        // Far above the largest value, all differences are equal in double.
         if (std::fabs(x) >= largest()) return sign | static_cast<std::uint32_t>(values.size() - 1);
         std::uint32_t best = 0;
         for (std::uint32_t code = 1; code != values.size(); ++code) {

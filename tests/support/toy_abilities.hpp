@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Quantizers such as users write, each with one ability beyond the arithmetic of elements.
+/// Quantizers as a user would write them, each with one ability beyond the concept.
 
 #include <zeropp/quantizer/abilities.hpp>
 
@@ -10,7 +10,7 @@
 
 namespace zeropp_test {
 
-/// Tries four parameters, of which the second and third have the least error.
+/// Tries four candidate parameters; the second and third have the least error.
 struct toy_searching {
     static constexpr int block_size = 16;
     static constexpr int code_bits = 1;
@@ -36,13 +36,12 @@ struct toy_searching {
 };
 static_assert(zeropp::searching_quantizer<toy_searching>);
 
-/// Sign and magnitude in 4 bits, with a step for each half of a block: a quantizer that asks for positions in `add`,
-/// `encode` and `decode`.
+/// Sign and magnitude in 4 bits, with one step for each half of a block. `add`, `encode` and `decode` take positions.
 struct toy_positional {
     static constexpr int block_size = 512;
     static constexpr int code_bits = 4;
 
-    /// The steps of the elements before position 256, and from there on.
+    /// Steps of the elements before position 256, and from 256 on.
     struct params {
         float step[2];
     };
@@ -78,8 +77,8 @@ struct toy_positional {
 };
 static_assert(zeropp::positional_quantizer<toy_positional> && zeropp::quantizer<toy_positional>);
 
-/// Integers of 8 bits whose step is the same for a whole message, by its largest finite magnitude; a block's own
-/// parameter, 3 bytes so that what follows must be aligned, says whether it is finite.
+/// Integers of 8 bits with one step for a whole message, from its largest finite magnitude. A block's parameter says
+/// whether the block is finite. It has 3 bytes, so that the message's scale behind the parameters must be aligned.
 struct toy_message_scaled {
     static constexpr int block_size = 8;
     static constexpr int code_bits = 8;
@@ -96,7 +95,7 @@ struct toy_message_scaled {
         void merge(const stats& other) noexcept { broken = broken || other.broken; }
     };
 
-    /// Not of one that is scaled for a message already.
+    /// The result's absmax is NaN if this quantizer is already scaled.
     toy_message_scaled scaled_for(float message_absmax) const noexcept {
         return {absmax < 0.0f ? message_absmax : std::numeric_limits<float>::quiet_NaN()};
     }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A quantizer and an element type such as users write.
+/// A quantizer and an element type as a user would write them.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -12,8 +12,8 @@
 
 namespace zeropp_test {
 
-/// Signs and a shared power of two: one bit of sign and one of size, 2 bits in all. Its stats have padding, its
-/// parameters are a single byte.
+/// A sign bit, a bit for 0 or a power of two that the block shares. Its stats have padding; its parameters are one
+/// byte.
 struct toy_quantizer {
     static constexpr int block_size = 16;
     static constexpr int code_bits = 2;
@@ -39,7 +39,7 @@ struct toy_quantizer {
     };
 
     params fit(const stats& s) const noexcept {
-        // 127 stands for a block that is not finite, -128 for zeros.
+        // 127 means a block that is not finite, -128 a block of zeros.
         if (s.broken || s.exponent > 126) return {127};
         return {s.exponent <= -127 ? std::int8_t{-128} : static_cast<std::int8_t>(s.exponent)};
     }
@@ -55,7 +55,7 @@ struct toy_quantizer {
     static zeropp::short_text name() { return "toy"; }
 };
 
-/// A number in steps of 1/256; the lowest value is its NaN.
+/// A number in steps of 1/256; the lowest one is NaN.
 struct toy_element {
     std::int16_t steps;
     friend bool operator==(const toy_element&, const toy_element&) = default;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Ends a test that hangs, and says which.
+/// Ends a test that hangs, and names it.
 
 #include <chrono>
 #include <condition_variable>
@@ -14,9 +14,8 @@
 
 namespace zeropp_test {
 
-/// Aborts the program unless it is destroyed within `limit`.
-///
-/// Ranks that wait for each other cannot be interrupted from outside: the process is all there is to end.
+/// Aborts the program unless destroyed within `limit`. Nothing less ends ranks that wait for each other: a thread
+/// cannot be interrupted.
 class watchdog {
 public:
     watchdog(std::chrono::milliseconds limit, std::string what)
@@ -41,7 +40,7 @@ private:
         std::fprintf(stderr, "watchdog: %s still runs after %lld ms\n", what_.c_str(),
                      static_cast<long long>(limit_.count()));
         std::fflush(nullptr);
-        // Catch2's handler would report from this thread while the hanging one holds its locks.
+        // Catch2's handler would report from this thread, while the hanging thread holds its locks.
         std::signal(SIGABRT, SIG_DFL);
         std::abort();
     }
@@ -51,7 +50,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     bool done_ = false;
-    std::thread thread_;  // last: it uses all of the above
+    std::thread thread_;  // last, because it uses all other members
 };
 
 }  // namespace zeropp_test

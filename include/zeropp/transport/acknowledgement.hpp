@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What ranks tell each other at the end of an operation with a deadline.
+/// The message that ends an operation with a deadline, from each rank to each other rank.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/transport/deadline.hpp>
@@ -19,15 +19,15 @@
 
 namespace zeropp::detail {
 
-/// From one rank to another: that its wire is done with what it sent there in this operation, or that it has given up.
+/// Tells a peer that the wire is done with this operation's messages to it, or that the sender has given up.
 struct acknowledgement {
     enum class verdict : std::uint8_t { done, timed_out, failed };
 
     operation_in_call operation;
     verdict outcome = verdict::done;
-    char cause[512] = {};  // of a failure, in words, cut where they are longer
+    char cause[512] = {};  // text of the failure, cut to fit
 
-    /// Of a failure on this rank; a cause that came from a peer goes on as it came.
+    /// Acknowledgement of this rank's failure. Passes on a peer's cause unchanged.
     static acknowledgement of_failure(const first_failure& failure, std::string_view name, int world_rank) {
         acknowledgement a;
         std::string text;
@@ -46,7 +46,7 @@ struct acknowledgement {
         return a;
     }
 
-    /// Throws the failure of the peer that sent this. Any other outcome than `done` is one.
+    /// Throws the failure of the peer that sent this, unless the outcome is `done`.
     void require_done() const {
         if (outcome == verdict::done) return;
         const std::string text(cause, strnlen(cause, sizeof cause));
@@ -54,14 +54,14 @@ struct acknowledgement {
         throw peer_error(text);
     }
 
-    /// What is worth sending.
+    /// Bytes to send: `cause` is left out if there is no failure.
     std::size_t bytes() const {
         return outcome == verdict::done ? offsetof(acknowledgement, cause) : sizeof(acknowledgement);
     }
 };
 static_assert(std::is_trivially_copyable_v<acknowledgement> && std::is_standard_layout_v<acknowledgement>);
 
-/// Never frees what a network may still work on when the program ends.
+/// Keeps memory alive until the program ends, because a network may still read or write it.
 inline void keep_until_exit(std::shared_ptr<void> memory) {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What every transport around another one stands on.
+/// The base class of every transport around another one.
 
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/transport/transport.hpp>
@@ -11,11 +11,10 @@
 
 namespace zeropp {
 
-/// Passes everything on to `Inner`: the operations, and what transports inside have to hear of to watch, `begin` and
-/// `wait`. A transport around another one derives from it, has its own version of what it changes, which hides this
-/// one's, and `split`, whose result is of its own type. One that has its own version of an operation that moves bytes
-/// needs one of each: all_gather, all_to_all and broadcast, since those that it leaves out go past it. Copies where
-/// Inner does.
+/// Forwards every call to `Inner`: the operations, `begin` and `wait`. A transport around another one derives from this
+/// and hides the members that it changes, always including `split`, which returns the derived type. If it hides one
+/// operation that moves bytes, it must hide all three: all_gather, all_to_all and broadcast. Otherwise the others
+/// bypass it. Copyable if `Inner` is.
 template <class Inner>
 class adaptor {
 public:
@@ -56,7 +55,7 @@ public:
 protected:
     explicit adaptor(Inner inner) : inner_(std::move(inner)) {}
 
-    /// The transport inside.
+    /// The wrapped transport.
     Inner& inner() { return inner_; }
 
 private:

@@ -17,8 +17,8 @@
 
 namespace zeropp {
 
-/// Holds any transport of these executions, so that a program compiles its collectives once for all of them. Costs an
-/// indirect call for each operation. Copies are the same transport.
+/// Holds any transport for `Executions`, so that a program compiles its collectives once. Costs an indirect call for
+/// each operation. Copies share the held transport.
 template <execution... Executions>
 class any_transport {
 public:
@@ -26,7 +26,7 @@ public:
     requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...) explicit any_transport(T held)
         : any_transport(std::make_shared<T>(std::move(held))) {}
 
-    /// A transport that others hold too.
+    /// Shares a transport with other holders.
     template <class T>
     requires(transport_on<T, Executions>&&...) explicit any_transport(const std::shared_ptr<T>& held)
         : rank_(held->rank()), size_(held->size()), calls_{calls_of<Executions>(held)...},
@@ -79,7 +79,7 @@ private:
         move all_gather;
         move all_to_all;
         std::function<void(const E&)> wait;
-        /// None where what is held has none.
+        /// Empty if the held transport cannot broadcast.
         std::function<void(const E&, const std::byte*, std::byte*, std::size_t, int)> broadcast;
     };
 

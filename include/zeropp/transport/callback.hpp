@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport of functions that a framework brings.
+/// A transport that calls a framework's functions.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -16,31 +16,31 @@
 
 namespace zeropp {
 
-/// A framework's process group, by what it can do. The functions are called in the turn of the execution: by the caller
-/// for `host`, by the queue's thread for a `host_queue`, and for device memory by the caller, with the execution's
-/// native stream, on which they enqueue their work. On the host `stream` is nullptr, and they return when they are
-/// done.
+/// A framework's process group, as functions. For `host` the caller runs them, for a `host_queue` the queue's thread;
+/// they return when they are done. For device memory the caller runs them, and they enqueue work on `stream`, the
+/// execution's native stream; on the host `stream` is nullptr. They are not called for 0 bytes.
 struct process_group {
     using move = void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes);
 
     int rank = 0;
     int size = 1;
-    /// As the transport concept's: `bytes` is what each rank sends to each.
+    /// `bytes` is the number of bytes from each rank to each rank, as in transport_on.
     std::function<move> all_gather;
     std::function<move> all_to_all;
-    /// The group of these members, ranks of this one in their new order.
+    /// Returns the group of `members`: ranks of this group, in their new order.
     std::function<process_group(std::span<const int> members)> split;
-    /// As broadcasting_transport_on has it. May be left out, on all ranks alike; with it, groups of ranks that own
-    /// nothing can hold what others own.
+    /// As in broadcasting_transport_on. Optional, but alike on all ranks. Required for quantized updates if only some
+    /// groups own weights.
     std::function<void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)> broadcast =
         nullptr;
 };
 
-/// Moves bytes through a process_group, so through whatever a framework already has. What the group's functions throw,
-/// the collective throws; timeouts are the group's. Copies share the functions.
+/// Moves bytes through a process_group. Collectives rethrow exceptions of the group's functions; timeouts are the
+/// group's. Copies share the functions.
 class callback_transport {
 public:
-    /// Throws precondition_error where the rank is none of the group's, or a function is missing.
+    /// Throws precondition_error if the rank is not one of the group's, or a function other than `broadcast` is
+    /// missing.
     explicit callback_transport(process_group group) {
         if (group.rank < 0 || group.rank >= group.size) {
             throw precondition_error("callback_transport", "a rank from 0 to " + std::to_string(group.size - 1),
@@ -66,7 +66,7 @@ public:
         call(exec, &process_group::all_to_all, bytes, send, recv, bytes);
     }
 
-    /// Throws precondition_error where the group has no function for it.
+    /// Throws precondition_error if the group has no function `broadcast`.
     template <execution E>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
         if (!group_->broadcast) {
@@ -76,7 +76,7 @@ public:
         call(exec, &process_group::broadcast, bytes, send, recv, bytes, roots);
     }
 
-    /// See can_broadcast.
+    /// True if the group has a function `broadcast`.
     template <execution E>
     bool broadcasts() const {
         return group_->broadcast != nullptr;

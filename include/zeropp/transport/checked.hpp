@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport that compares calls before it carries them.
+/// A transport that compares the ranks' calls before they run.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
@@ -20,28 +20,28 @@
 
 namespace zeropp {
 
-/// Before each collective, the ranks compare what they are about to do (collective, element count and type, quantizer,
-/// options) and whether their own arguments are in order. Where they differ, or where any rank has a problem, every
-/// rank throws the same precondition_error and no data has moved: a wrong call is an error and not a hang.
+/// Before each collective, compares the ranks' calls (collective, element count and type, quantizer, options) and
+/// checks each rank's arguments. If calls differ or any rank's arguments are wrong, every rank throws the same
+/// precondition_error and no data has moved. So a wrong call is an error and not a hang.
 ///
 /// Costs one small all-gather on the calling thread, which synchronises the ranks: for development and tests. `Control`
-/// carries the comparison: a host transport of the same ranks, apart from the data's. Where it watches too, it sees a
-/// collective of its own, "checked".
+/// is a host transport of the same ranks that carries only the comparison. If it watches too, it sees this all-gather
+/// as the collective "checked".
 template <class Transport, class Control = Transport>
 class checked : public adaptor<Transport> {
 public:
-    /// Checks through a split of the transport itself. Collective.
+    /// Compares through a split of `inner`. Collective.
     explicit checked(Transport inner) requires std::same_as<Transport, Control>
         : adaptor<Transport>(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
 
-    /// Checks through `control`. Requires the same ranks in the same order.
+    /// Compares through `control`, which must have the same ranks in the same order.
     checked(Transport inner, Control control) : adaptor<Transport>(std::move(inner)), control_(std::move(control)) {}
 
     checked split(std::span<const int> members) {
         return checked(this->inner().split(members), control_.split(members));
     }
 
-    /// Compares the calls and the problems of all ranks. See begin_collective.
+    /// Compares all ranks' calls and collects their problems, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);
         std::vector<statement> all(static_cast<std::size_t>(this->size()), mine);
@@ -53,7 +53,7 @@ public:
     }
 
 private:
-    /// One rank's call, as bytes.
+    /// One rank's call, as bytes that travel.
     struct statement {
         collective_call call;
         char problem[256] = {};
@@ -62,7 +62,7 @@ private:
             std::memcpy(problem, p.data(), std::min(p.size(), sizeof(problem) - 1));
         }
 
-        /// The problem, whose end is this rank's to find: the bytes are a peer's.
+        /// Text of the problem. Its end is searched within the array, because a peer sent the bytes.
         std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
 
         bool same_call(const statement& other) const {

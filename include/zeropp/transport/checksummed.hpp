@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport that notices bytes that arrive changed.
+/// A transport that detects changed bytes.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
@@ -21,33 +21,33 @@
 
 namespace zeropp {
 
-/// Carries bytes through `Transport` as they are, and behind them a checksum of each message (XXH3, 64 bits). Where a
-/// message is not what its source sent to this rank in this very operation (bits have flipped, or it is another
-/// message, or an older one), every rank of the transport throws the same integrity_error, which names the collective,
-/// source and destination, in the numbers of the transport that splits were made from. The transport can go on.
+/// Carries bytes through `Transport` unchanged, and a checksum of each message (XXH3, 64 bits) after them. Detects
+/// flipped bits, another message, and an older one: a checksum covers operation, source and destination. Then every
+/// rank of the transport throws the same integrity_error, which names the collective and the world ranks of source and
+/// destination. The transport can go on.
 ///
-/// Two small operations follow each one, of checksums and of verdicts: `overhead_bytes` to each other rank in all, from
-/// all ranks, so in a broadcast from those too that are no roots. A message is read once more where it is sent, and
-/// once where it arrives; nothing is copied and nothing allocated. What a rank keeps for itself is not checked. A
-/// verdict that arrives changed is an error on the rank that receives it alone, and ranks outside a split do not learn
-/// of its errors: as with any rank that fails, somebody has to release them.
+/// Two small operations follow each one, of checksums and of verdicts. Together they send `overhead_bytes` from every
+/// rank to every other, in a broadcast too. A message is read once more where it is sent and where it arrives; nothing
+/// is copied or allocated. The part that a rank keeps for itself is not checked. Only the rank that receives a changed
+/// verdict throws, and ranks outside a split do not learn of its errors: as with any failed rank, the caller has to
+/// release them.
 ///
-/// Decorators around this one see the data alone; those inside see checksums and verdicts as well. Copies are the same
-/// rank. For host memory; `staged<checksummed<mpi_transport>>` checks what GPUs send each other.
+/// Decorators around this one see only the data; those inside also see checksums and verdicts. Copies are the same
+/// rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
 template <class Transport>
 class checksummed : public adaptor<Transport> {
-    /// What a rank found in the messages that it received in one operation.
+    /// A rank's finding about the messages that it received in one operation.
     struct verdict {
-        std::int64_t source = nobody;  // the first rank whose message arrived changed
-        std::uint64_t sent = 0;        // its checksum, and that of what arrived
+        std::int64_t source = nobody;  // first rank with a changed message
+        std::uint64_t sent = 0;        // the checksums of that message, where sent and where it arrived
         std::uint64_t arrived = 0;
-        std::uint64_t seal = 0;  // of the above: verdicts travel too
+        std::uint64_t seal = 0;  // checksum of the members above, because verdicts travel too
 
         static constexpr std::int64_t nobody = -1;
     };
 
 public:
-    /// What an operation adds to the bytes that a rank sends to each other rank.
+    /// Bytes that an operation adds to those from a rank to each other rank.
     static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
 
     explicit checksummed(Transport inner)
@@ -79,14 +79,14 @@ public:
         return checksummed(std::move(inner), detail::world_ranks(state_->world_ranks, members), state_->collective);
     }
 
-    /// So that errors name the collective. See begin_collective.
+    /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         adaptor<Transport>::begin(call, problem);
         *state_->collective = call.primitive;
     }
 
 private:
-    /// The memory of operations, which work on an execution in their turn.
+    /// Memory of the operations, which run later on an execution.
     struct state {
         state(int own_rank, std::vector<int> ranks, std::shared_ptr<short_text> name)
             : rank(static_cast<std::size_t>(own_rank)), world_ranks(std::move(ranks)), collective(std::move(name)),
@@ -94,16 +94,16 @@ private:
 
         std::size_t rank;
         std::vector<int> world_ranks;            // of this transport's ranks
-        std::shared_ptr<short_text> collective;  // that began last, on this transport or any split: they share it
+        std::shared_ptr<short_text> collective;  // the last to begin on this transport or its splits, which share it
         std::uint64_t operations = 0;
-        std::vector<std::uint64_t> sent;       // the checksum of the message to each rank
-        std::vector<std::uint64_t> announced;  // the checksum that each rank says its message to this one has
+        std::vector<std::uint64_t> sent;       // checksums of the messages to each rank
+        std::vector<std::uint64_t> announced;  // checksums of the messages from each rank, as their sources say
         std::vector<verdict> verdicts;         // of each rank
 
         int world_rank(std::size_t r) const { return world_ranks[r]; }
 
-        /// Notes the checksums of the messages to the other ranks, of which the first is at `send` and each next one
-        /// `stride` bytes on: 0 where all are one.
+        /// Computes the checksums of the messages to the other ranks. Message `to` is at send + to * stride; with
+        /// `stride` 0 one message goes to all.
         void sign(std::uint64_t operation, const std::byte* send, std::size_t stride, std::size_t bytes) {
             std::uint64_t contents = stride == 0 ? XXH3_64bits(send, bytes) : 0;
             for (std::size_t to = 0; to != sent.size(); ++to) {
@@ -113,8 +113,8 @@ private:
             }
         }
 
-        /// Compares what the other of the `sources` first ranks announced with what arrived, and notes this rank's
-        /// verdict.
+        /// Compares the messages from the first `sources` ranks, except this one, with their announced checksums.
+        /// Stores this rank's verdict.
         void verify(std::uint64_t operation, const std::byte* recv, std::size_t bytes, std::size_t sources) {
             verdict mine;
             for (std::size_t from = 0; from != sources && mine.source == verdict::nobody; ++from) {
@@ -128,7 +128,7 @@ private:
             verdicts[rank] = mine;
         }
 
-        /// Throws what the ranks found, unless all is well.
+        /// Throws integrity_error with all ranks' findings, unless no rank found a changed message.
         void judge(std::uint64_t operation, const char* name, const short_text& primitive, std::size_t bytes) const {
             std::string found;
             int source = 0;
@@ -159,7 +159,7 @@ private:
                                   destination);
         }
 
-        /// Of a message: of its contents, given as their hash, and of where it belongs.
+        /// Checksum of a message: of its place, and of `contents`, the hash of its bytes.
         static std::uint64_t checksum(std::uint64_t operation, std::size_t from, std::size_t to,
                                       std::uint64_t contents) {
             const std::uint64_t message[] = {operation, from, to, contents};
@@ -183,8 +183,8 @@ private:
         : adaptor<Transport>(std::move(inner)),
           state_(std::make_shared<state>(this->rank(), std::move(world_ranks), std::move(collective))) {}
 
-    /// move() enqueues the data's own operation, in which the first `sources` ranks send. The inner transport is called
-    /// here and not in the execution's turn: what it counts or refuses belongs to the calling thread.
+    /// Runs an operation between checksums and verdicts. move() enqueues the data's operation, in which the first
+    /// `sources` ranks send. The calling thread calls the inner transport, which counts and refuses on that thread.
     template <class E, class Move>
     void carry(const E& exec, const char* name, const std::byte* send, std::size_t stride, std::byte* recv,
                std::size_t bytes, int sources, Move move) {

@@ -15,12 +15,11 @@
 
 namespace zeropp {
 
-/// The transports that the collectives of one topology use: all ranks, this rank's group (its node), and its
-/// counterparts, the ranks of the same index on the other nodes. Owns them.
+/// Owns the transports that the collectives of one topology use: all ranks, this rank's group (its node), and its
+/// counterparts, the ranks with the same index in the other groups.
 ///
-/// Not for concurrent use: one collective at a time, in the same order on every rank. For collectives that run side by
-/// side (prefetching weights while gradients are reduced), make a communicator for each from its own split of the
-/// transport.
+/// Runs one collective at a time, in the same order on every rank. For collectives side by side (prefetching weights
+/// while gradients are reduced), make one communicator for each, from its own split of the transport.
 template <topology Topology, class Transport>
 class communicator {
 public:
@@ -28,10 +27,10 @@ public:
     using transport_type = Transport;
 
     /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport, and
-    /// the program was compiled without flags of -ffast-math.
+    /// if the program was compiled with flags of -ffast-math.
     ///
-    /// By reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on which argument a
-    /// compiler evaluates first.
+    /// `world` is a reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on the
+    /// order in which a compiler evaluates arguments.
     communicator(Topology topology, Transport&& world) : topology_(std::move(topology)), world_(std::move(world)) {
         if (topology_.size() != world_.size()) {
             throw precondition_error("communicator",
@@ -52,7 +51,7 @@ public:
         across_.emplace(world_.split(members));
     }
 
-    /// The same over a copy of `world`, which is the same rank of the same group.
+    /// Collective. Uses a copy of `world`.
     communicator(Topology topology, const Transport& world) requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
 
@@ -60,22 +59,23 @@ public:
     int rank() const { return world_.rank(); }
     int size() const { return world_.size(); }
 
-    /// This rank's group and its place in it.
+    /// This rank's group, and its index in the group.
     int group_id() const { return topology_.group_of(rank()); }
     int index() const { return topology_.index_of(rank()); }
 
-    /// All ranks.
+    /// Transport of all ranks.
     Transport& world() { return world_; }
-    /// The ranks of this group, by index. Requires more than one rank in a group, or a single group.
+    /// Transport of this group's ranks, by index. Requires more than one rank in a group, or a single group.
     Transport& group() { return group_ ? *group_ : world_; }
-    /// The ranks of this index, by group. Requires more than one group, or groups of one.
+    /// Transport of the ranks with this index, by group. Requires more than one group, or groups of one rank.
     Transport& across() { return across_ ? *across_ : world_; }
 
 private:
     Topology topology_;
     Transport world_;
-    std::optional<Transport> group_;   // absent where the world is the only group, or groups have one rank
-    std::optional<Transport> across_;  // likewise
+    // Absent with a single group, or with groups of one rank.
+    std::optional<Transport> group_;
+    std::optional<Transport> across_;
 };
 
 }  // namespace zeropp

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A transport that counts what it carries.
+/// A transport that counts the bytes it carries.
 
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/adaptor.hpp>
@@ -17,26 +17,25 @@
 
 namespace zeropp {
 
-/// What this rank has sent in the collectives of one name.
+/// Calls of one collective, and the bytes that this rank sent in them.
 struct traffic {
     short_text primitive;
     std::uint64_t calls = 0;
-    /// Bytes to other ranks of the same node, and to ranks of other nodes. What a rank keeps for itself is not counted.
+    /// Bytes to other ranks of this rank's node (`bytes_inside`), and to other nodes (`bytes_across`).
     std::uint64_t bytes_inside = 0;
     std::uint64_t bytes_across = 0;
 };
 
-/// Counts the bytes that this rank sends through `Transport`, inside its node and across nodes, for each collective. An
-/// all-gather counts as sending to every other rank directly, and so does a broadcast on its roots; other ranks send
-/// nothing in it. Its splits count into the same totals; copies and moves keep them. Bytes are counted when an
-/// operation is enqueued.
+/// Counts the bytes that this rank sends through `Transport` within its node and to other nodes, for each collective.
+/// Bytes count when an operation is enqueued. An all-gather counts as one message to each other rank; so does a
+/// broadcast, on its roots only. Splits, copies and moves share the totals.
 ///
-/// `Topology` says where the nodes are in truth: it may differ from the topology that the collectives are told.
+/// `Topology` describes the real nodes; the collectives may use another topology.
 template <class Transport, topology Topology>
 class counting : public adaptor<Transport> {
 public:
-    /// Throws precondition_error unless the topology has as many ranks as the transport. By reference, as
-    /// communicator's.
+    /// Throws precondition_error unless the topology has as many ranks as the transport. `inner` is a reference, so
+    /// that the order in which a compiler evaluates the arguments does not matter.
     counting(Transport&& inner, Topology nodes)
         : adaptor<Transport>(std::move(inner)), nodes_(std::move(nodes)),
           world_ranks_(detail::world_ranks(this->size())), totals_(std::make_shared<totals>()) {
@@ -47,7 +46,7 @@ public:
         }
     }
 
-    /// The same around a copy of `inner`.
+    /// Counts around a copy of `inner`.
     counting(const Transport& inner, Topology nodes) requires std::copy_constructible<Transport>
         : counting(Transport(inner), std::move(nodes)) {}
 
@@ -75,17 +74,17 @@ public:
         return counting(std::move(inner), nodes_, detail::world_ranks(world_ranks_, members), totals_);
     }
 
-    /// Counts the call. See begin_collective.
+    /// Counts a call of the collective, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         adaptor<Transport>::begin(call, problem);
         ++totals_->enter(call.primitive).calls;
     }
 
-    /// One entry for each collective called so far, in order of their first calls. An operation counts for the
-    /// collective that began last; those before the first are under "".
+    /// One entry for each collective, in order of first calls. An operation counts for the collective that began last;
+    /// before the first one, for "".
     const std::vector<traffic>& by_primitive() const { return totals_->entries; }
 
-    /// The sum of all entries.
+    /// Sum of all entries.
     traffic total() const {
         traffic sum{.primitive = "total"};
         for (const traffic& t : totals_->entries) {
@@ -96,15 +95,15 @@ public:
         return sum;
     }
 
-    /// Starts again from zero.
+    /// Removes all entries.
     void reset() { *totals_ = totals(); }
 
 private:
     struct totals {
         std::vector<traffic> entries;
-        std::size_t current = 0;  // the entry of the collective that began last
+        std::size_t current = 0;  // index of the collective that began last
 
-        /// The entry of `primitive`, which begins.
+        /// Entry of `primitive`, from now on the current one.
         traffic& enter(const short_text& primitive) {
             current = 0;
             while (current != entries.size() && entries[current].primitive != primitive) ++current;

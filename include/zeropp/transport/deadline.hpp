@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How long a transport waits for its peers, and what it says when that was not long enough.
+/// Deadlines of a transport's operations, and the errors when they pass.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
@@ -21,10 +21,10 @@
 
 namespace zeropp {
 
-/// What a transport is told when it is made; its splits inherit it.
+/// Options of a transport; its splits inherit them.
 struct transport_options {
-    /// How long an operation may take, from its turn on its execution until it is complete, and how long a split may.
-    /// What takes longer throws timeout_error. Zero: there is no deadline.
+    /// Longest time for an operation, from its turn on its execution until it is complete, and for a split. A longer
+    /// one throws timeout_error. Zero means no deadline.
     std::chrono::milliseconds timeout = std::chrono::milliseconds::zero();
 };
 
@@ -36,7 +36,7 @@ inline void require_timeout(std::string_view where, const transport_options& opt
                              std::to_string(options.timeout.count()) + " ms");
 }
 
-/// When an operation that begins now must be complete.
+/// Deadline of an operation that begins now.
 inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
     const auto now = std::chrono::steady_clock::now();
     const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(no_deadline - now);
@@ -47,34 +47,34 @@ enum class operation : std::uint8_t { all_gather, all_to_all, broadcast, split }
 
 inline std::string name_of(operation o) {
     static constexpr const char* names[] = {"all_gather", "all_to_all", "broadcast", "split"};
-    // A peer may have sent any number.
+    // A peer may send any number.
     const auto number = static_cast<std::size_t>(o);
     return number < std::size(names) ? names[number] : "operation " + std::to_string(number);
 }
 
-/// An operation, and the collective that it is part of.
+/// An operation, and the collective to which it belongs.
 struct operation_in_call {
     detail::operation operation = operation::all_gather;
     std::size_t bytes = 0;
-    /// Empty where none has begun: the operation is a call of its own then.
+    /// Empty if no collective has begun. Then `call` is the operation's own number.
     short_text collective;
     std::uint64_t call = 0;
-    /// Of a broadcast: how many ranks send, the first ones.
+    /// Number of ranks that send in a broadcast, the first ones.
     int roots = 0;
 
-    /// Whether a rank sends anything, and where in its `send` what goes to rank `to` begins: in an all-to-all alone,
-    /// each gets something else.
+    /// True if `rank` sends.
     bool sends(int rank) const { return operation != operation::broadcast || rank < roots; }
+    /// First byte in `send` of the message to rank `to`. Only an all-to-all has a separate message for each rank.
     const std::byte* sent_to(int to, const std::byte* send) const {
         return operation == operation::all_to_all ? send + static_cast<std::size_t>(to) * bytes : send;
     }
 
-    /// Whether these are the same but for the collective that they are part of.
+    /// True if both operations move the same bytes, in whatever collective.
     bool same_move(const operation_in_call& other) const {
         return operation == other.operation && bytes == other.bytes && roots == other.roots;
     }
 
-    /// "broadcast of 4096 bytes from 2 ranks"
+    /// Text such as "broadcast of 4096 bytes from 2 ranks".
     [[gnu::cold]] std::string move_text() const {
         std::string what = name_of(operation) + " of " + std::to_string(bytes) + " bytes";
         if (operation == operation::broadcast) {
@@ -85,7 +85,7 @@ struct operation_in_call {
 
     friend bool operator==(const operation_in_call&, const operation_in_call&) = default;
 
-    /// "call 7, all_gather of 4096 bytes in quantized_all_gather"
+    /// Text such as "call 7, all_gather of 4096 bytes in quantized_all_gather".
     [[gnu::cold]] std::string text() const {
         const std::string what =
             "call " + std::to_string(call) + ", " + (operation == operation::split ? name_of(operation) : move_text());
@@ -93,7 +93,7 @@ struct operation_in_call {
     }
 };
 
-/// What has not completed in time, because of ranks that were not heard from, by their numbers in the world.
+/// Error of an operation that is incomplete after `timeout`. `missing` are world ranks not heard from.
 [[gnu::cold]] inline timeout_error timed_out(std::string_view where, const operation_in_call& what,
                                              std::chrono::milliseconds timeout, std::span<const int> missing) {
     std::string ranks;
@@ -102,12 +102,12 @@ struct operation_in_call {
                          what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
 }
 
-/// Which collective runs on one rank's transport, as `begin` tells it. An operation is part of the collective that
-/// began last on its transport or on one that this was split from: those are the collectives that all its ranks take
-/// part in, so that they agree about name and number. Copies are the same log. May be used from several threads.
+/// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the
+/// collective that began last on its transport or on an ancestor in the chain of splits. All the transport's ranks take
+/// part in these collectives, so they agree about name and number. Copies share the log. Thread-safe.
 class call_log {
 public:
-    /// The log of a split.
+    /// Log of a split.
     [[gnu::noinline]] call_log split() const {
         call_log child(*this);
         child.own_ = std::make_shared<entry>();
@@ -115,7 +115,7 @@ public:
         return child;
     }
 
-    /// Numbers the collective, whatever becomes of it: a rank that throws before its first operation has made its call.
+    /// Numbers a collective. It counts even if the rank throws before its first operation.
     void begin(const short_text& collective) {
         const std::lock_guard lock(clock_->mutex);
         own_->collective = collective;
@@ -123,7 +123,7 @@ public:
         own_->began = ++clock_->begun;
     }
 
-    /// The next operation on this transport.
+    /// The next operation on this transport, with the collective to which it belongs.
     operation_in_call next(operation what, std::size_t bytes, int roots = 0) {
         const std::lock_guard lock(clock_->mutex);
         ++own_->operations;
@@ -135,15 +135,15 @@ public:
     }
 
 private:
-    /// One transport's collectives.
+    /// Collectives and operations of one transport.
     struct entry {
         short_text collective;
         std::uint64_t calls = 0;
-        std::uint64_t began = 0;  // the clock when the last one did; 0: none has
+        std::uint64_t began = 0;  // the clock's time when the last collective began; 0: none has
         std::uint64_t operations = 0;
     };
 
-    /// Of all transports split from one another.
+    /// Shared by all transports that were split from one another; `begun` counts their collectives.
     struct clock {
         std::mutex mutex;
         std::uint64_t begun = 0;
@@ -151,14 +151,13 @@ private:
 
     std::shared_ptr<clock> clock_ = std::make_shared<clock>();
     std::shared_ptr<entry> own_ = std::make_shared<entry>();
-    std::vector<std::shared_ptr<entry>> above_;  // of the transports that this one was split from
+    std::vector<std::shared_ptr<entry>> above_;  // of the ancestors in the chain of splits
 };
 
-/// The first failure of transports that were split from one another: all of them refuse to work from then on. May be
-/// used from several threads.
+/// First failure of transports that were split from one another; afterwards all refuse to work. Thread-safe.
 class first_failure {
 public:
-    /// Keeps the first.
+    /// Keeps `cause` if it is the first.
     void set(std::exception_ptr cause) {
         const std::lock_guard lock(mutex_);
         if (!cause_) cause_ = std::move(cause);

@@ -27,8 +27,8 @@
 namespace zeropp {
 
 namespace detail {
-/// Whether MPI says that it cannot work on device memory. Open MPI and its relatives announce the question, MPICH has
-/// it since 4.0; others cannot be asked.
+/// True if MPI says that it cannot work on device memory. Only Open MPI, its derivatives and MPICH since 4.0 can be
+/// asked.
 inline bool mpi_refuses_device_memory() {
 #if defined(MPIX_CUDA_AWARE_SUPPORT) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
     return MPIX_Query_cuda_support() == 0;
@@ -38,54 +38,54 @@ inline bool mpi_refuses_device_memory() {
 }
 }  // namespace detail
 
-/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls: every peer is served at once, and messages
-/// travel in pieces, of any size in all. A rank that waits long sleeps between questions to MPI, at most 250 us at a
-/// time, so that ranks may share cores. Ranks that disagree about a size get an error where that is a matter of less
-/// than a piece, 256 KiB, and wait for each other else, unless the transport has a timeout or is `checked`; in a
-/// broadcast only those that receive. (MPICH asks
-/// the error handler of MPI_COMM_WORLD, or in newer versions of MPI_COMM_SELF, about the errors of requests: unless
-/// that is MPI_ERRORS_RETURN, it ends the program there.) The transport must be destroyed before MPI_Finalize.
+/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls. All peers are served at once; messages of any
+/// size travel in pieces. A rank that waits long sleeps between calls to MPI, at most 250 us, so ranks may share cores.
+/// Must be destroyed before MPI_Finalize.
 ///
-/// With a timeout (all ranks have one, or none has), an operation ends with an acknowledgement from each peer, as
-/// peer_exchange says, and a rank that gives up tells its peers, which get the same timeout_error, or for another cause
-/// peer_error.
+/// If ranks disagree about a size, ranks that receive throw if both sizes take the same number of pieces (256 KiB; in
+/// device memory 1 GiB). Otherwise they wait for each other, unless the transport has a timeout or is `checked`. MPICH
+/// passes errors of requests to the error handler of MPI_COMM_WORLD, newer versions to that of MPI_COMM_SELF. Unless it
+/// is MPI_ERRORS_RETURN, MPICH then ends the program.
 ///
-/// After an error in an operation with a timeout, or an error of MPI's other than MPI_ERR_TRUNCATE without one, this
-/// transport and all that are split from it or from what it was split from throw that first error again, and never free
-/// their communicators: MPI_Comm_free is collective. Destruction does not block; MPI_Finalize may, and MPI_Abort is the
-/// way to end then.
+/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer, see
+/// peer_exchange. A rank that gives up tells its peers, which throw its timeout_error, or peer_error for another cause.
 ///
-/// Memory after such an error: MPI may still read `send`, which may be changed and must not be given back; receives are
-/// cancelled, but where the first bytes of a piece had come, MPI may still write to `recv`, which must neither be used
-/// nor given back until the process ends.
+/// Every error of an operation is final, except a message of the wrong length (MPI_ERR_TRUNCATE, or too short) that no
+/// acknowledgement explains. After a final error, all transports split from one another throw that error again and
+/// never free their communicators, because MPI_Comm_free is collective. Destruction does not block. MPI_Finalize may;
+/// then MPI_Abort ends the program.
 ///
-/// In host memory (`mpi_transport`), on `host{}` any thread level will do. On a `host_queue`, which calls MPI from its
-/// own thread, MPI must have been initialised with MPI_THREAD_MULTIPLE; otherwise operations throw precondition_error.
+/// Memory after a final error: MPI may still read `send`; it may be changed but not freed. Receives are cancelled, but
+/// MPI may still write a piece that had begun to arrive: neither use nor free `recv` before the process ends.
 ///
-/// In device memory (`cuda_aware_mpi_transport`), operations wait for the stream, block the caller until the bytes have
-/// crossed, and cannot be captured. Requires an MPI built with support for CUDA: making a transport throws
-/// precondition_error where MPI says that it has none; `staged<mpi_transport>` works with any MPI.
+/// Host memory (`mpi_transport`): `host{}` works with any thread level. On every other execution, operations throw
+/// precondition_error unless MPI was initialised with MPI_THREAD_MULTIPLE, because a `host_queue` calls MPI from its
+/// own thread.
+///
+/// Device memory (`cuda_aware_mpi_transport`): operations wait for the stream, block the caller until the bytes have
+/// arrived, and cannot be captured. Making a transport throws precondition_error if MPI says that it has no CUDA
+/// support; `staged<mpi_transport>` works with any MPI.
 template <class Space>
 class basic_mpi_transport : public wire_transport<detail::mpi_wire<Space>> {
     using wire_type = detail::mpi_wire<Space>;
     using base = wire_transport<wire_type>;
 
 public:
-    /// Uses `comm` itself, which must outlive the transport; no other traffic may use it meanwhile. Its error handler
-    /// stays as it is.
+    /// Uses `comm` itself, which must outlive the transport. No other traffic may use it meanwhile. Its error handler
+    /// stays unchanged.
     static basic_mpi_transport borrow(MPI_Comm comm, transport_options options = {}) {
         require_support();
         return basic_mpi_transport(base(wire_type(comm, false), options));
     }
 
-    /// Uses a duplicate of `comm`, which errors leave as exceptions. Collective over `comm`, within the timeout.
+    /// Uses a duplicate of `comm`, on which errors become exceptions. Collective over `comm`, within the timeout.
     static basic_mpi_transport duplicate(MPI_Comm comm, transport_options options = {}) {
         require_support();
         detail::require_timeout(wire_type::name, options);
         return basic_mpi_transport(base(wire_type(copy_of(comm, options), true), options));
     }
 
-    /// The communicator itself.
+    /// The transport's communicator.
     MPI_Comm native() const { return this->network().native(); }
 
     basic_mpi_transport split(std::span<const int> members) { return basic_mpi_transport(base::split(members)); }
@@ -94,13 +94,13 @@ private:
     explicit basic_mpi_transport(base transport) : base(std::move(transport)) {}
 
     static MPI_Comm copy_of(MPI_Comm comm, const transport_options& options) {
-        // Not every MPI has MPI_Comm_idup: SimGrid's has not.
+        // Not every MPI has MPI_Comm_idup: SimGrid's does not.
         if (options.timeout == std::chrono::milliseconds::zero()) {
             MPI_Comm copy = MPI_COMM_NULL;
             detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
             return copy;
         }
-        // MPI writes to it when all ranks have come, be that after the deadline.
+        // On the heap, because MPI writes the communicator when all ranks have come, even after the deadline.
         auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
         MPI_Request request = MPI_REQUEST_NULL;
         detail::require_mpi(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
@@ -132,14 +132,13 @@ private:
     friend two_level shared_memory_nodes(const basic_mpi_transport<S>& transport);
 };
 
-/// Ranks that exchange host memory.
+/// MPI processes that exchange host memory.
 using mpi_transport = basic_mpi_transport<host_space>;
-/// Ranks that exchange device memory, through an MPI that can.
+/// MPI processes that exchange device memory. Requires an MPI with CUDA support.
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
-/// The nodes of `transport`'s ranks as MPI sees them: ranks that share memory are one node. Collective. Throws
-/// precondition_error that says which node has how many ranks unless all have the same number. The ranks meet within
-/// the timeout, as for a split.
+/// Nodes of `transport`'s ranks: ranks that share memory, as MPI sees it, are one node. Collective; with a timeout the
+/// ranks first meet within it. Throws precondition_error with each node's number of ranks unless the numbers are equal.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
     transport.meet();

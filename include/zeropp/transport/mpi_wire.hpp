@@ -19,7 +19,7 @@
 
 namespace zeropp {
 
-/// A call to MPI that failed; `code()` is MPI's own.
+/// A call to MPI that failed, with MPI's text; `code()` is MPI's error code.
 class mpi_error : public error {
 public:
     mpi_error(const std::string& call, int code) : error(call + ": " + text(code)), code_(code) {}
@@ -43,8 +43,7 @@ inline void require_mpi(int code, const char* call) {
     if (code != MPI_SUCCESS) throw mpi_error(call, code);
 }
 
-/// The ranks of a communicator, by MPI's nonblocking point-to-point calls, in `Space`. Messages are of at most 2^31 - 1
-/// bytes.
+/// A wire over MPI's nonblocking point-to-point calls, in `Space`. Messages have at most 2^31 - 1 bytes.
 template <class Space>
 class mpi_wire {
     static constexpr bool on_device = std::same_as<Space, device_space>;
@@ -58,8 +57,8 @@ public:
         bool receives = false;
     };
 
-    /// Uses `comm`; where it owns it, errors leave as exceptions, and it is freed at the end, unless MPI has ended or
-    /// it was `kept`.
+    /// Uses `comm`. An owned communicator returns errors, which become exceptions, and is freed by the destructor,
+    /// unless MPI has ended or `keep` was called.
     mpi_wire(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
         if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -83,16 +82,16 @@ public:
         return *this;
     }
 
-    /// Never frees the communicator: MPI_Comm_free is collective.
+    /// Never frees the communicator, because MPI_Comm_free is collective.
     void keep() { owned_ = false; }
 
     MPI_Comm native() const { return comm_; }
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// 256 KiB of host memory: a wait that sees no end for a while sleeps, and ranks that share memory move bytes only
-    /// while both are awake, so something must end as long as bytes flow. 1 GiB on a device, which moves its memory by
-    /// itself: an int of MPI's counts it.
+    /// Ranks that share memory move bytes only while both are awake, and poll_until sleeps if nothing completes. So pieces
+    /// of host memory are small: one completes often as long as bytes flow. A device moves its memory by itself, and a
+    /// piece is as large as MPI's int counts allow.
     static constexpr std::size_t piece() { return std::size_t{1} << (on_device ? 30 : 18); }
 
     std::optional<mpi_wire> split(std::span<const int> members) {
@@ -121,15 +120,15 @@ public:
                     "MPI_Isend");
     }
 
-    /// Not MPI_Wait, which may never leave the processor to the ranks that it waits for; and Open MPI 4.1's MPI_Waitall
-    /// hangs after an error.
+    /// Calls MPI_Test. MPI_Wait may never yield the processor to the ranks that it waits for, and Open MPI 4.1's
+    /// MPI_Waitall hangs after an error.
     wire_completion test(request& r) {
         if (!active(r)) return {.complete = true};
         MPI_Status status;
         int completed = 0;
         const int code = MPI_Test(&r.native, &completed, &status);
         if (code != MPI_SUCCESS) {
-            // The one error after which the ranks are in step: all requests complete as they would without it.
+            // The only error after which the ranks can go on: every other request completes as usual.
             int error_class = MPI_SUCCESS;
             MPI_Error_class(code, &error_class);
             if (error_class != MPI_ERR_TRUNCATE) throw mpi_error("MPI_Test", code);

@@ -25,46 +25,45 @@
 
 namespace zeropp {
 
-/// Moves bytes between GPUs with NCCL, on the caller's stream. Operations never block on the stream's work: collectives
-/// can be captured into a CUDA graph.
+/// Moves bytes between GPUs with NCCL, on the caller's stream. Operations never wait for the stream's work, so
+/// collectives can be captured into a CUDA graph.
 ///
-/// Errors that NCCL notices later (a dead peer, a broken link) are raised as nccl_error by the next operation, by
-/// `check()` or by `wait()`. After an error, this transport and all that are split from it or from what it was split
-/// from abort their communicators, as far as they own them, so that nothing is leaked and the streams' work ends, and
-/// throw the first error again. Memory is the caller's again when the stream's work has ended.
+/// NCCL notices some errors later (a dead peer, a broken link). The next operation, `check()` or `wait()` throws them
+/// as nccl_error. After an error, all transports split from one another abort the communicators that they own and throw
+/// the first error again. So nothing leaks, and the streams' work ends; then buffers are the caller's again.
 ///
-/// NCCL waits for its peers on the GPU, where no deadline counts. With a timeout, `wait(exec)` in place of
-/// `exec.wait()` gives up when the stream's work is not complete within it, and aborts; the collectives' overloads that
-/// block use it, through wait_for. What the host waits for (connecting, splitting, an operation that NCCL has not yet
-/// accepted) ends at the deadline, too. NCCL does not say which ranks were missing. Destruction waits for the
-/// communicator's work, with a timeout no longer than that, and then aborts all. Needs NCCL 2.18 or newer.
+/// NCCL waits for its peers on the GPU, without a deadline. With a timeout, use `wait(exec)`, not `exec.wait()`: it
+/// aborts and throws if the stream's work takes longer. The collectives' blocking overloads use it, through wait_for.
+/// The host's own waits (connecting, splitting, an operation that NCCL has not yet accepted) also end at the deadline.
+/// NCCL does not say which ranks were missing. The destructor waits for the communicator's work. With a timeout it
+/// waits no longer than that, and then aborts all. Needs NCCL 2.18 or newer.
 ///
-/// Graphs   a captured graph refers to the communicators: destroy it before the transport, which would wait for it.
-///          Refused with a timeout: an abort would wait for the graph. A replay repeats what was captured: the
-///          residuals that counted as zeros then, the noise of `stochastic`, versions
-/// Streams  with a pipeline, two communicators of one device work at a time. NCCL promises progress where all ranks
-///          launch in the same order, as the collectives do, and the GPU has room for the kernels of both; with
-///          CUDA_DEVICE_MAX_CONNECTIONS=1, launches of other streams do not come between them
-/// Threads  transports that are split from one another are used by one thread at a time
+/// Graphs   A captured graph refers to the communicators: destroy it before the transport, which would wait for it.
+///          Refused with a timeout, because an abort would wait for the graph. A replay repeats the captured noise of
+///          `stochastic`, versions, and residuals that counted as zeros
+/// Streams  A pipeline keeps two communicators of a device busy. NCCL promises progress if all ranks launch in the same
+///          order, as the collectives do, and the kernels of both communicators fit on the GPU. With
+///          CUDA_DEVICE_MAX_CONNECTIONS=1, no launch of another stream comes between theirs
+/// Threads  One thread at a time uses transports that are split from one another
 class nccl_transport {
     struct state;
 
 public:
-    /// An id for `create`: made on one rank, given to all by any means (MPI_Bcast, a file, a socket).
+    /// Id for `create`. Make it on one rank and give it to all by any means (MPI_Bcast, a file, a socket).
     static ncclUniqueId unique_id() {
         ncclUniqueId id;
         detail::require_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
         return id;
     }
 
-    /// Makes a communicator of `ranks` ranks on the current device. Collective over the ranks that share `id`.
+    /// Makes a communicator of `ranks` ranks on the current device. Collective over the ranks with this `id`.
     static nccl_transport create(const ncclUniqueId& id, int ranks, int rank, transport_options options = {}) {
         detail::require_timeout(name, options);
         return nccl_transport(connect(id, ranks, rank, options.timeout), true, std::make_shared<family>(options), {});
     }
 
-    /// Uses `comm`, which must outlive the transport and stays the caller's to destroy or abort: after a timeout_error,
-    /// to abort. What the host waits for in splitting it ends within a timeout if it does not block (ncclConfig_t).
+    /// Uses `comm`, which must outlive the transport. The caller destroys it; after a timeout_error, aborts it. The
+    /// timeout limits the host's waits in `split` only if `comm` is nonblocking (ncclConfig_t).
     static nccl_transport borrow(ncclComm_t comm, transport_options options = {}) {
         detail::require_timeout(name, options);
         return nccl_transport(comm, false, std::make_shared<family>(options), {});
@@ -72,10 +71,10 @@ public:
 
     int rank() const { return state_->rank; }
     int size() const { return state_->size; }
-    /// The communicator itself.
+    /// The transport's communicator.
     ncclComm_t native() const { return state_->comm; }
 
-    /// So that errors name the collective. See begin_collective.
+    /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         state_->log.begin(call.primitive);
         detail::require_no_problem(call, problem);
@@ -127,27 +126,28 @@ public:
         return nccl_transport(child, true, state_->relatives, state_->log.split());
     }
 
-    /// Throws nccl_error if NCCL has noticed an error since. Does not block.
+    /// Throws nccl_error if NCCL has noticed an error of an earlier operation. Does not block.
     void check() { state_->check(); }
 
-    /// Blocks the caller until all work on `stream` is complete, within the timeout, if there is one.
+    /// Blocks the caller until all work on `stream` is complete. Throws timeout_error after the timeout, if there is
+    /// one.
     void wait(const cuda_stream& stream) { state_->wait(stream.native()); }
 
 private:
     static constexpr const char* name = "nccl_transport";
 
-    /// All transports split from one another: they fail together, since a stream may hold work of all of them.
+    /// All transports split from one another. They fail together, because a stream may hold work of all of them.
     struct family {
         explicit family(transport_options options) : timeout(options.timeout) {}
 
         const std::chrono::milliseconds timeout;
         detail::first_failure failure;
         std::vector<state*> members;
-        detail::operation_in_call last;  // that was asked for
+        detail::operation_in_call last;  // the last operation that the caller asked for
 
         bool timed() const { return timeout != std::chrono::milliseconds::zero(); }
 
-        /// Ends all communicators' work, and throws the first failure.
+        /// Aborts all communicators and throws the first failure.
         [[noreturn]] void fail(std::exception_ptr cause) {
             failure.set(cause);
             abort_all();
@@ -155,8 +155,8 @@ private:
             std::terminate();
         }
 
-        /// Whatever streams wait for: it will not come. All communicators at once, each on a thread: an abort waits for
-        /// the device, and so for the kernels of communicators that have not been told.
+        /// Aborts all communicators that the family owns, at once, each on a thread. An abort waits for the device, so
+        /// also for kernels of communicators that are not aborted yet.
         void abort_all() noexcept {
             std::vector<std::jthread> aborts;
             aborts.reserve(members.size());
@@ -186,7 +186,7 @@ private:
 
         state(ncclComm_t c, bool own, std::shared_ptr<family> f, detail::call_log l)
             : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
-            // Not `settle`: what fails here has no destructor yet to abort the communicator.
+            // Not `settle`: after an exception here no destructor aborts the communicator.
             const char* call = "ncclCommUserRank";
             ncclResult_t code = ncclCommUserRank(comm, &rank);
             if (code == ncclSuccess) {
@@ -204,7 +204,7 @@ private:
 
         ~state() {
             if (owned && comm != nullptr) {
-                // Not what would wait for work that never ends.
+                // ncclCommDestroy would wait for work that never ends.
                 const ncclResult_t code = noticed();
                 if (code == ncclSuccess && finalized()) {
                     ncclCommDestroy(std::exchange(comm, nullptr));
@@ -225,15 +225,15 @@ private:
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
-        /// Whether all work of the communicator has ended, or, with a timeout, ends within it. Without one, destroying
-        /// waits for that.
+        /// True if the communicator can be destroyed. With a timeout, waits that long for its work to end; without one,
+        /// destroying waits.
         bool finalized() const {
             if (!relatives->timed()) return true;
             ncclResult_t code = ncclCommFinalize(comm);
             return detail::nccl_settled(comm, code, relatives->timeout) && code == ncclSuccess;
         }
 
-        /// Begins an operation on `stream`.
+        /// Notes an operation that begins on `stream`, after a check for earlier errors.
         void next(detail::operation what, std::size_t bytes, cudaStream_t stream, int roots = 0) {
             check();
             relatives->last = log.next(what, bytes, roots);
@@ -247,13 +247,13 @@ private:
             }
         }
 
-        /// Waits until a call has been accepted, where the communicator is a nonblocking one, and throws if it failed.
+        /// Waits until a nonblocking communicator has accepted a call. Throws if the call failed.
         void settle(ncclResult_t code, const char* call) {
             if (!detail::nccl_settled(comm, code, relatives->timeout)) relatives->time_out(call);
             if (code != ncclSuccess) fail(call, code);
         }
 
-        /// What NCCL has noticed since.
+        /// Result of the last operations as NCCL knows it now; ncclSuccess while they run.
         ncclResult_t noticed() const {
             ncclResult_t code = ncclSuccess;
             const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
@@ -278,7 +278,7 @@ private:
             const auto done = [&] {
                 code = cudaStreamQuery(stream);
                 if (code != cudaErrorNotReady) return true;
-                cudaGetLastError();  // which that is no error to
+                cudaGetLastError();  // clears cudaErrorNotReady, which is no failure
                 for (state* s : relatives->members) s->check();
                 return false;
             };
@@ -288,8 +288,8 @@ private:
             require_work(code, "cudaStreamQuery");
         }
 
-        /// An error of the device's work is one of all transports: theirs will not end. One of the call itself, as on a
-        /// stream that is being captured, is not.
+        /// Throws if `code` is an error. An error of the device's work fails the whole family, because no transport's
+        /// work will end. An error of the call itself, as on a stream that is being captured, does not.
         void require_work(cudaError_t code, const char* call) {
             try {
                 detail::require_cuda(code, call);
@@ -302,7 +302,7 @@ private:
             }
         }
 
-        /// Makes the calls of `calls(note)` one; each is a note(result, name).
+        /// Runs the NCCL calls of `calls` as one group; `calls` passes each result and name to its argument, `note`.
         template <class Calls>
         void in_group(Calls calls) {
             settle(ncclGroupStart(), "ncclGroupStart");
@@ -315,13 +315,13 @@ private:
                 call = name;
             };
             calls(note);
-            // After a failure too: a group that stays open holds back all that this thread asks of NCCL later.
+            // After a failure too: an open group would delay all later NCCL calls of this thread.
             note(ncclGroupEnd(), "ncclGroupEnd");
             settle(code, call);
         }
     };
 
-    /// A new communicator, which does not block where there is a timeout.
+    /// Makes a communicator, nonblocking if there is a timeout.
     static ncclComm_t connect(const ncclUniqueId& id, int ranks, int rank, std::chrono::milliseconds timeout) {
         ncclComm_t comm = nullptr;
         if (timeout != std::chrono::milliseconds::zero()) {

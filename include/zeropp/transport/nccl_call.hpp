@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Calls to NCCL: what they say, and when they are over.
+/// Calls to NCCL: their errors, and waiting for nonblocking ones.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/transport/deadline.hpp>
@@ -17,7 +17,7 @@
 
 namespace zeropp {
 
-/// A call to NCCL that failed, with NCCL's own text; `code()` is NCCL's.
+/// A call to NCCL that failed, with NCCL's text; `code()` is NCCL's result code.
 class nccl_error : public error {
 public:
     nccl_error(const std::string& call, ncclResult_t code, const std::string& detail)
@@ -40,7 +40,7 @@ inline void require_nccl(ncclResult_t code, const char* call, ncclComm_t comm) {
     if (code != ncclSuccess) throw nccl_error(call, code, nccl_last_error(comm));
 }
 
-/// Asks until `code` is no longer that the call is in progress; returns false at the deadline.
+/// Polls `comm` until `code` is not ncclInProgress, and stores the result in `code`. Returns false after `timeout`.
 inline bool nccl_settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milliseconds timeout) {
     const auto done = [&] {
         if (code != ncclInProgress) return true;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How a transport's operations go over a wire: schedule, pieces, acknowledgements, deadlines and failure.
+/// A transport's operations over a wire: order of messages, pieces, acknowledgements, deadlines and failure.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
@@ -23,29 +23,27 @@
 
 namespace zeropp {
 
-/// The operations of a transport over a wire, one at a time: every peer is served at once, and messages travel in
-/// pieces, a few of each in flight.
+/// Runs a transport's operations over a wire, one at a time. All peers are served at once; messages travel in pieces, a
+/// few of each in flight.
 ///
-/// With a timeout (all ranks have one, or none has), an operation ends with an acknowledgement from each peer: that it
-/// did the same, and that its wire is done with all it sent. Ranks that did something else get precondition_error,
-/// where that shows before the deadline. A rank that gives up aborts: it tells its peers, which get the same
-/// timeout_error, or for another cause peer_error, so that no rank takes for data what a peer that has given up left in
-/// its memory.
+/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer: it ran the
+/// same operation, and its wire is done with all it sent. Ranks that ran different operations throw precondition_error,
+/// unless the deadline passes first. A rank that gives up tells its peers. They throw its timeout_error, or peer_error
+/// for another cause. So no rank succeeds with bytes from the memory of a peer that has given up.
 ///
-/// After an error in an operation with a timeout, or without one an error of the wire's other than a message that is
-/// too long, this exchange and all of its family, that it was split from or that were split from it, throw that first
-/// error again.
+/// Every error of an operation is final, except a message of the wrong length that no acknowledgement explains. After a
+/// final error this exchange and all of its family (exchanges split from one another) throw that error again.
 ///
-/// Stays where it was made.
+/// Not movable.
 template <wire Wire>
 class peer_exchange {
 public:
-    /// Of a family of its own. `name` is for errors and must outlive this; pieces are of so many bytes.
+    /// First exchange of a family. `name` is for errors and must outlive the exchange. A piece has `piece` bytes.
     peer_exchange(Wire& wire, std::string_view name, std::size_t piece, transport_options options)
         : peer_exchange(wire, name, piece, options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
                         std::make_shared<detail::first_failure>()) {}
 
-    /// Of the same family as `parent`: over the wire of `members`.
+    /// Exchange of the same family as `parent`, over a wire between its ranks `members`.
     peer_exchange(Wire& wire, const peer_exchange& parent, std::span<const int> members)
         : peer_exchange(wire, parent.name_, parent.piece_, parent.timeout_, parent.log_.split(),
                         detail::world_ranks(parent.world_ranks_, members), parent.failure_) {}
@@ -53,18 +51,18 @@ public:
     peer_exchange(const peer_exchange&) = delete;
     peer_exchange& operator=(const peer_exchange&) = delete;
 
-    /// So that errors name the collective.
+    /// Notes the collective's name for errors.
     void begin(const short_text& collective) { log_.begin(collective); }
 
-    /// What comes next, to be said in the order of the calls, where `exchange` may run later.
+    /// Names and numbers the next operation. Call it in the order of the calls, because `exchange` may run later.
     detail::operation_in_call next(detail::operation operation, std::size_t bytes, int roots = 0) {
         return log_.next(operation, bytes, roots);
     }
 
-    /// Whether one of the family has failed.
+    /// True if an exchange of the family has failed.
     bool failed() const { return failure_->any(); }
 
-    /// The transport's operation of that name. This rank's own part is a copy on `exec`. Blocks.
+    /// Runs `operation` as the transport concept defines it. Copies this rank's own part on `exec`. Blocks.
     template <class E>
     void exchange(const E& exec, const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
         refuse_after_failure();
@@ -77,7 +75,7 @@ public:
         carry(operation, send, recv);
     }
 
-    /// Returns when all ranks have called it, where there is a timeout.
+    /// Returns when all ranks have called it. Does nothing without a timeout.
     void barrier(detail::operation operation) {
         if (!timed()) return;
         refuse_after_failure();
@@ -88,15 +86,15 @@ private:
     using request = typename Wire::request;
     using acknowledgement = detail::acknowledgement;
 
-    /// What the wire reads and writes, of one operation at a time.
+    /// Acknowledgements of the current operation. The wire reads and writes them.
     struct acknowledgements {
         acknowledgement own;
-        acknowledgement abort;               // if this rank gives up
-        std::vector<acknowledgement> peers;  // by distance less 1, see source
+        acknowledgement abort;               // sent if this rank gives up
+        std::vector<acknowledgement> peers;  // [i] is from source(i)
     };
 
-    /// What has become of the messages so far. One that is too long is the wire's error; one that is too short is not,
-    /// and would leave old bytes for new ones.
+    /// Result of an operation's messages. The wire reports a message that is too long in `truncated`. Nothing reports
+    /// one that is too short, so `received` counts the bytes.
     struct outcome {
         std::exception_ptr truncated;
         std::size_t received = 0;
@@ -113,7 +111,7 @@ private:
         acknowledged_.resize(peers());
     }
 
-    /// The part of an operation that is between ranks.
+    /// Runs the part of an operation that is between ranks.
     void carry(const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {
         what_ = operation;
         ++operations_;
@@ -126,7 +124,7 @@ private:
             abort();
             throw;
         }
-        // All messages are complete, so that the ranks are in step and can go on whatever went wrong.
+        // All messages are complete, so the ranks can go on after these errors.
         if (all.truncated) std::rethrow_exception(all.truncated);
         std::size_t expected = 0;
         for (std::size_t i = 0; i != peers(); ++i) expected += what_.sends(source(i)) ? what_.bytes : 0;
@@ -137,7 +135,7 @@ private:
     }
 
     void move(const std::byte* send, std::byte* recv, outcome& all) {
-        const std::size_t pieces = ceil_div(what_.bytes, piece_);  // of each message; a round is one for every peer
+        const std::size_t pieces = ceil_div(what_.bytes, piece_);  // of each message; one round moves one to every peer
         if (timed()) post_acknowledgements();
         for (std::size_t p = 0; p != pieces; ++p) {
             if (p >= in_flight) await(round(p), all);
@@ -149,17 +147,17 @@ private:
         if (timed()) await_acknowledgements();
     }
 
-    /// The messages of piece `p`, and of those in_flight before and after it: a receive and a send for each peer.
+    /// Requests of piece `p`: a receive and a send for each peer. Pieces `in_flight` apart use the same requests.
     std::span<request> round(std::size_t p) { return {requests_.data() + p % in_flight * round_size(), round_size()}; }
 
-    /// Starts to move the piece behind the first `done` bytes of every peer's message.
+    /// Starts to move one piece of every peer's message: the bytes after the first `done`.
     void post(std::span<request> round, const std::byte* send, std::byte* recv, std::size_t done) {
         const std::size_t bytes = std::min(piece_, what_.bytes - done);
-        // A piece must not be taken for one of a message of another size or from other roots, nor, should ranks be out
-        // of step, of the operations before and after.
+        // A piece must not match one of a message with another size or other roots, or, if ranks are out of step, of
+        // the previous or next operations.
         const std::size_t size = ceil_div(what_.bytes, piece_) + static_cast<std::size_t>(what_.roots) * 31;
         const int tag = static_cast<int>(operations_ % operation_tags * size_tags + size % size_tags);
-        // Every rank starts with another peer, so that no receiver is everybody's first.
+        // Every rank starts with another peer, so that no rank is the first destination of all.
         for (std::size_t i = 0; i != peers(); ++i) {
             if (what_.sends(source(i))) {
                 std::byte* in = recv + static_cast<std::size_t>(source(i)) * what_.bytes + done;
@@ -172,7 +170,7 @@ private:
         }
     }
 
-    /// Waits for all messages of a round, one by one: after an error the rest still uses the caller's memory.
+    /// Waits for all messages of a round, even after an error, because the others still use the caller's memory.
     void await(std::span<request> round, outcome& all) {
         for (std::size_t i = 0; i != round.size(); ++i) {
             wire_completion of;
@@ -189,12 +187,12 @@ private:
         }
     }
 
-    // Acknowledgements have a tag of their own, and each operation takes one from each peer; behind its last one, a
-    // rank that gives up sends another.
+    // Acknowledgements use `ack_tag`, and each operation receives one from each peer. A rank that gives up sends each
+    // peer one more.
 
     bool timed() const { return timeout_ != std::chrono::milliseconds::zero(); }
 
-    /// Makes ready to receive the peers'.
+    /// Starts to receive the peers' acknowledgements.
     void post_acknowledgements() {
         acknowledgements_->own.operation = what_;
         std::fill(acknowledged_.begin(), acknowledged_.end(), false);
@@ -204,7 +202,7 @@ private:
         }
     }
 
-    /// Throws if one that has come is not that the peer did the same.
+    /// Throws if an acknowledgement reports a failure or another operation.
     void check_acknowledgements() {
         for (std::size_t i = 0; i != ack_receives_.size(); ++i) {
             if (!wire_.active(ack_receives_[i]) || !complete(ack_receives_[i])) continue;
@@ -219,8 +217,8 @@ private:
         }
     }
 
-    /// Sends each peer this rank's, as soon as the wire is done with what it sends to that peer: in pieces from
-    /// `oldest`. A peer that takes nothing does not keep the others waiting.
+    /// Acknowledges to each peer as soon as the wire is done with all messages to it: pieces from `oldest` may be
+    /// unfinished. A peer that receives nothing does not delay the others' acknowledgements.
     void acknowledge(std::size_t oldest, std::size_t pieces) {
         const auto done = [&] {
             bool all = true;
@@ -241,7 +239,7 @@ private:
         time_out(behind, unacknowledged());
     }
 
-    /// Whether all pieces from `oldest` to the i-th destination are out of this rank's memory.
+    /// True if the wire is done with all pieces from `oldest` to destination(i).
     bool sent(std::size_t i, std::size_t oldest, std::size_t pieces) {
         for (std::size_t p = oldest; p != pieces; ++p) {
             if (!complete(round(p)[2 * i + 1])) return false;
@@ -249,7 +247,7 @@ private:
         return true;
     }
 
-    /// Waits until all peers' have come, and this rank's have gone.
+    /// Waits until all peers' acknowledgements have arrived and this rank's are sent.
     void await_acknowledgements() {
         const auto active = [&](const request& r) { return wire_.active(r); };
         const auto done = [&] {
@@ -275,7 +273,7 @@ private:
         return of.complete;
     }
 
-    /// The peers of messages that are not complete.
+    /// Peers with incomplete messages in a round.
     std::vector<int> unfinished(std::span<request> round) {
         std::vector<int> ranks;
         for (std::size_t i = 0; i != peers(); ++i) {
@@ -293,8 +291,8 @@ private:
         return ranks;
     }
 
-    /// Throws that `missing` were not heard from, or if they have been in the last moment, `waited_for`. What a peer
-    /// says comes first: it may have given up for the true cause, and for that have sent nothing.
+    /// Throws timeout_error for the ranks `missing`, or `waited_for` if `missing` has become empty meanwhile. A peer's
+    /// acknowledgement comes first: if it has given up, its cause is the true one.
     [[noreturn]] void time_out(std::vector<int> missing, std::vector<int> waited_for) {
         check_acknowledgements();
         if (missing.empty()) missing = std::move(waited_for);
@@ -303,15 +301,14 @@ private:
         throw detail::timed_out(name_, what_, timeout_, detail::world_ranks(world_ranks_, missing));
     }
 
-    /// Where one of the family has failed, throws the first failure again. Peers that are about to do what this rank
-    /// refuses need not wait for it.
+    /// Throws the family's first failure again, if any. Tells the peers before, so that they do not wait.
     void refuse_after_failure() {
         if (!failure_->any()) return;
         abort();
         failure_->rethrow();
     }
 
-    /// Takes back from the wire what it gives back, and tells the peers that this rank has given up.
+    /// Cancels receives, tells the peers that this rank has given up, and abandons unfinished requests.
     void abort() {
         if (std::exchange(aborted_, true)) return;
         std::vector<request*> receives;
@@ -327,12 +324,12 @@ private:
                     wire_.post_send(sent, reinterpret_cast<const std::byte*>(&acknowledgements_->abort),
                                     acknowledgements_->abort.bytes(), destination(i), ack_tag);
                 } catch (const error&) {
-                    // It is the first failure that is thrown; this peer will find out by its deadline.
+                    // The caller throws the first failure. This peer notices at its deadline.
                 }
                 wire_.abandon(sent);
             }
         }
-        // What has begun to come cannot be cancelled; most of it will be here in a moment.
+        // A receive that has begun cannot be cancelled, but most will complete within `moment`.
         const auto all_back = [&] {
             std::erase_if(receives, [&](request* r) {
                 try {
@@ -347,7 +344,7 @@ private:
         for (auto* all : {&requests_, &ack_receives_, &ack_sends_}) {
             for (request& r : *all) wire_.abandon(r);
         }
-        // The wire may still read and write them.
+        // The wire may still read and write the acknowledgements.
         detail::keep_until_exit(std::move(acknowledgements_));
     }
 
@@ -355,11 +352,12 @@ private:
     std::size_t round_size() const { return 2 * peers(); }
     int world_rank(int r) const { return world_ranks_[static_cast<std::size_t>(r)]; }
 
-    /// The ranks at distance i + 1 before and behind this one.
+    /// Rank i + 1 before this one, modulo the number of ranks.
     int source(std::size_t i) const { return (wire_.rank() + wire_.size() - 1 - static_cast<int>(i)) % wire_.size(); }
+    /// Rank i + 1 after this one, modulo the number of ranks.
     int destination(std::size_t i) const { return (wire_.rank() + 1 + static_cast<int>(i)) % wire_.size(); }
 
-    // So few pieces at a time that something ends as long as bytes flow.
+    // Few enough that a piece completes often as long as bytes flow: poll_until sleeps otherwise.
     static constexpr std::size_t in_flight = 8;
     static constexpr std::size_t operation_tags = 4;
     static constexpr std::size_t size_tags = 8191;
@@ -374,14 +372,14 @@ private:
     detail::call_log log_;
     std::vector<int> world_ranks_;                    // of this wire's ranks
     std::shared_ptr<detail::first_failure> failure_;  // of the family
-    std::vector<request> requests_;                   // of each round, a receive and a send for each peer by turns
+    std::vector<request> requests_;                   // of `in_flight` rounds; a receive and a send for each peer
     std::shared_ptr<acknowledgements> acknowledgements_ = std::make_shared<acknowledgements>();
-    std::vector<request> ack_receives_;  // by distance less 1, see source
-    std::vector<request> ack_sends_;     // by distance less 1, see destination
-    std::vector<bool> acknowledged_;     // likewise: whether the operation's own is on its way
+    std::vector<request> ack_receives_;  // [i] is from source(i)
+    std::vector<request> ack_sends_;     // [i] is to destination(i)
+    std::vector<bool> acknowledged_;     // [i]: the operation's acknowledgement to destination(i) is posted
     bool aborted_ = false;
 
-    // The operation that runs, and how many have.
+    // The current operation, and the number of operations so far.
     detail::operation_in_call what_;
     std::size_t operations_ = 0;
     std::chrono::steady_clock::time_point deadline_;

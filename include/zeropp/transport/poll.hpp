@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Waiting for what must be asked.
+/// Polling with a deadline.
 
 #include <algorithm>
 #include <chrono>
@@ -8,15 +8,12 @@
 
 namespace zeropp::detail {
 
-/// The deadline of what may take as long as it takes.
+/// Deadline that never passes.
 constexpr std::chrono::steady_clock::time_point no_deadline = std::chrono::steady_clock::time_point::max();
 
-/// Asks done() again and again until it returns true, with sparing use of the processor. For the first 200 us, in which
-/// a short message arrives, it gives way between two questions; then it sleeps, each time for a quarter of the time
-/// waited so far, at most 250 us. Giving way alone would not do: threads that ask in vain take the processor, and the
-/// locks behind the question, from those that they wait for.
-///
-/// Returns false if the answer is still no when `deadline` has passed.
+/// Calls done() until it returns true; returns false if it is still false after `deadline`. Yields between calls for
+/// the first 200 us, in which a short message arrives. After that, sleeps for a quarter of the time waited so far, at
+/// most 250 us. Yielding alone would take the processor, and locks inside done(), from the threads that are waited for.
 template <class Done>
 bool poll_until(Done done, std::chrono::steady_clock::time_point deadline = no_deadline) {
     using clock = std::chrono::steady_clock;

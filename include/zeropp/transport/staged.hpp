@@ -17,11 +17,11 @@
 
 namespace zeropp {
 
-/// Moves device memory through `Transport`, which moves host memory: down to a pinned buffer, between ranks, and up
-/// again. With it, MPI that knows nothing of CUDA serves GPUs.
+/// Moves device memory through `Transport`, which moves host memory: to a pinned buffer, between ranks, and back to the
+/// device. So an MPI without support for CUDA serves GPUs.
 ///
-/// Operations block the caller until the data is on its way up, since the host has to see it. The pinned buffers grow
-/// to the largest operation and stay: give the transport its largest size first where the hot path must not allocate.
+/// Operations block the caller until the copy back is enqueued, because the host reads the data. The pinned buffers
+/// grow to the largest operation and stay: run that one first if the hot path must not allocate.
 template <transport_on<host> Transport>
 class staged : public adaptor<Transport> {
 public:
@@ -62,12 +62,12 @@ public:
     staged split(std::span<const int> members) { return staged(this->inner().split(members)); }
 
 private:
-    /// Pinned host memory that only grows.
+    /// Pinned host memory that never shrinks.
     class buffer {
     public:
         std::byte* data() { return memory_.get(); }
 
-        /// Drops what it holds if it has to grow.
+        /// Discards the contents if the buffer has to grow.
         void reserve(std::size_t bytes) {
             if (bytes <= size_) return;
             memory_.reset();
@@ -87,7 +87,8 @@ private:
         std::size_t size_ = 0;
     };
 
-    /// Also waits until the last operation's way up is done with its buffer, which may have been on another stream.
+    /// Copies to `down_` and waits. First waits for the last operation's copy from `up_`, which may be on another
+    /// stream.
     void down(const cuda_stream& stream, const std::byte* from, std::size_t bytes) {
         risen_.wait();
         down_.reserve(bytes);

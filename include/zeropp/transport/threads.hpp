@@ -27,21 +27,21 @@
 namespace zeropp {
 
 /// Connects threads of one process through shared memory; needs no installation. Each rank's handle belongs to one
-/// thread (and the executions it enqueues on). Copies of a handle are the same rank.
+/// thread and the executions on which that thread enqueues. Copies of a handle are the same rank.
 ///
-/// On a GPU, ranks are threads that each enqueue on a stream of their own: the calling threads meet, and their streams
-/// wait for one another through events.
+/// On a GPU, each thread enqueues on its own stream. The threads meet, and their streams wait for one another by
+/// events.
 ///
-/// Ranks that call different operations, or with different sizes or lists, get the same precondition_error on every
-/// rank, and can go on. After `abort`, every waiting and later call on any rank throws peer_error. A rank that does not
-/// call what the others call leaves them waiting until somebody calls `abort`, or until the timeout has passed for one
-/// of them: then every waiting and later call, on any rank and any split, throws the same timeout_error.
+/// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
+/// and can go on. After `abort`, every waiting or later call on any rank throws peer_error. A rank that misses a call
+/// leaves the others waiting until `abort` or a timeout. After a timeout, every waiting or later call, on any rank and
+/// any split, throws the same timeout_error.
 ///
-/// After these errors memory is the caller's again: no rank reads or writes another's outside its own operation.
+/// After these errors buffers are the caller's again: ranks access a peer's only while both are in the operation.
 class thread_transport {
 public:
-    /// Handles for `ranks` ranks, to be given to as many threads. Throws precondition_error unless ranks > 0
-    /// and the timeout is not negative.
+    /// Handles for `ranks` ranks, one for each thread. Throws precondition_error unless ranks > 0 and the timeout is
+    /// not negative.
     static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
         if (ranks < 1) throw precondition_error(name, "at least 1 rank", std::to_string(ranks));
         detail::require_timeout(name, options);
@@ -56,7 +56,7 @@ public:
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(group_->slots.size()); }
 
-    /// So that errors name the collective. See begin_collective.
+    /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         log_.begin(call.primitive);
         detail::require_no_problem(call, problem);
@@ -84,7 +84,7 @@ public:
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
-    /// Makes every rank that waits or calls later, on this transport and all its splits, throw peer_error of `reason`.
+    /// Makes every waiting or later call throw peer_error of `reason`, on all ranks and all transports of the family.
     void abort(const std::string& reason) { group_->relatives->fail(std::make_exception_ptr(peer_error(reason))); }
 
 private:
@@ -92,21 +92,22 @@ private:
 
     struct group;
 
-    /// All groups split from one another: they fail together.
+    /// All groups split from one another. They fail together.
     struct family {
         explicit family(transport_options options) : timeout(options.timeout) {}
 
         const std::chrono::milliseconds timeout;
-        std::mutex mutex;  // before a group's
+        std::mutex mutex;  // locked before a group's
         std::vector<std::weak_ptr<group>> groups;
-        std::exception_ptr cause;  // of the first failure
+        std::exception_ptr cause;  // the first failure
 
         [[gnu::cold]] void fail(std::exception_ptr why) {
             std::unique_lock lock(mutex);
             fail(std::move(lock), std::move(why));
         }
 
-        /// A rank has waited in vain in a meeting of `g`. Unless the meeting has come about meanwhile, it never will.
+        /// Fails the family with the exception why(), because a rank waited too long for a meeting of `g`. Does nothing
+        /// if that meeting has taken place meanwhile.
         template <class Why>
         [[gnu::cold]] void fail_unless_met(group& g, std::uint64_t meeting, Why why) {
             std::unique_lock lock(mutex);
@@ -138,8 +139,8 @@ private:
         struct slot {
             detail::operation_in_call what;
             const std::byte* send = nullptr;
-            // Of the execution's event type, which is the same on all ranks: when `send` is ready, and when this rank
-            // has copied what it wants from the others.
+            // Events of the execution's type, which is equal on all ranks. `ready`: `send` can be read. `done`: this
+            // rank has copied from all others.
             const void* ready = nullptr;
             const void* done = nullptr;
             std::span<const int> members = {};
@@ -148,14 +149,14 @@ private:
 
         std::shared_ptr<family> relatives;
         std::vector<slot> slots;
-        std::vector<int> world_ranks;  // of the slots
+        std::vector<int> world_ranks;  // world rank of each slot
 
         std::mutex mutex;
         std::condition_variable changed;
         std::size_t arrived = 0;
         std::uint64_t generation = 0;
-        std::vector<char> met = std::vector<char>(slots.size());  // who has come to the meeting that is to be
-        std::exception_ptr cause;                                 // of the failure after which there are no meetings
+        std::vector<char> met = std::vector<char>(slots.size());  // [r] != 0: rank r has come to the next meeting
+        std::exception_ptr cause;                                 // the failure after which no meeting takes place
 
         void join_family() {
             const std::lock_guard lock(relatives->mutex);
@@ -172,7 +173,7 @@ private:
             changed.notify_all();
         }
 
-        /// Returns true to the last rank to come, which releases the others.
+        /// Returns true on the last rank to come, and releases the others.
         bool last_to_arrive() {
             if (++arrived != slots.size()) return false;
             arrived = 0;
@@ -181,7 +182,7 @@ private:
             return true;
         }
 
-        /// Returns when all ranks have called it, or throws on all that wait if one of them never will.
+        /// Returns when all ranks have called it. Throws the family's failure if one of them never will.
         void meet(int rank, const detail::operation_in_call& what) {
             const auto deadline = detail::deadline_after(relatives->timeout);
             std::unique_lock lock(mutex);
@@ -204,7 +205,7 @@ private:
             if (generation == mine) std::rethrow_exception(cause);
         }
 
-        /// The world's numbers of those who have not come.
+        /// World ranks that have not come to the next meeting.
         [[gnu::cold]] std::vector<int> missing() const {
             std::vector<int> ranks;
             for (std::size_t r = 0; r != met.size(); ++r) {
@@ -213,9 +214,8 @@ private:
             return ranks;
         }
 
-        /// The end of what ranks do together after they have met: leaves when all ranks do. They have read each other's
-        /// memory, so no rank may go before the others are done, whatever has failed elsewhere meanwhile; and all of
-        /// them come here, by way of the destructor, so that it cannot hang.
+        /// Scope after a meeting that ranks leave together. They read each other's memory in it, so none may leave
+        /// before the others are done, even after a failure. Every rank comes to the destructor, so it cannot hang.
         class together {
         public:
             explicit together(group& g) : group_(g) {}
@@ -234,8 +234,8 @@ private:
 
         slot& at(int rank) { return slots[static_cast<std::size_t>(rank)]; }
 
-        /// The ranks meet, and each enqueues its copies on `exec`. Where that is a stream, what it has to wait for on
-        /// the others' streams are their events: the host does not wait for the data.
+        /// Meets the other ranks and enqueues this rank's copies on `exec`. A stream waits for the other streams by
+        /// events; the host does not wait for the data.
         template <class E>
         void exchange(const E& exec, int rank, const detail::operation_in_call& what, const std::byte* send,
                       std::byte* recv) {
@@ -263,16 +263,16 @@ private:
                 failure = std::current_exception();
             }
             if constexpr (!std::same_as<E, host>) {
-                // Not a meeting that can fail: a rank that throws here still owes the others its event.
+                // Not `meet`, which can throw: a rank with a failure still owes the others its event.
                 { const together until_all_have_recorded(*this); }
                 for (const slot& s : slots) exec.wait(*static_cast<const event*>(s.done));
             }
             if (failure) std::rethrow_exception(failure);
         }
 
-        /// The transport's group for `members`, the same object on all of them.
+        /// Group of `members`, the same object on all of them.
         std::shared_ptr<group> split(int rank, const detail::operation_in_call& what, std::span<const int> members) {
-            // The first rank of a list makes the group, before they meet: a failure to do so leaves nobody behind.
+            // The first rank of a list makes the group before the meeting. If that throws, no rank is waiting yet.
             std::shared_ptr<group> own;
             if (!members.empty() && members.front() == rank) {
                 own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
@@ -287,14 +287,14 @@ private:
             return at(members.front()).child.lock();
         }
 
-        /// Throws how the ranks' operations differ, unless they do not: the same text on every rank.
+        /// Throws precondition_error with all ranks' operations if they differ.
         void require_same_operation() const {
             const auto same = [&](const slot& s) { return s.what.same_move(slots[0].what); };
             if (std::all_of(slots.begin(), slots.end(), same)) return;
             throw_given("the same operation on every rank", [](const slot& s) { return s.what.move_text(); });
         }
 
-        /// Throws the lists given to `split`, everywhere the same text, unless the ranks of each list gave that one.
+        /// Throws precondition_error with all ranks' lists unless the ranks of each list gave that list.
         void require_members() const {
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 const auto& list = slots[r].members;
@@ -323,7 +323,7 @@ private:
         }
     };
 
-    /// Host executions do the work, meeting included, in their turn; a stream gets its copies from the calling thread.
+    /// Runs an operation: on host executions in its turn; on a stream, meeting and copies are the calling thread's.
     template <class E>
     void in_turn(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
         const auto work = [g = group_, rank = rank_, what, send, recv](const auto& on) {
@@ -345,7 +345,7 @@ private:
 };
 
 namespace detail {
-/// Releases the other ranks from their collectives: this one "failed", or did something else, for a known `cause`.
+/// Makes the other ranks' collectives throw "rank N `what`: `cause`"; `what` is a verb such as "failed".
 [[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what,
                                         std::string_view cause = "") {
     std::string reason = "rank " + std::to_string(transport.rank()) + " ";
@@ -354,9 +354,9 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When ranks throw, the others are
-/// released from their collectives with peer_error, and the exception of the lowest rank that failed by itself is
-/// thrown. Where a thread cannot be started, those that were are released likewise, and what the start threw is thrown.
+/// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
+/// collectives throw peer_error. Then throws the exception of the lowest rank; peer_error only if no rank threw another
+/// one. If a thread cannot be started, the others are released the same way, and its exception is thrown.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);

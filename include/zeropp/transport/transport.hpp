@@ -16,17 +16,18 @@
 
 namespace zeropp {
 
-/// A transport connects a group of ranks and moves bytes between them on executions of type E. Every operation is
-/// collective: all ranks of the transport call it, in the same order, with the same sizes. Operations are enqueued on
-/// `exec`; buffers must stay valid until it has completed them, and so must the transport.
+/// Connects ranks and moves bytes between them on executions of type E. Every operation is collective: all ranks of the
+/// transport call it, in the same order, with the same sizes. Operations are enqueued on `exec`; buffers and the
+/// transport must stay valid until `exec` has completed them.
 ///   `rank()`, `size()`
-///   `all_gather(exec, send, recv, bytes)` recv[r * bytes ...] is what rank r sent; send may be its own place in recv
-///   `all_to_all(exec, send, recv, bytes)` recv[r * bytes ...] is what rank r had at send[rank() * bytes ...]; send and
-///                                         recv do not overlap
-///   `split(members)` a transport of `members` (ranks of this one, in their new order, this rank among them). The lists
-///                    of any two ranks are equal or disjoint. Blocks the caller
-/// One that can also `broadcast` is a broadcasting_transport_on.
-/// A transport around another one derives from `adaptor`, which passes on what those inside have to hear of.
+///   `all_gather(exec, send, recv, bytes)` fills recv[r * bytes ...] with the bytes that rank r sent. `send` may be
+///                                         recv + rank() * bytes
+///   `all_to_all(exec, send, recv, bytes)` fills recv[r * bytes ...] with rank r's send[rank() * bytes ...]. `send` and
+///                                         `recv` do not overlap
+///   `split(members)` returns a transport of `members`: ranks of this one, in their new order, with this rank among
+///                    them. The lists of any two ranks are equal or disjoint. Blocks the caller
+/// A transport that can also `broadcast` is a broadcasting_transport_on. A transport around another one derives from
+/// `adaptor`, which forwards every call.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
     requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
@@ -38,19 +39,20 @@ concept transport_on = execution<E> && std::movable<T> &&
     { t.split(members) } -> std::same_as<T>;
 };
 
-/// A transport with one more operation, for what only some ranks have. Where it is known at run time alone whether a
-/// transport can, a member `broadcasts<E>()` says so: see can_broadcast.
-///   `broadcast(exec, send, recv, bytes, roots)` recv[r * bytes ...] is what rank r sent, of the first `roots` ranks;
-///                                               send may be its own place in recv. Other ranks send nothing, and their
-///                                               `send` is not read. Requires 0 < roots <= size(). With one root it is
-///                                               NCCL's and MPI's broadcast from rank 0, with size() an all_gather
+/// A transport with one more operation, in which only some ranks send. If only run time tells whether a transport can
+/// broadcast, its member `broadcasts<E>()` says so, see can_broadcast.
+///   `broadcast(exec, send, recv, bytes, roots)` fills recv[r * bytes ...] with the bytes that rank r sent, r < roots.
+///                                               Requires 0 < roots <= size(). A root's `send` may be
+///                                               recv + rank() * bytes; on other ranks it is not read. With one root
+///                                               this is NCCL's and MPI's broadcast from rank 0, with size() roots an
+///                                               all_gather
 template <class T, class E>
 concept broadcasting_transport_on = transport_on<T, E> &&
     requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
     t.broadcast(exec, send, recv, bytes, roots);
 };
 
-/// Whether `transport` can broadcast on executions of type E.
+/// True if `transport` can broadcast on executions of type E.
 template <execution E, class T>
 bool can_broadcast(const T& transport) {
     if constexpr (!broadcasting_transport_on<T, E>) {
@@ -62,20 +64,21 @@ bool can_broadcast(const T& transport) {
     }
 }
 
-/// What a rank is about to do, for transports that watch (`counting`, `checked`) or name it in errors.
+/// The collective that a rank is about to run, for transports that watch (`counting`, `checked`) or name it in errors.
 struct collective_call {
     short_text primitive;
-    /// The whole tensor, in elements.
+    /// Elements in the whole tensor.
     std::uint64_t elements = 0;
     short_text element;
-    /// Names of the quantizers of all hops.
+    /// Quantizers of all hops, by name.
     agreed_text quantizer;
-    /// What else the ranks must agree on, in words.
+    /// Other settings that the ranks must agree on, in words.
     agreed_text options;
 };
 
 namespace detail {
-/// The world's numbers of the ranks of a transport: of the world itself, and of a split of `members`, by its parent's.
+/// World ranks of a transport's ranks: of the world itself, or of a split of `members` from a transport with world
+/// ranks `parent`.
 inline std::vector<int> world_ranks(int size) {
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -87,22 +90,21 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
     return ranks;
 }
 
-/// Throws precondition_error unless there may be so many roots of a broadcast.
+/// Throws precondition_error unless a broadcast over `size` ranks can have `roots` roots.
 inline void require_roots(const char* transport, int roots, int size) {
     if (roots >= 1 && roots <= size) return;
     throw precondition_error(transport, "a broadcast from 1 to " + std::to_string(size) + " ranks",
                              std::to_string(roots));
 }
 
-/// Throws precondition_error where there is a problem.
+/// Throws precondition_error if `problem` is not empty.
 inline void require_no_problem(const collective_call& call, const std::string& problem) {
     if (!problem.empty()) throw precondition_error(call.primitive.str() + ": " + problem);
 }
 }  // namespace detail
 
 /// Tells `transport` that a collective begins. `problem` says what is wrong with this rank's arguments, or is empty.
-/// A transport that watches has a member `begin` of the same arguments; any other only throws precondition_error where
-/// there is a problem.
+/// Calls the transport's member `begin` if it has one; otherwise only throws precondition_error if there is a problem.
 template <class T>
 void begin_collective(T& transport, const collective_call& call, const std::string& problem) {
     if constexpr (requires { transport.begin(call, problem); }) {
@@ -112,8 +114,8 @@ void begin_collective(T& transport, const collective_call& call, const std::stri
     }
 }
 
-/// Blocks until `exec` has completed all its work, operations of `transport` among it; throws what that work threw. A
-/// transport whose operations may not come to an end by themselves has a member `wait` that sees to it.
+/// Blocks until `exec` has completed all its work, including operations of `transport`; throws the exception of failed
+/// work. Calls the transport's member `wait` if it has one: its operations may never end by themselves.
 template <class T, execution E>
 void wait_for(T& transport, const E& exec) {
     if constexpr (requires { transport.wait(exec); }) {

@@ -11,34 +11,36 @@
 
 namespace zeropp {
 
-/// What has become of a message that was posted.
+/// State of a posted message.
 struct wire_completion {
     bool complete = false;
-    /// Of a receive: how many came.
+    /// Bytes received; 0 for a send.
     std::size_t bytes = 0;
-    /// Of a receive whose message was longer than its room: the network's error. The peers can go on.
+    /// The network's error if a received message was longer than its buffer. The peers can go on.
     std::exception_ptr truncated = nullptr;
 };
 
-/// Messages between a group of ranks, unbuffered or not: those of one source and tag go into the receives posted for
-/// them, first into first, each once, and none is lost. One that is shorter than its room completes it. Tags are from 0
-/// to 32767. No function blocks; all throw what the network says is wrong, and a post that throws leaves none.
+/// Messages between a group of ranks, buffered or not. Messages with one source and tag go into the receives posted for
+/// that source and tag, in order, each once; none is lost. A message shorter than its buffer completes the receive.
+/// Tags are from 0 to 32767. No function blocks. Functions throw the network's errors; a post that throws leaves no
+/// message.
 ///   `rank()`, `size()`
-///   `request`                             a message on its way; default-constructed, none
+///   `request`                             a message on its way; inactive if default-constructed
 ///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
-///                                         start one. Its memory and `r` stay where they are until it is complete
-///   `test(r)`                             asks; a message that is complete, or none, is none from then on
-///   `active(r)`                           whether it is none
-///   `cancel(r)`                           gives a receive up, if nothing of it has come: `test` finds it complete
-///                                         then, or never. Of a send, does nothing
-///   `abandon(r)`                          makes it none whatever becomes of the message, whose memory stays in use
-///   `space`                               the memory that it reads and writes: host_space or device_space
+///                                         start a message. Its memory and `r` stay in place until it is complete
+///   `test(r)`                             returns the message's state; an inactive request is complete. A complete
+///                                         message makes `r` inactive
+///   `active(r)`                           true if `r` stands for a message
+///   `cancel(r)`                           cancels a receive. If bytes of it have arrived, `test` may never find it
+///                                         complete; otherwise it will. Does nothing to a send
+///   `abandon(r)`                          makes `r` inactive. The message may still use its memory
+///   `space`                               memory that the wire reads and writes: host_space or device_space
 ///   `name`                                of the transport, for errors
-///   `piece()`                             bytes of the pieces in which long messages travel, the same on all ranks
-///   `split(members)`                      a wire of `members`, as a transport's split. All ranks call it; a rank with an
-///                                         empty list only takes part, and gets nothing
-///   `require_other_threads()`             throws precondition_error if threads other than the caller's may not use it
-///   `keep()`                              after a failure: destruction must not wait for other ranks
+///   `piece()`                             bytes of the pieces in which long messages travel, equal on all ranks
+///   `split(members)`                      returns a wire of `members`, as a transport's split. All ranks call it. A
+///                                         rank with an empty list only takes part, and gets nothing
+///   `require_other_threads()`             throws precondition_error unless any thread may call the functions
+///   `keep()`                              called after a failure: destruction must not wait for other ranks
 template <class W>
 concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,
                         std::size_t bytes, int peer, int tag, std::span<const int> members) {

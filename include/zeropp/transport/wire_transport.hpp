@@ -70,8 +70,8 @@ public:
         exchange(exec, send, recv, state_->peers.next(detail::operation::broadcast, bytes, roots));
     }
 
-    /// With a timeout, the ranks meet within it before the wire splits: a rank that dies between the two leaves the
-    /// others waiting if the wire's own split cannot be interrupted. No operation may be in flight on a queue then.
+    /// With a timeout the ranks first meet within it. The wire's own split has no deadline: a rank that dies after the
+    /// meeting may leave the others waiting. Requires that no operation is in flight on a queue.
     wire_transport split(std::span<const int> members) {
         const bool listed = std::ranges::find(members, rank()) != members.end();
         const auto other = std::ranges::find_if(members, [&](int m) { return m < 0 || m >= size(); });

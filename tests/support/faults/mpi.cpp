@@ -1,5 +1,5 @@
 /// \file
-/// Test cases that fail on one rank of three, for the test of the MPI test program itself.
+/// Test cases that fail on one rank of three, to test the MPI test program itself.
 
 #include "support/catch.hpp"
 
