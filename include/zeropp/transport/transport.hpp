@@ -103,7 +103,7 @@ inline void require_no_problem(const collective_call& call, const std::string& p
 }
 }  // namespace detail
 
-/// Tells `transport` that a collective begins. `problem` says what is wrong with this rank's arguments, or is empty.
+/// Tells `transport` that a collective begins. `problem` describes an error in this rank's arguments, or is empty.
 /// Calls the transport's member `begin` if it has one; otherwise only throws precondition_error if there is a problem.
 template <class T>
 void begin_collective(T& transport, const collective_call& call, const std::string& problem) {
