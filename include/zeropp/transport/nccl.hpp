@@ -32,8 +32,8 @@ namespace zeropp {
 ///
 /// NCCL notices some errors later (a dead peer, a broken link). The next operation, `check()` or `wait()` throws them
 /// as nccl_error. After such an error, a timeout, or a failure of the stream's work, all transports split from one
-/// another abort the communicators that they own and throw that error again. So nothing leaks, and the streams' work
-/// ends; then buffers are the caller's again.
+/// another abort the communicators that they own and throw that error again. So nothing leaks and the streams' work
+/// ends; then buffers are the caller's.
 ///
 /// NCCL waits for its peers on the GPU, without a deadline. With a timeout, use `wait(exec)`, not `exec.wait()`: it
 /// aborts and throws if the stream's work takes longer. The collectives' blocking overloads use it, through wait_for.
@@ -137,8 +137,7 @@ public:
     /// Throws the first failure again, or nccl_error if NCCL has noticed an error. Does not block.
     void check() { state_->check(); }
 
-    /// Blocks the caller until all work on `stream` is complete. Throws timeout_error after the timeout, if there is
-    /// one.
+    /// Blocks the caller until all work on `stream` is complete. After the timeout, if any, throws timeout_error.
     void wait(const cuda_stream& stream) { state_->wait(stream.native()); }
 
 private:
@@ -233,7 +232,7 @@ private:
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
-        /// True if the communicator can be destroyed. With a timeout, waits that long for its work to end; without one,
+        /// True if the communicator can be destroyed. With a timeout, first waits that long for its work; else
         /// destroying waits.
         bool finalized() const {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0)
