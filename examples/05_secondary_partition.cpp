@@ -1,5 +1,5 @@
 /// \file
-/// hpZ: the forward pass gathers weights across nodes and stores a copy in each node. The backward pass gathers that
+/// hpZ: the forward pass gathers weights between nodes and stores a copy in each node. The backward pass gathers that
 /// copy, without a byte between nodes. Reading an outdated copy is an error.
 
 #include <zeropp/zeropp.hpp>

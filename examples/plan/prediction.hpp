@@ -15,7 +15,7 @@ namespace plan {
 /// A step of ZeRO-3, with or without parts of ZeRO++: bytes and time.
 struct run {
     std::string name;
-    double code_bits = 0;      // bits of codes across nodes for each parameter, on infinitely many nodes
+    double code_bits = 0;      // inter-node bits of codes for each parameter, on infinitely many nodes
     zeropp::step_volume sent;  // by one rank
     zeropp::step_time time;
 };

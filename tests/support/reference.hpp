@@ -55,9 +55,8 @@ struct reference_format {
 
     // ---- one block
 
-    /// Step that reaches `extent` (not negative) from `origin` with the furthest code. It is rounded up to a stored
-    /// value and is at least 2^-126. If decoding would overflow, it is the next smaller step in float, NaN in other
-    /// types.
+    /// Step, rounded up to a stored value, with which the furthest code reaches `extent` from `origin`: at least
+    /// 2^-126, or 0 for extent 0. If decoding overflows, the next smaller step if stored as float, otherwise NaN.
     float step_for(float extent, float origin) const {
         const float reach = static_cast<float>(furthest());
         float ideal = float_quotient(extent, reach);
@@ -95,8 +94,7 @@ struct reference_format {
         }
         const float absmax = std::max(std::fabs(low), std::fabs(high));
         const float step = step_for(absmax, 0.0f);
-        // The extreme maps to the negative end, so a positive extreme makes the step negative. Of +-absmax, -absmax is
-        // the extreme.
+        // The extreme maps to the negative end, so a positive one makes the step negative; -absmax wins over +absmax.
         const bool positive = !(low == -absmax && std::signbit(low));
         return {how == scheme::signed_extreme && positive ? -step : step, 0.0f};
     }
@@ -147,8 +145,7 @@ struct reference_format {
         return bytes;
     }
 
-    /// Message of `count` elements, of which the first values.size() exist. `noise` has one value for each, or is
-    /// empty.
+    /// Message of `count` elements, of which the first values.size() exist; `noise` is empty or theirs.
     std::vector<std::uint8_t> message(const std::vector<float>& values, std::size_t count,
                                       const std::vector<float>& noise = {}) const {
         std::vector<std::uint8_t> bytes(message_bytes(count));

@@ -32,7 +32,7 @@ namespace zeropp {
 /// verdict throws, and ranks outside a split do not learn of its errors: as with any failed rank, the caller has to
 /// release them.
 ///
-/// Decorators around this one see only the data; those inside also see checksums and verdicts. Copies are the same
+/// Decorators around this one see only the data; `Transport` also sees checksums and verdicts. Copies are the same
 /// rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.
 template <class Transport>
 class checksummed : public adaptor<Transport> {
@@ -47,7 +47,7 @@ class checksummed : public adaptor<Transport> {
     };
 
 public:
-    /// Bytes that an operation adds to those from a rank to each other rank.
+    /// Bytes that checksums add to an operation, from each rank to each other rank.
     static constexpr std::size_t overhead_bytes = sizeof(std::uint64_t) + sizeof(verdict);
 
     explicit checksummed(Transport inner)

@@ -29,8 +29,9 @@ namespace zeropp {
 /// collectives can be captured into a CUDA graph.
 ///
 /// NCCL notices some errors later (a dead peer, a broken link). The next operation, `check()` or `wait()` throws them
-/// as nccl_error. After an error, all transports split from one another abort the communicators that they own and throw
-/// the first error again. So nothing leaks, and the streams' work ends; then buffers are the caller's again.
+/// as nccl_error. After such an error, a timeout, or a failure of the stream's work, all transports split from one
+/// another abort the communicators that they own and throw that error again. So nothing leaks and the streams' work
+/// ends; then buffers are the caller's.
 ///
 /// NCCL waits for its peers on the GPU, without a deadline. With a timeout, use `wait(exec)`, not `exec.wait()`: it
 /// aborts and throws if the stream's work takes longer. The collectives' blocking overloads use it, through wait_for.
@@ -126,11 +127,10 @@ public:
         return nccl_transport(child, true, state_->relatives, state_->log.split());
     }
 
-    /// Throws nccl_error if NCCL has noticed an error of an earlier operation. Does not block.
+    /// Throws the first failure again, or nccl_error if NCCL has noticed an error. Does not block.
     void check() { state_->check(); }
 
-    /// Blocks the caller until all work on `stream` is complete. Throws timeout_error after the timeout, if there is
-    /// one.
+    /// Blocks the caller until all work on `stream` is complete. After the timeout, if any, throws timeout_error.
     void wait(const cuda_stream& stream) { state_->wait(stream.native()); }
 
 private:
@@ -225,7 +225,7 @@ private:
         state(const state&) = delete;
         state& operator=(const state&) = delete;
 
-        /// True if the communicator can be destroyed. With a timeout, waits that long for its work to end; without one,
+        /// True if the communicator can be destroyed. With a timeout, first waits that long for its work; else
         /// destroying waits.
         bool finalized() const {
             if (!relatives->timed()) return true;

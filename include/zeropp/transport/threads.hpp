@@ -33,9 +33,8 @@ namespace zeropp {
 /// events.
 ///
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
-/// and can go on. After `abort`, every waiting or later call on any rank throws peer_error. A rank that misses a call
-/// leaves the others waiting until `abort` or a timeout. After a timeout, every waiting or later call, on any rank and
-/// any split, throws the same timeout_error.
+/// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then every waiting or
+/// later call, on any rank and any split, throws the same peer_error or timeout_error.
 ///
 /// After these errors buffers are the caller's again: ranks access a peer's only while both are in the operation.
 class thread_transport {
@@ -294,7 +293,7 @@ private:
             throw_given("the same operation on every rank", [](const slot& s) { return s.what.move_text(); });
         }
 
-        /// Throws precondition_error with all ranks' lists unless the ranks of each list gave that list.
+        /// Throws precondition_error with all ranks' lists unless exactly the ranks in each list gave that list.
         void require_members() const {
             for (std::size_t r = 0; r != slots.size(); ++r) {
                 const auto& list = slots[r].members;

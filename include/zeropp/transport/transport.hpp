@@ -42,10 +42,9 @@ concept transport_on = execution<E> && std::movable<T> &&
 /// A transport with one more operation, in which only some ranks send. If only run time tells whether a transport can
 /// broadcast, its member `broadcasts<E>()` says so, see can_broadcast.
 ///   `broadcast(exec, send, recv, bytes, roots)` fills recv[r * bytes ...] with the bytes that rank r sent, r < roots.
-///                                               Requires 0 < roots <= size(). A root's `send` may be
-///                                               recv + rank() * bytes; on other ranks it is not read. With one root
-///                                               this is NCCL's and MPI's broadcast from rank 0, with size() roots an
-///                                               all_gather
+///                                               A root's `send` may be recv + rank() * bytes; on other ranks it is not
+///                                               read. Requires 0 < roots <= size(). With one root this is NCCL's and
+///                                               MPI's broadcast from rank 0, with size() roots an all_gather
 template <class T, class E>
 concept broadcasting_transport_on = transport_on<T, E> &&
     requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
@@ -103,7 +102,7 @@ inline void require_no_problem(const collective_call& call, const std::string& p
 }
 }  // namespace detail
 
-/// Tells `transport` that a collective begins. `problem` says what is wrong with this rank's arguments, or is empty.
+/// Tells `transport` that a collective begins. `problem` describes an error in this rank's arguments, or is empty.
 /// Calls the transport's member `begin` if it has one; otherwise only throws precondition_error if there is a problem.
 template <class T>
 void begin_collective(T& transport, const collective_call& call, const std::string& problem) {

@@ -22,7 +22,7 @@ struct wire_completion {
 
 /// Messages between a group of ranks, buffered or not. Messages with one source and tag go into the receives posted for
 /// that source and tag, in order, each once; none is lost. A message shorter than its buffer completes the receive.
-/// Tags are from 0 to 32767. No function blocks. Functions throw the network's errors; a post that throws leaves no
+/// Tags are from 0 to 32767. Functions do not block, and throw the network's errors; a post that throws leaves no
 /// message.
 ///   `rank()`, `size()`
 ///   `request`                             a message on its way; inactive if default-constructed
