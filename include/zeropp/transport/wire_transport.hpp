@@ -119,7 +119,7 @@ private:
 
     explicit wire_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
 
-    /// Host executions exchange in their turn. A stream is waited for, since wires know nothing of streams.
+    /// Host executions exchange in their turn: host{} and what derives from it on the calling thread. A stream is waited for, since wires know nothing of streams.
     template <class E>
     void exchange(const E& exec, const std::byte* send, std::byte* recv, const detail::operation_in_call& what) const {
         auto& peers = state_->peers;
@@ -127,7 +127,7 @@ private:
             exec.wait();
             peers.exchange(exec, what, send, recv);
         } else {
-            if constexpr (!std::same_as<E, host>) state_->network.require_other_threads();
+            if constexpr (!std::derived_from<E, host>) state_->network.require_other_threads();
             exec.enqueue([&peers, what, send, recv] { peers.exchange(host{}, what, send, recv); });
         }
     }

@@ -35,10 +35,13 @@ bool run(int level) {
     const auto rank = static_cast<std::size_t>(world.rank());
     std::vector<std::byte> all(size);
     all[rank] = static_cast<std::byte>(rank + 1);
-    world.all_gather(zeropp::host(), &all[rank], all.data(), 1);
     bool passed = true;
-    for (std::size_t r = 0; r != size; ++r)
-        passed &= check(all[r] == static_cast<std::byte>(r + 1), "a gather on host{}");
+    const auto gather_on = [&](const auto& exec, const char* expected) {
+        world.all_gather(exec, &all[rank], all.data(), 1);
+        for (std::size_t r = 0; r != size; ++r) passed &= check(all[r] == static_cast<std::byte>(r + 1), expected);
+    };
+    gather_on(zeropp::host(), "a gather on host{}");
+    gather_on(zeropp::host_threads(2), "a gather on host_threads, which call MPI from the thread of the caller");
 
     const zeropp::host_queue queue;
     const std::string expected = "mpi_transport: expected MPI initialised with MPI_THREAD_MULTIPLE for an execution on "
