@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where the parts of a message of changed elements lie: [how many in each group][the elements][their places].
+/// Layout of a message of changed elements: [number in each group][elements][places in their groups].
 
 #include <zeropp/core/math.hpp>
 
@@ -9,15 +9,15 @@
 
 namespace zeropp {
 
-/// A message of those elements of a slice that have changed, in groups of 256 that begin where blocks of as many would:
-/// how many of each group, then all of them, then the place of each in its group, one byte, in the same order. What
-/// follows is zeros, up to a multiple of 16 bytes; each part begins at one.
+/// A message of the changed elements of a shard, in groups of 256 that begin where blocks of 256 would. Parts: the
+/// number of changes in each group; the changed elements, in order; the index of each in its group, one byte. Each part
+/// begins at a multiple of 16 bytes; gaps are zero.
 struct changes_layout {
     static constexpr std::size_t group_size = 256;
     using count = std::uint16_t;
 
     std::size_t groups;
-    /// Room for so many.
+    /// Number of changed elements that fit. Offsets and `bytes`, the size of the message, are in bytes.
     std::size_t changes;
     std::size_t elements_offset;
     std::size_t places_offset;
@@ -29,20 +29,19 @@ struct changes_layout {
           bytes(places_offset + round_up(changes, 16)) {}
 };
 
-/// How many groups messages have, of what says where their last tensor is.
+/// Number of groups in a message of the elements `of`, which is `slices` or `list_slices`.
 template <class Tensors>
 constexpr std::size_t change_groups(const Tensors& of) {
     return of.last().blocks(changes_layout::group_size) + ceil_div(of.last_count(), changes_layout::group_size);
 }
 
-/// How the groups of a message are divided among those who go through it side by side: runs of as many groups each, but
-/// for the last. So that each knows where in the message its changes begin, codecs pass on numbers, `numbers()` for a
-/// message: how many changes it has, and how many of them lie before each run.
+/// Divides the groups of a message into `count` runs of `length` groups; the last run may be shorter. Codecs that
+/// process runs in parallel keep `numbers()` counts for each message: all changes, then the changes before each run.
 struct changes_runs {
-    /// More than a GPU has warps at a time, and few enough for one thread block to sum up.
+    /// Upper bound of `count`: more than a GPU executes warps at a time, and few enough for one thread block to sum.
     static constexpr std::size_t most = 16384;
 
-    /// Groups of a run.
+    /// Number of groups in a run, and number of runs.
     std::size_t length;
     std::size_t count;
 
