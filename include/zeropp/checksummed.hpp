@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The library with checksums of its messages: link `zeropp::checksummed`, which is xxHash.
+/// The library with message checksums. Link `zeropp::checksummed` (xxHash).
 
 #include <zeropp/transport/checksummed.hpp>
 #include <zeropp/zeropp.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The library on GPU memory: include it in .cu files, link `zeropp::cuda`.
+/// The library on GPU memory. Include it in .cu files and link `zeropp::cuda`.
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/execution/cuda_stream.hpp>

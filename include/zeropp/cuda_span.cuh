@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// cuda::std::span as an array in a GPU's memory, wherever a device_view can stand. Needs CCCL, which CUDA's toolkit
-/// has, and nvcc, which finds it; for programs whose cuda::std::spans are all of device memory. Include it in
-/// all translation units or in none, before a span is used.
+/// Accepts a cuda::std::span as an array in GPU memory, wherever a device_view can stand. For programs in which every
+/// cuda::std::span refers to device memory. Needs nvcc and CCCL, which CUDA's toolkit has. Include it in all
+/// translation units or in none, before a span is used.
 
 #include <zeropp/core/view.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The library with MPI: link `zeropp::mpi`, or compile with mpicxx.
+/// The library with MPI. Link `zeropp::mpi`, or compile with mpicxx.
 
 #include <zeropp/transport/mpi.hpp>
 #include <zeropp/zeropp.hpp>

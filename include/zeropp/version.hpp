@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The version of the library. CMake reads it from here, so this is the only place to change it.
+/// The version of the library. CMake reads it from here: change it only here.
 
 /// The version, for the preprocessor.
 #define ZEROPP_VERSION_MAJOR 1
@@ -9,7 +9,7 @@
 
 namespace zeropp {
 
-/// The version, for code: numbers of `MAJOR.MINOR.PATCH`, by semantic versioning (semver.org).
+/// The version, for code: `MAJOR.MINOR.PATCH` by semantic versioning (semver.org).
 inline constexpr int version_major = ZEROPP_VERSION_MAJOR;
 inline constexpr int version_minor = ZEROPP_VERSION_MINOR;
 inline constexpr int version_patch = ZEROPP_VERSION_PATCH;

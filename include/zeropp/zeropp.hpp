@@ -1,19 +1,19 @@
 #pragma once
 /// \file
 /// The library on host memory: primitives, quantizers, topologies, executions, the thread transport and plans. Needs
-/// neither MPI nor CUDA; those are opt-in, by zeropp/mpi.hpp, nccl.hpp, cuda.cuh and
-/// checksummed.hpp.
+/// neither MPI nor CUDA; zeropp/mpi.hpp, nccl.hpp, cuda.cuh and checksummed.hpp are opt-in.
 ///
-/// Where what is, below zeropp/:
-///   collective/  one header for each primitive, its size function beside it: quantized_all_gather (qwZ),
+/// Folders of zeropp/:
+///   collective/  one header for each primitive, with its size function: quantized_all_gather (qwZ),
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
 ///                quantized_update with quantized_update_gather;
-///                what they take: options, error_feedback, tensor_list, scratch, pipeline
-///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around any of them hadamard,
+///                arguments of calls: options, error_feedback, tensor_list, scratch, pipeline
+///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around another one: hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
-///   topology/    two_level, flat; partition (which elements are whose); slice_owners (where not all ranks own some)
-///   transport/   threads, mpi, nccl, callback, any; around another one checked, counting, checksummed, staged;
-///                adaptor and wire, for transports of your own; communicator, which joins one to a topology
+///   topology/    two_level, flat; partition (which rank owns which elements); slice_owners (if some nodes own no
+///                shards)
+///   transport/   threads, mpi, nccl, callback, any; around another one: checked, counting, checksummed, staged;
+///                adaptor and wire, for your own transports; communicator, which joins a transport to a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
 ///   plan/        volume, memory and time before anything runs
 ///   core/        view and workspace (memory), error, element (half, bfloat16)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Element types: what tensors consist of. All arithmetic is float; an element only needs a way there and back.
+/// Element types of tensors, and their conversions to and from float. All arithmetic is in float.
 
 #include <zeropp/core/config.hpp>
 #include <zeropp/core/math.hpp>
@@ -12,8 +12,8 @@
 
 namespace zeropp {
 
-/// IEEE binary16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7e00, or 0xfe00 where its
-/// sign is set.
+/// IEEE binary16, as bits. Conversion from float rounds to nearest even. Every NaN becomes 0x7e00, or 0xfe00 if its
+/// sign bit is set.
 struct half {
     std::uint16_t bits;
 
@@ -34,7 +34,7 @@ struct half {
         const std::uint32_t exponent = bits & 0x7c00u;
         const std::uint32_t normal = magnitude + rebias;
         const std::uint32_t special = magnitude + 2 * rebias;
-        // A subnormal's mantissa becomes a normal float's by letting the subtraction renormalise it.
+        // The subtraction renormalises a subnormal's mantissa.
         const std::uint32_t subnormal =
             float_bits(bits_float(magnitude + rebias + (1u << 23)) - bits_float(rebias + (1u << 23)));
         return bits_float(sign | (exponent == 0 ? subnormal : exponent == 0x7c00u ? special : normal));
@@ -45,7 +45,7 @@ private:
         const std::uint32_t sign = (float_bits(x) >> 16) & 0x8000u;
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-        // Adding one half aligns a subnormal's last bit with the float's, and the addition does the rounding.
+        // Adding 0.5 aligns a subnormal's last bit with the float's last bit, so that the addition rounds.
         const std::uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
         const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
         const std::uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
@@ -53,7 +53,7 @@ private:
     }
 };
 
-/// bfloat16, as bits. Conversion from float rounds to nearest even; every NaN becomes 0x7fc0, or 0xffc0 where its sign
+/// bfloat16, as bits. Conversion from float rounds to nearest even. Every NaN becomes 0x7fc0, or 0xffc0 if its sign bit
 /// is set.
 struct bfloat16 {
     std::uint16_t bits;
@@ -74,7 +74,7 @@ struct bfloat16 {
 
 private:
     static constexpr ZEROPP_HOST_DEVICE std::uint16_t from(float x) {
-        // In 32 bits up to the last step, or compilers narrow one of the two results before they choose.
+        // In 32 bits up to the last step: otherwise compilers narrow one of the two results before the selection.
         const std::uint32_t b = float_bits(x);
         const std::uint32_t rounded = b + 0x7fffu + ((b >> 16) & 1u);
         const std::uint32_t nan = (b & 0x80000000u) | 0x7fc00000u;
@@ -83,7 +83,7 @@ private:
     }
 };
 
-/// How a type becomes a float and back: specialise it to use a framework's own element type. Members:
+/// Conversion of an element type to float and back. Specialise it for a framework's element type. Members:
 ///   `name`            std::string_view, compared between ranks by `checked`
 ///   `to_float(x)`     exact
 ///   `from_float(x)`   rounds to nearest even; keeps NaN
@@ -98,7 +98,7 @@ struct converting_element_traits {
     static constexpr ZEROPP_HOST_DEVICE T from_float(float x) noexcept { return static_cast<T>(x); }
 };
 
-/// The elements that the library has, by the names that quantizers and errors call them.
+/// Element types of the library. Names of quantizers and error texts use `name`.
 template <>
 struct element_traits<float> : converting_element_traits<float> {
     static constexpr std::string_view name = "fp32";
@@ -114,7 +114,7 @@ struct element_traits<bfloat16> : converting_element_traits<bfloat16> {
     static constexpr std::string_view name = "bf16";
 };
 
-/// A type that tensors may consist of.
+/// An element type of tensors: trivially copyable, with `element_traits`.
 template <class T>
 concept element = std::is_trivially_copyable_v<T> && requires(T x, float f) {
     { element_traits<T>::to_float(x) }

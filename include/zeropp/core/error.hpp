@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The exceptions of the library.
+/// Exceptions of the library.
 
 #include <stdexcept>
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace zeropp {
 
-/// Base of everything that the library throws.
+/// Base class of the library's exceptions.
 class error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// A call whose arguments break its contract. Thrown before any message has been sent.
+/// The arguments of a call break its contract. Thrown before any message is sent.
 class precondition_error : public error {
 public:
     using error::error;
@@ -24,29 +24,29 @@ public:
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 
-/// Another rank of the same group has failed, so this rank's collective cannot complete.
+/// Another rank has failed, so this rank's collective cannot complete.
 class peer_error : public error {
 public:
     using error::error;
 };
 
-/// A transport has waited as long as its timeout allows. The text names the collective and its number, the operation
-/// and its size, the timeout, and, but on NCCL, which does not tell, the ranks that were not heard from, as the world
-/// numbers them: the transport that was not split from another.
+/// A transport has waited for its whole timeout. In an operation, the text names the collective and its number, the
+/// operation, its size, the timeout and, except on NCCL, the silent ranks. Ranks are numbered in the world: the
+/// transport that was not split from another.
 class timeout_error : public error {
 public:
     using error::error;
 };
 
-/// A message did not arrive as it was sent. Ranks are numbered as in the transport that was given the messages first.
+/// Bytes of a message, or of two replicas, differ between ranks, which are numbered as before any split.
 class integrity_error : public error {
 public:
     integrity_error(const std::string& text, int source, int destination)
         : error(text), source_(source), destination_(destination) {}
 
-    /// The rank that sent it.
+    /// Rank that sent the message, or keeps the expected replica.
     int source() const { return source_; }
-    /// The rank that received it.
+    /// Rank that received the message, or keeps another replica.
     int destination() const { return destination_; }
 
 private:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Integer helpers for sizes, and float arithmetic whose rounding no compiler flag can change.
+/// Integer helpers for sizes, and float arithmetic that rounds alike under all compiler flags.
 
 #include <zeropp/core/config.hpp>
 
@@ -19,13 +19,12 @@ constexpr ZEROPP_HOST_DEVICE std::size_t round_up(std::size_t n, std::size_t mul
     return ceil_div(n, multiple) * multiple;
 }
 
-/// a * b rounded to float; +0 where that is zero. Never contracted with an addition that follows into a fused
-/// multiply-add, which would make the last bit depend on the instruction set and on the optimiser, and so differ
-/// between ranks, or host and GPU.
+/// a * b rounded to float; a product of zero is +0. Never fused with a later addition. A fused multiply-add would make
+/// the last bit depend on instruction set and optimiser, and differ between ranks, or host and GPU.
 ///
-/// Barriers that compilers offer against contraction do not hold: GCC's vectoriser drops __builtin_assoc_barrier, and
-/// clang's contract(off) gives way to -ffp-contract=fast. So the addition that a compiler may fuse is here: it leaves
-/// the value as it is, rounded once. Only the sign of a product too small for a float depends on the compiler.
+/// Compilers' barriers against contraction do not hold: GCC's vectoriser drops __builtin_assoc_barrier, and clang's
+/// contract(off) yields to -ffp-contract=fast. So the function adds 0 itself: fused or not, the value is rounded once.
+/// Only the sign of a product too small for a float depends on the compiler.
 constexpr ZEROPP_HOST_DEVICE inline float product(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fadd_rn(__fmul_rn(a, b), 0.0f);
@@ -34,7 +33,7 @@ constexpr ZEROPP_HOST_DEVICE inline float product(float a, float b) {
 #endif
 }
 
-/// a / b correctly rounded, whatever precision flags device code is compiled with.
+/// a / b correctly rounded, whatever the precision flags of device code.
 constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fdiv_rn(a, b);
@@ -43,30 +42,31 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #endif
 }
 
-/// False if the optimiser has made use of -fno-signed-zeros, -freciprocal-math or -funsafe-math-optimizations. For
-/// clang, which has no macro for them: core/config.hpp refuses every other such flag at compile time.
+/// False if the optimiser has used -fno-signed-zeros, -freciprocal-math or -funsafe-math-optimizations. Clang has no
+/// macro for them; core/config.hpp refuses all other such flags at compile time.
 inline bool ieee_arithmetic() {
     const volatile float minus_zero = -0.0f;
     const volatile float five = 5.0f;
     const float dividend = five;
-    // The product of five and the float nearest to a third is the next float.
+    // 5 times the float nearest to 1/3 would be 0x3fd55556.
     return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
            __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;
 }
 
-/// The bits of a float as an integer. (The builtin in place of std::bit_cast, which device code may not call.)
+/// The bits of a float as an integer. The builtin replaces std::bit_cast, which device code may not call.
 constexpr ZEROPP_HOST_DEVICE inline std::uint32_t float_bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 
 /// The float with these bits.
 constexpr ZEROPP_HOST_DEVICE inline float bits_float(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-/// The bits of +infinity: a magnitude at or above them is Inf or NaN.
+/// The bits of +infinity. A magnitude at or above them is Inf or NaN.
 inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
 
-/// Whether x is neither Inf nor NaN. Integer arithmetic, so that no compiler flag can assume the answer.
+/// True if x is neither Inf nor NaN. Integer arithmetic, since compiler flags may assume the answer of float
+/// arithmetic.
 constexpr ZEROPP_HOST_DEVICE inline bool is_finite(float x) { return (float_bits(x) & 0x7fffffffu) < infinity_bits; }
 
-/// x, or 0 where x is Inf or NaN.
+/// x, or 0 if x is Inf or NaN.
 constexpr ZEROPP_HOST_DEVICE inline float finite_or_zero(float x) { return is_finite(x) ? x : 0.0f; }
 
 /// The NaN that the library writes.

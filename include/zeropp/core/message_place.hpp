@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where the elements of one tensor lie in a message that carries several.
+/// Place of one tensor's elements in a message that carries several tensors.
 
 #include <zeropp/core/math.hpp>
 
@@ -8,25 +8,25 @@
 
 namespace zeropp {
 
-/// What lies in a message before the elements of one of its tensors. By itself it says where their codes and parameters
-/// are, for every quantizer. Default-constructed: the first tensor.
+/// The place of a tensor in a message: numbers of elements and tensors before it. They locate codes and parameters for
+/// every quantizer. Default-constructed: the first tensor.
 struct message_place {
-    /// Elements of the tensors before, each tensor's rounded up to `alignment`.
+    /// Number of elements of the preceding tensors, each tensor's rounded up to `alignment`.
     std::size_t elements = 0;
-    /// How many tensors that are.
+    /// Number of preceding tensors.
     std::size_t tensors = 0;
 
-    /// Tensors begin at multiples of so many elements: their codes, of 4 bits and more, at multiples of 16 bytes.
+    /// Tensors begin at multiples of this number of elements. Codes of 4, 8, 16 or 32 bits then begin at multiples of
+    /// 16 bytes.
     static constexpr std::size_t alignment = 32;
 
-    /// The place behind `count` elements at this one.
+    /// The place after a tensor of `count` elements at this place.
     constexpr ZEROPP_HOST_DEVICE message_place next(std::size_t count) const {
         return {elements + round_up(count, alignment), tensors + 1};
     }
 
-    /// How many blocks of `size` elements, a power of two, there is room for before. Blocks never span two tensors: the
-    /// last one of each may be cut short, by a multiple of `alignment` as elements count. May be more than there are
-    /// blocks.
+    /// Number of blocks of `size` elements, a power of two, reserved for the preceding tensors; at least their actual
+    /// number. No block spans two tensors, so the last of each may be short.
     constexpr ZEROPP_HOST_DEVICE std::size_t blocks(std::size_t size) const {
         return (elements + tensors * (size > alignment ? size - alignment : 0)) / size;
     }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Random bits from a counter: the same for the same counter, whoever asks, in whatever order.
+/// Random bits as a function of a counter.
 
 #include <zeropp/core/config.hpp>
 
@@ -13,8 +13,8 @@ struct random_words {
     std::uint32_t word[4];
 };
 
-/// Philox 4x32 with 10 rounds: the bits of a 128-bit counter under a 64-bit key.
-/// Source     Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011); cuRAND and PyTorch use the same
+/// Philox 4x32 with 10 rounds: 128 random bits of a 128-bit counter under a 64-bit key.
+/// Source     Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011); cuRAND and PyTorch use it too
 constexpr ZEROPP_HOST_DEVICE inline random_words philox(random_words counter, std::uint64_t key) noexcept {
     auto key_low = static_cast<std::uint32_t>(key);
     auto key_high = static_cast<std::uint32_t>(key >> 32);

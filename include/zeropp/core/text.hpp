@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Short text held in place, so that naming things never allocates.
+/// Text with a fixed capacity, so that names never allocate.
 
 #include <charconv>
 #include <concepts>
@@ -12,8 +12,8 @@
 
 namespace zeropp {
 
-/// Text of up to `Capacity` characters. Longer text is cut, and a hash of the lost characters is kept: two texts are
-/// equal only if they were equal before the cut. Trivially copyable, so it can travel between ranks.
+/// Text of up to `Capacity` characters. Longer text is cut; equality also compares a hash of the lost characters.
+/// Trivially copyable, so it can travel between ranks.
 template <std::size_t Capacity>
 class text_in_place {
 public:
@@ -26,7 +26,7 @@ public:
     template <std::size_t Other>
     requires(Other != Capacity) constexpr text_in_place(const text_in_place<Other>& text) { append(text); }
 
-    /// Appends text, as far as it fits.
+    /// Appends `text`. Characters beyond the capacity only enter the hash.
     constexpr text_in_place& append(std::string_view text) {
         for (const char c : text) {
             if (size_ < capacity) {
@@ -51,16 +51,16 @@ public:
         return append(std::string_view(&digit, 1));
     }
 
-    /// Appends a number in the fewest digits that tell it from any other float.
+    /// Appends a number in the fewest digits that identify it among floats.
     text_in_place& append(float number) {
         char digits[16];
         const auto written = std::to_chars(std::begin(digits), std::end(digits), number);
         return append(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));
     }
 
-    /// The characters that fit. Stays inside of the array whatever bytes a peer has sent as a text.
+    /// The characters that fit. Stays within the array even if a peer has sent a wrong size.
     constexpr operator std::string_view() const { return {characters_, size_ < capacity ? size_ : capacity}; }
-    /// The same as a string.
+    /// The characters that fit, as a std::string.
     std::string str() const { return std::string(std::string_view(*this)); }
 
     friend constexpr bool operator==(const text_in_place& a, const text_in_place& b) {
@@ -71,7 +71,7 @@ private:
     template <std::size_t>
     friend class text_in_place;
 
-    /// FNV-1a.
+    /// Adds a value to the FNV-1a hash of lost characters.
     constexpr text_in_place& lose(std::uint64_t what) {
         lost_ = ((lost_ == 0 ? 0xcbf29ce484222325 : lost_) ^ what) * 0x100000001b3;
         return *this;
@@ -84,7 +84,7 @@ private:
 
 /// A name, or a few words.
 using short_text = text_in_place<95>;
-/// What ranks have to agree on in a call: longer than any of the library's says.
+/// The part of a call that ranks must agree on. Longer than any such text of the library.
 using agreed_text = text_in_place<223>;
 
 }  // namespace zeropp

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Non-owning arrays that know which memory they live in.
+/// Non-owning arrays with their memory space as a type.
 
 #include <concepts>
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace zeropp {
 
 /// Memory that the processor reads and writes.
 struct host_space {};
-/// Memory of a GPU. Its elements cannot be read on the host.
+/// Memory of a GPU. Host code cannot read it.
 struct device_space {};
 
-/// A pointer and a count of elements in one memory space; does not own them.
+/// A pointer and a number of elements in one memory space. Does not own them.
 template <class T, class Space>
 class view {
 public:
@@ -26,16 +26,16 @@ public:
     constexpr view() = default;
     constexpr view(T* data, std::size_t size) : data_(data), size_(size) {}
 
-    /// A view of mutable elements is also one of constant elements.
+    /// Converts from a view of mutable elements.
     template <class U>
     requires(!std::is_const_v<U> && std::same_as<const U, T>) constexpr view(const view<U, Space>& other)
         : data_(other.data()), size_(other.size()) {}
 
-    /// The first element, and how many there are.
+    /// Address of the first element, and number of elements.
     constexpr T* data() const { return data_; }
     constexpr std::size_t size() const { return size_; }
 
-    /// The bytes that the elements occupy.
+    /// Size of the elements in bytes.
     constexpr std::size_t size_bytes() const { return size_ * sizeof(T); }
 
     /// Elements [offset, offset + count). Requires offset + count <= size().
@@ -46,7 +46,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Arrays in the processor's memory and in a GPU's.
+/// Views of host memory and of GPU memory.
 template <class T>
 using host_view = view<T, host_space>;
 template <class T>
@@ -59,14 +59,14 @@ template <class T, class Space>
 inline constexpr bool is_view<view<T, Space>> = true;
 }  // namespace detail
 
-/// Whether R, with data() and size(), is an array in a GPU's memory. To be specialised for a type that is, as
+/// True if R, a type with data() and size(), is an array in GPU memory. Specialise it for such a type, as
 /// zeropp/cuda_span.cuh does for cuda::std::span.
 template <class R>
 inline constexpr bool is_device_array = false;
 
-/// What a collective accepts as an array in `Space`: a view of that space and, for host memory, any contiguous range
-/// (std::vector, std::span, std::array). Device memory is spelled `device_view`, or by a type that is nothing else
-/// (`is_device_array`), so that a host container can never reach a kernel.
+/// An array that collectives accept in `Space`: a view of that space or, for host memory, any contiguous range
+/// (std::vector, std::span, std::array). Device memory needs a `device_view` or a type with `is_device_array`, so that
+/// a host container never reaches a kernel.
 template <class R, class Space>
 concept array_in = (detail::is_view<std::remove_cvref_t<R>> &&
                     std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
@@ -93,10 +93,10 @@ template <class R, class Space>
 using element_of = std::remove_const_t<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;
 
 namespace detail {
-/// A pointer as a number: pointers into different arrays have no order.
+/// The address as an integer: pointers into different arrays have no order.
 inline std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
-/// Whether two arrays share memory.
+/// True if two arrays share memory.
 template <class A, class B, class Space>
 bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
     return a.size() != 0 && b.size() != 0 && address_of(a.data()) < address_of(b.data() + b.size()) &&
@@ -104,7 +104,7 @@ bool overlap(const view<A, Space>& a, const view<B, Space>& b) {
 }
 }  // namespace detail
 
-/// An array whose elements can be written.
+/// An array with writable elements.
 template <class R, class Space>
 concept mutable_array_in =
     array_in<R, Space> && !std::is_const_v<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;

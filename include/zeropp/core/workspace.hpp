@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Scratch memory: collectives never allocate on the hot path, they work in what the caller hands them.
+/// Scratch memory. The caller provides it, so that collectives do not allocate on the hot path.
 
 #include <zeropp/core/view.hpp>
 
@@ -14,26 +14,26 @@
 
 namespace zeropp {
 
-/// What the start of a workspace, and every message inside it, is aligned to, in bytes.
+/// Alignment of a workspace, and of every message in it, in bytes.
 inline constexpr std::size_t workspace_alignment = 16;
 
-/// Whether R allocates memory in Space, so that it can stand in place of memory: on the host what converts to a
-/// std::pmr::memory_resource*; on a GPU a `device_memory_resource` (execution/cuda_workspace.hpp).
+/// True if R allocates memory in `Space`, so that calls accept it as scratch. On the host: a type that converts to
+/// std::pmr::memory_resource*. On a GPU: a `device_memory_resource` (execution/cuda_workspace.hpp).
 template <class R, class Space>
 inline constexpr bool allocates_in = false;
 template <class R>
 inline constexpr bool allocates_in<R, host_space> =
     std::is_convertible_v<R, std::pmr::memory_resource*> && !std::is_null_pointer_v<R>;
 
-/// Owns scratch memory in `Space`. Allocates on construction; specialised for each space.
+/// Owns scratch memory in `Space`. Allocates on construction. Specialised for each space.
 template <class Space>
 class workspace;
 
-/// Scratch memory of the processor.
+/// Owns scratch memory of the host.
 template <>
 class workspace<host_space> {
 public:
-    /// Owns `bytes` bytes of `resource`, which is not null and must outlive them; set to zero.
+    /// Allocates `bytes` zero bytes from `resource`, which is not null and must outlive the workspace.
     explicit workspace(std::size_t bytes, std::pmr::memory_resource* resource = std::pmr::get_default_resource())
         : memory_(nullptr, {resource, bytes}) {
         if (bytes == 0) return;
@@ -44,7 +44,7 @@ public:
     host_view<std::byte> view() { return {memory_.get(), size()}; }
     host_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` of host memory to the start. Blocks.
+    /// Copies `bytes` bytes of host memory to the start. Blocks.
     void assign(const void* from, std::size_t bytes) {
         if (bytes != 0) std::memcpy(memory_.get(), from, bytes);
     }
@@ -57,7 +57,7 @@ private:
         void operator()(std::byte* memory) const { resource->deallocate(memory, bytes, workspace_alignment); }
     };
 
-    /// None once it was moved from.
+    /// Size in bytes; 0 after a move.
     std::size_t size() const { return memory_ ? memory_.get_deleter().bytes : 0; }
 
     std::unique_ptr<std::byte, release> memory_;
@@ -73,7 +73,7 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Why `scratch` cannot serve as `needed` bytes of workspace, as "expected ..., given ..."; empty when it can.
+/// Reason why `scratch` cannot be a workspace of `needed` bytes, as "expected ..., given ..."; empty if it can.
 template <class Space>
 std::string workspace_problem(view<std::byte, Space> scratch, std::size_t needed) {
     if (scratch.size() < needed) return detail::workspace_too_small(scratch.size(), needed);

@@ -18,7 +18,7 @@
 
 namespace zeropp {
 
-/// A call to CUDA that failed; `code()` is CUDA's own.
+/// A call to CUDA failed. `code()` is CUDA's error.
 class cuda_error : public error {
 public:
     cuda_error(const std::string& call, cudaError_t code)
@@ -31,7 +31,7 @@ private:
 };
 
 namespace detail {
-/// Throws what a call returned, and takes it back from CUDA, so that nobody else finds it as their own.
+/// Throws cuda_error unless `code` is success. Clears CUDA's last error, so that no other call reports it.
 inline void require_cuda(cudaError_t code, const char* call) {
     if (code == cudaSuccess) return;
     cudaGetLastError();
@@ -39,11 +39,11 @@ inline void require_cuda(cudaError_t code, const char* call) {
 }
 }  // namespace detail
 
-/// Enqueues on a CUDA stream that the caller owns and keeps alive. Copies are the same stream.
+/// Enqueues work on a CUDA stream that the caller owns and keeps alive. Copies refer to the same stream.
 ///
-/// Enqueueing allocates nothing, never synchronises and reads no results back, so collectives can be captured into a
-/// CUDA graph where their transport can. Events come from a pool that grows to the number in use at one time.
-/// Requires that the calling thread's current device is the stream's.
+/// Enqueueing allocates nothing, never synchronises and reads no results back. So collectives can be captured into a
+/// CUDA graph if their transport can. Events come from a pool that grows to the number in use at one time. Requires
+/// that the calling thread's current device is the stream's.
 class cuda_stream {
     struct pool {
         std::mutex mutex;
@@ -69,7 +69,7 @@ public:
         }
         ~event() {
             if (!native_) return;
-            // A stream that waits for it holds its own note of the point: the event can be used again at once.
+            // cudaStreamWaitEvent has captured the point, so that the event can be used again at once.
             const std::lock_guard lock(pool_->mutex);
             pool_->free.push_back(native_);
         }
@@ -79,12 +79,16 @@ public:
             if (native_) detail::require_cuda(cudaEventSynchronize(native_), "cudaEventSynchronize");
         }
 
-        /// Whether the work before the event is complete.
+        /// True if the work before the event is complete.
         bool is_complete() const {
             if (!native_) return true;
             const cudaError_t found = cudaEventQuery(native_);
-            if (found != cudaErrorNotReady) detail::require_cuda(found, "cudaEventQuery");
-            return found == cudaSuccess;
+            if (found == cudaErrorNotReady) {
+                cudaGetLastError();  // not an error, and the caller's next check must not find it
+                return false;
+            }
+            detail::require_cuda(found, "cudaEventQuery");
+            return true;
         }
 
     private:
@@ -104,27 +108,27 @@ public:
                               attribute(cudaDevAttrComputeCapabilityMinor, device);
     }
 
-    /// Borrows what `stream.get()` says: of a cuda::stream_ref, or a cuda::stream.
+    /// Borrows `stream.get()`, for instance of a cuda::stream_ref or a cuda::stream.
     template <class Stream>
     requires requires(const Stream& stream) {
         { stream.get() } -> std::same_as<cudaStream_t>;
     }
     explicit cuda_stream(const Stream& stream) : cuda_stream(stream.get()) {}
 
-    /// The stream itself.
+    /// The borrowed stream.
     cudaStream_t native() const { return native_; }
 
-    /// Of the stream's device: what kernels are sized by.
+    /// Number of multiprocessors of the stream's device. It sets the size of grids.
     int multiprocessors() const { return multiprocessors_; }
-    /// Major * 10 + minor.
+    /// Compute capability of the stream's device: major * 10 + minor.
     int compute_capability() const { return compute_capability_; }
 
-    /// Copies `bytes` from one place in device memory to another.
+    /// Enqueues a copy of `bytes` bytes within device memory.
     void copy(void* to, const void* from, std::size_t bytes) const {
         detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_), "cudaMemcpyAsync");
     }
 
-    /// Copies `bytes` of device memory to the host's, where they are once the work is complete.
+    /// Enqueues a copy of `bytes` bytes from device to host memory.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const {
         detail::require_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, native_), "cudaMemcpyAsync");
     }
@@ -135,7 +139,7 @@ public:
         return e;
     }
 
-    /// Later work starts after `other`, which may belong to another stream. Does not block the caller.
+    /// Makes later work start after `other`, an event of any stream. Does not block the caller.
     void wait(const event& other) const {
         if (other.native_) detail::require_cuda(cudaStreamWaitEvent(native_, other.native_, 0), "cudaStreamWaitEvent");
     }

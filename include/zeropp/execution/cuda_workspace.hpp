@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Scratch memory of a GPU, and who allocates it.
+/// Scratch memory of a GPU, and its allocation.
 
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -15,13 +15,13 @@
 namespace zeropp {
 
 namespace detail {
-/// As CCCL's from 3.1 on, and RMM's from 25.12 on.
+/// Interface of CCCL's resources from 3.1 on, and of RMM's from 25.12 on.
 template <class M>
 concept allocates_on_stream = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
     { resource.allocate(stream, bytes, workspace_alignment) } -> std::same_as<void*>;
     resource.deallocate(stream, memory, bytes, workspace_alignment);
 };
-/// As theirs before.
+/// Interface of CCCL's resources before 3.1, and of RMM's before 25.12.
 template <class M>
 concept allocates_async = requires(M& resource, cudaStream_t stream, void* memory, std::size_t bytes) {
     { resource.allocate_async(bytes, workspace_alignment, stream) } -> std::same_as<void*>;
@@ -29,12 +29,11 @@ concept allocates_async = requires(M& resource, cudaStream_t stream, void* memor
 };
 }  // namespace detail
 
-/// Who allocates memory of the current device in a stream's order, as the resources of cuda::mr and RMM do, and their
-/// resource_refs:
-///   `allocate(stream, bytes, alignment)`         memory that work enqueued on the stream later may use
-///   `deallocate(stream, p, bytes, alignment)`    takes it back once the work enqueued so far is complete
-/// or, as they were called before, `allocate_async(bytes, alignment, stream)` and `deallocate_async(p, bytes,
-/// alignment, stream)`. `stream` converts from cudaStream_t.
+/// Allocates memory of the current device in stream order, as the resources and resource_refs of cuda::mr and RMM do:
+///   `allocate(stream, bytes, alignment)`         memory for work that is enqueued on the stream later
+///   `deallocate(stream, p, bytes, alignment)`    frees it once the work enqueued so far is complete
+/// or, in older versions, `allocate_async(bytes, alignment, stream)` and `deallocate_async(p, bytes, alignment,
+/// stream)`. `stream` converts from cudaStream_t.
 template <class M>
 concept device_memory_resource = detail::allocates_on_stream<M> || detail::allocates_async<M>;
 
@@ -52,7 +51,7 @@ public:
         memory_.reset(static_cast<std::byte*>(memory));
     }
 
-    /// Allocates `bytes` bytes of `resource`, for work on `stream`, and gives them back in its order; both must outlive
+    /// Allocates `bytes` bytes from `resource` for work on `stream`, and frees them in stream order. Both must outlive
     /// the workspace. Does not synchronise.
     template <device_memory_resource Resource>
     workspace(std::size_t bytes, const cuda_stream& stream, Resource& resource)
@@ -72,8 +71,7 @@ public:
     device_view<std::byte> view() { return {memory_.get(), size()}; }
     device_view<const std::byte> view() const { return {memory_.get(), size()}; }
 
-    /// Copies `bytes` of host memory to the start. Blocks. Of memory that was allocated for a stream, requires that the
-    /// stream has come there.
+    /// Copies `bytes` bytes of host memory to the start. Blocks. Requires that a stream's allocation is complete.
     void assign(const void* from, std::size_t bytes) {
         if (bytes == 0) return;
         detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -105,7 +103,7 @@ private:
         }
     }
 
-    /// None once it was moved from.
+    /// Size in bytes; 0 after a move.
     std::size_t size() const { return memory_ ? memory_.get_deleter().bytes : 0; }
 
     std::unique_ptr<std::byte, release> memory_;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The execution concept: where work runs, and in what order.
+/// The execution concept: where work runs, and in which order.
 
 #include <zeropp/core/view.hpp>
 
@@ -8,11 +8,11 @@
 
 namespace zeropp {
 
-/// Work enqueued on one execution runs in order; events order it against other executions of the same type.
-///   `space`       the memory that its work reads and writes
+/// Runs enqueued work in order. Events order it against work of other executions of the same type.
+///   `space`       memory that the work reads and writes
 ///   `record()`    an event that is complete when all work enqueued so far is
-///   `wait(event)` later work on this execution starts after the event; does not block the caller
-///   `wait()`      blocks the caller until all enqueued work is complete; throws what that work threw
+///   `wait(event)` makes later work start after the event; does not block the caller
+///   `wait()`      blocks the caller until all enqueued work is complete; throws the exceptions of that work
 template <class E>
 concept execution = requires(const E& exec, const typename E::event& event) {
     typename E::space;
@@ -21,7 +21,7 @@ concept execution = requires(const E& exec, const typename E::event& event) {
     exec.wait();
 };
 
-/// An execution that runs host functions: `enqueue(f)` runs f() in its turn.
+/// An execution of host functions: `enqueue(f)` runs f() in its turn.
 template <class E>
 concept host_execution = execution<E> && std::same_as<typename E::space, host_space> &&
     requires(const E& exec, void (*work)()) {

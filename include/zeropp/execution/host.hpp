@@ -10,20 +10,20 @@
 
 namespace zeropp {
 
-/// Runs everything at once on the calling thread: a collective on `host{}` has finished when it returns, and throws
+/// Runs everything at once on the calling thread. A collective on `host{}` has finished when it returns, and throws
 /// directly.
 struct host {
     using space = host_space;
-    /// Nothing is ever pending, so an event carries nothing.
+    /// Empty, since no work is ever pending.
     struct event {};
 
     template <class F>
     void enqueue(F&& work) const {
         std::forward<F>(work)();
     }
-    /// Copies `bytes` from one place to another.
+    /// Copies `bytes` bytes of host memory.
     void copy(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
-    /// The same: all memory here is the host's.
+    /// Copies `bytes` bytes of host memory, which is the only memory here.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
     event record() const { return {}; }
     void wait(const event&) const {}

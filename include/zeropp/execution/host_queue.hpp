@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Asynchronous execution on a thread of its own: the host's counterpart of a CUDA stream.
+/// Asynchronous execution on a dedicated thread: the host's counterpart of a CUDA stream.
 
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host_threads.hpp>
@@ -22,24 +22,24 @@
 
 namespace zeropp {
 
-/// Runs work in order on its own thread. Enqueueing returns at once and, once the queue has reached its working depth,
-/// allocates nothing.
+/// Runs work in order on a dedicated thread. Enqueueing returns at once. It allocates nothing once the queue has
+/// reached its working depth.
 ///
-/// An exception in a piece of work skips everything enqueued behind it until `wait()` is called, which rethrows it and
-/// makes the queue usable again. An execution that waits for an event of skipped work fails with the same exception.
-/// Destruction lets the enqueued work finish; exceptions not collected by `wait()` are lost then.
+/// An exception skips all work enqueued behind it, until `wait()` rethrows it and makes the queue usable again. An
+/// execution that waits for an event of skipped work fails with the same exception. The destructor lets enqueued work
+/// finish; exceptions that no `wait()` has collected are lost.
 class host_queue {
     struct state;
 
 public:
     using space = host_space;
 
-    /// A point in a queue's work; may outlive the queue. Default-constructed: already complete.
+    /// A point in a queue's work. May outlive the queue. Default-constructed: already complete.
     class event {
     public:
         event() = default;
 
-        /// Blocks the caller until the work before the event is complete; throws what that work threw.
+        /// Blocks the caller until the work before the event is complete. Rethrows its exception.
         void wait() const {
             if (state_) state_->wait_for(ticket_);
         }
@@ -54,8 +54,7 @@ public:
 
     host_queue() : state_(std::make_shared<state>()), worker_([s = state_.get()] { s->run(); }) {}
 
-    /// The same, and what codecs do in the queue's turn is divided over `threads`, with the queue's own in place of the
-    /// calling one.
+    /// Divides the work of codecs over `threads`. The queue's thread takes the place of the calling one.
     explicit host_queue(host_threads threads) : host_queue() { threads_ = std::move(threads); }
 
     ~host_queue() {
@@ -70,14 +69,14 @@ public:
     host_queue(const host_queue&) = delete;
     host_queue& operator=(const host_queue&) = delete;
 
-    /// Runs work() after everything enqueued before it. The callable is copied into the queue; it may hold up to
-    /// `task_capacity` bytes and must be nothrow-movable.
+    /// Runs work() after everything enqueued before it. The queue stores the callable, which must be nothrow-movable
+    /// and have at most `task_capacity` bytes.
     template <class F>
     void enqueue(F&& work) const {
         state_->push(task(std::forward<F>(work)));
     }
 
-    /// Copies `bytes` in the queue's turn.
+    /// Enqueues a copy of `bytes` bytes.
     void copy_to_host(void* to, const void* from, std::size_t bytes) const {
         enqueue([=] { std::memcpy(to, from, bytes); });
     }
@@ -85,19 +84,20 @@ public:
     /// An event that completes with the work enqueued so far.
     event record() const { return {state_, state_->ticket_to_record()}; }
 
-    /// Later work starts after `other`, which may belong to another queue. Does not block the caller.
+    /// Makes later work start after `other`, an event of any queue. Does not block the caller.
     void wait(const event& other) const {
         if (!other.state_ || other.state_ == state_) return;
         enqueue([other] { other.wait(); });
     }
 
-    /// Blocks until all enqueued work is complete, then rethrows the first exception, if any; the next call does not.
+    /// Blocks until all enqueued work is complete, then rethrows its first exception, if any. The next call does not
+    /// rethrow it.
     void wait() const { state_->drain(); }
 
-    /// What work is divided over; null if it is not.
+    /// Threads over which codecs divide their work; null for none.
     const host_threads* threads() const noexcept { return threads_ ? &*threads_ : nullptr; }
 
-    /// The most bytes that a callable may hold.
+    /// Largest size of a callable, in bytes.
     static constexpr std::size_t task_capacity = 272;
 
 private:
@@ -154,17 +154,17 @@ private:
         std::condition_variable changed;
         std::vector<task> ring = std::vector<task>(16);
         std::uint64_t enqueued = 0;   // tickets handed out
-        std::uint64_t completed = 0;  // tickets whose work has run or was skipped
+        std::uint64_t completed = 0;  // tickets of work that has run or was skipped
         bool closing = false;
 
-        /// The work with tickets [first, last] failed or was skipped because of it.
+        /// The work of ticket `first` failed; work up to ticket `last` was skipped.
         struct failed_work {
             std::uint64_t first;
             std::uint64_t last;
             std::exception_ptr thrown;
         };
-        // Every failure so far, since events may ask for old ones. One place is always free: recording a failure, which
-        // may be that memory has run out, does not allocate.
+        // All failures so far, since events may refer to old ones. Room for one more is always reserved, so that
+        // recording a failure, perhaps std::bad_alloc, does not allocate.
         std::vector<failed_work> failures;
 
         static constexpr std::uint64_t still_failing = ~std::uint64_t{0};
@@ -175,8 +175,8 @@ private:
 
         std::uint64_t ticket_to_record() {
             const std::lock_guard lock(mutex);
-            // Where `wait()` has collected a failure and nothing is enqueued since, there is nothing to wait for: the
-            // tickets end in work that was skipped, and 0 is complete without having failed.
+            // If `wait()` has collected a failure and nothing was enqueued since, the last ticket is of skipped work.
+            // Ticket 0 is complete and has not failed.
             return !failures.empty() && failures.back().last == enqueued ? 0 : enqueued;
         }
 
@@ -238,7 +238,7 @@ private:
                 failures.reserve(failures.size() + 1);
                 failures.back().last = completed;
             }
-            // Another thread that waits at the same time may have collected it: its work was skipped all the same.
+            // A concurrent wait() may have collected the failure, but this caller's work was skipped, too.
             if (failures.size() != collected) std::rethrow_exception(failures[collected].thrown);
         }
     };

@@ -19,39 +19,39 @@
 
 namespace zeropp {
 
-/// Runs everything at once, as `host` does, and divides what codecs do over threads: of its own, or a framework's. The
-/// bits are the same for any number of them. A call whose work is too little to divide keeps to the calling thread.
+/// Runs everything at once, as `host` does. Codecs divide their work over threads, which are the execution's own or a
+/// framework's. The bits do not depend on the number of threads. Work too small to divide stays on the calling thread.
 ///
-/// Copies share the threads. Several callers may use them at the same time; those of its own take turns, so that one
-/// piece of work has all of them. As with all threads, a process that has forked is without them.
+/// Copies share the threads. Several callers may use them at the same time; own threads serve one caller after another.
+/// A forked process is without them.
 class host_threads : public host {
 public:
-    /// Calls its argument on as many threads as are to take part, once on each, in any order or at the same time, and
-    /// returns when all calls have; at least one, which may be on the calling thread. May be called by several threads
-    /// at the same time if the execution is. Throws, if at all, when no call runs.
+    /// Calls its argument once on each participating thread, in any order or concurrently, and returns when all calls
+    /// have. At least one thread participates, perhaps the calling one. May be called concurrently if the execution is.
+    /// Throws only while no call runs.
     using runner = std::function<void(const std::function<void()>&)>;
 
-    /// `threads` in all: the calling one, and others of its own that wait, without using the processor, until they are
-    /// needed. Throws precondition_error unless there is at least one.
+    /// Uses `threads` threads: the calling one, and others that sleep until they are needed. Throws precondition_error
+    /// unless `threads` is at least 1.
     explicit host_threads(int threads) : team_(std::make_shared<team>(threads)) {}
 
-    /// Threads that `run` has, for instance those of a framework's parallel loops.
+    /// Uses the threads of `run`, for instance of a framework's parallel loops.
     explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
 
-    /// Calls work() once on each thread and returns when all calls have. Requires work not to throw, and not to call
-    /// this again.
+    /// Calls work() once on each thread and returns when all calls have. `work` must not throw, and must not call
+    /// `on_each`.
     template <class F>
     void on_each(const F& work) const {
         team_->run([](const void* held) { (*static_cast<const F*>(held))(); }, &work);
     }
 
-    /// What an execution's work is divided over: itself.
+    /// Threads over which codecs divide their work: this object.
     const host_threads* threads() const noexcept { return this; }
 
 private:
     class team {
     public:
-        // By way of a whole object: where one of the threads cannot be made, the destructor ends those that were.
+        // Delegates: if a thread cannot be started, the destructor ends the others.
         explicit team(int threads) : team(runner()) {
             if (threads < 1) throw precondition_error("host_threads", "at least 1 thread", std::to_string(threads));
             for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
@@ -102,7 +102,7 @@ private:
         runner run_;
         void (*call_)(const void*) = nullptr;
         const void* held_ = nullptr;
-        /// How often helpers were called, and how many have not returned since.
+        /// Number of rounds of calls to the helpers, and number of helpers that have not returned in the last round.
         std::atomic<std::uint32_t> rounds_ = 0;
         std::atomic<std::size_t> busy_ = 0;
         std::atomic<bool> closing_ = false;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How much memory a training step takes on each rank, known before any is allocated.
+/// Memory of a training step on each rank, before any is allocated.
 
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/plan/wire_format.hpp>
@@ -16,35 +16,34 @@
 
 namespace zeropp {
 
-/// Bytes that a parameter takes in each of the model's states. As they are by default: 16-bit parameters and gradients,
-/// and K = 12 for Adam with a float copy of the weights.
+/// Bytes of one parameter in each state of a model. Defaults: 16-bit parameters and gradients, and 12 bytes for Adam
+/// with a float copy of the weights.
 struct state_bytes {
     std::size_t parameter = 2;
     std::size_t gradient = 2;
     std::size_t optimizer = 12;
 };
 
-/// Bytes of the model's states on one rank.
+/// Bytes of a model's states on one rank.
 struct states_memory {
     std::uint64_t parameters = 0;
     std::uint64_t gradients = 0;
     std::uint64_t optimizer = 0;
 
-    /// All states.
+    /// Bytes of all states.
     std::uint64_t total() const { return parameters + gradients + optimizer; }
     friend bool operator==(const states_memory&, const states_memory&) = default;
 };
 
-/// The states of a model of `tensors`, sizes in elements, divided over `ranks` ranks, on the rank that holds the most:
-/// 1 for data parallel training, all ranks for ZeRO-3 with or without hpZ, the ranks of a group for MiCS. Requires
-/// ranks > 0.
+/// States of a model on the rank that holds the most. `tensors` are sizes in elements. `ranks` ranks divide each
+/// tensor: 1 for data parallel training, all for ZeRO-3 with or without hpZ, a group's for MiCS. Requires ranks > 0.
 inline states_memory memory_of_states(std::span<const std::size_t> tensors, int ranks, const state_bytes& bytes = {}) {
     std::uint64_t elements = 0;
     for (const std::size_t n : tensors) elements += partition(n, ranks).slice_size();
     return {elements * bytes.parameter, elements * bytes.gradient, elements * bytes.optimizer};
 }
 
-/// Bytes of the secondary partition on each rank, kept for as long as the model is trained.
+/// Bytes of the secondary shards on each rank, kept throughout training.
 inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
@@ -53,7 +52,7 @@ inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, cons
     return bytes;
 }
 
-/// The same of what nodes keep where differences bring it up to date.
+/// Bytes of the replicas that each rank keeps for updates by differences, throughout training.
 template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
     std::uint64_t bytes = 0;
@@ -61,8 +60,8 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
     return static_cast<std::uint64_t>(ranks.groups()) * bytes;
 }
 
-/// Bytes of error feedback's residuals on each rank, stored in these formats for the hop inside and the hop across. For
-/// the residuals of a quantizer Q they are `wire_format_of` Storage::storage<Q>, e.g. residuals_in_int8.
+/// Bytes of error feedback's residuals on each rank, in format `inside` for the intra-node and `across` for the
+/// inter-node hop. For a quantizer Q, the format is `wire_format_of` Storage::storage<Q>, e.g. of residuals_in_int8.
 template <topology Topology>
 std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& inside,
                                const wire_format& across) {
@@ -75,8 +74,7 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     return bytes;
 }
 
-/// Bytes of workspace of a quantized_all_gather of a tensor of so many elements: what
-/// quantized_all_gather_workspace_bytes answers.
+/// Workspace bytes of quantized_all_gather for `elements` elements (`automatic`: as on a pipeline).
 template <topology Topology>
 std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
                                    int chunks = 1) {
@@ -84,13 +82,13 @@ std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& for
     return detail::gather_workspace(ranks, message_bytes(cut, format));
 }
 
-/// The same of a secondary_partition_gather of such a partition.
+/// Workspace bytes of secondary_partition_gather for `elements` elements.
 inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
     return static_cast<std::uint64_t>(secondary.group_size) *
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
 
-/// The same of a quantized_update_gather of replicas that are gathered in messages of `kept_as`.
+/// Workspace bytes of quantized_update_gather for `elements` elements (`automatic`: as on a pipeline).
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
@@ -99,7 +97,7 @@ std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& 
     return detail::update_workspace(ranks, message_bytes(cut, differences), message_bytes(cut, kept_as));
 }
 
-/// The same of a hierarchical_quantized_reduce_scatter.
+/// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements (`automatic`: as on a pipeline).
 template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
                                        std::size_t elements, int chunks = 1) {
@@ -109,8 +107,9 @@ std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format&
     return detail::reduce_buffers(ranks, inside.bytes(cut.count(0)), across.bytes(cut.count(0))).workspace(cut.chunks);
 }
 
-/// Bytes on each rank that live while a tensor computes and is communicated, of the largest: `gathered` whole weights
-/// at a time (2 where the next tensor's are gathered meanwhile), one whole gradient, and the collectives' workspaces.
+/// Bytes on each rank that live while a tensor computes and is communicated, each part for the largest tensor:
+/// `gathered` whole weights (2 if the next tensor's are gathered meanwhile), one whole gradient, and the collectives'
+/// workspaces.
 template <topology Topology>
 std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
                              const state_bytes& bytes = {}, int gathered = 2) {

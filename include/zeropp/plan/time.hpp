@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How long a training step takes, from the rates and latencies of links: the alpha-beta model.
+/// Time of a training step from rates and latencies of links: the alpha-beta model.
 
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/plan/wire_format.hpp>
@@ -15,7 +15,7 @@
 
 namespace zeropp {
 
-/// A way out: what it carries in a second, in each direction at once, and what every message waits in addition.
+/// A link: bytes per second in each direction at once, and the latency of each message in seconds.
 struct link_speed {
     double bytes_per_second;
     double latency_seconds = 0;
@@ -23,24 +23,24 @@ struct link_speed {
 
 /// The machine that a plan is for.
 struct machine {
-    /// Of one rank, to the others of its node.
+    /// Link from one rank to the others of its node.
     link_speed inside;
-    /// Of one whole node, to the others; its ranks share it.
+    /// Link from one whole node to the others; its ranks share it.
     link_speed across;
-    /// Bytes that a rank's codec reads and writes in a second; 0 if its time is not to be counted. Formats that are
-    /// `plain` take none.
+    /// Bytes per second that a rank's codec reads and writes; 0 if its time does not count. Formats that are `plain`
+    /// take none.
     double codec_bytes_per_second = 0;
 };
 
-/// Seconds of one collective: each hop, and what the codec does before, between and after them.
+/// Seconds of one collective: on each hop, and in the codec.
 struct collective_time {
     double inside = 0;
     double across = 0;
     double codec = 0;
-    /// What the hops spend together when they are pipelined, or use their links at once.
+    /// Seconds of both hops together, which may overlap.
     double hops = 0;
 
-    /// The hops and the codec.
+    /// Seconds of the hops and the codec.
     double total() const { return hops + codec; }
 
     collective_time& operator+=(const collective_time& other) {
@@ -54,8 +54,7 @@ struct collective_time {
 
 namespace detail {
 
-/// A hop in which a rank has so many peers and sends so many bytes to all of them together: a message for each peer,
-/// one after another.
+/// Seconds of a hop that sends `bytes` bytes in all to `peers` peers, one message to each, one after another.
 inline double hop_seconds(const link_speed& of, int peers, double bytes) {
     return peers == 0 ? 0.0 : static_cast<double>(peers) * of.latency_seconds + bytes / of.bytes_per_second;
 }
@@ -64,8 +63,8 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Of a collective that sends so much, in its two hops, pipelined in so many chunks, which count as equally large: the
-/// longer hop whole, and one chunk of the shorter.
+/// Times of a collective that sends `sent` in two hops, in `chunks` equal chunks: the longer hop whole, and one chunk
+/// of the shorter.
 template <topology Topology>
 collective_time two_hops(const machine& m, const Topology& ranks, const volume& sent, std::size_t chunks) {
     const auto pieces = static_cast<double>(chunks);
@@ -80,8 +79,8 @@ collective_time two_hops(const machine& m, const Topology& ranks, const volume& 
 
 }  // namespace detail
 
-/// Of quantized_all_gather of a tensor of `elements`, of `element_bytes` each: across, then inside; side by side when
-/// it is in chunks.
+/// Time of quantized_all_gather for `elements` elements of `element_bytes` bytes: inter-node, then intra-node. In
+/// chunks, the hops overlap.
 template <topology Topology>
 collective_time all_gather_time(const machine& m, const Topology& ranks, const wire_format& format,
                                 std::size_t elements, std::size_t element_bytes, int chunks = 1) {
@@ -97,7 +96,8 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     return t;
 }
 
-/// Of secondary_partition_gather. Throws as `secondary_peers`.
+/// Time of secondary_partition_gather for `elements` elements of `element_bytes` bytes. Throws as `secondary_peers`
+/// does.
 template <topology Topology>
 collective_time secondary_gather_time(const machine& m, const Topology& ranks, const secondary_options& secondary,
                                       std::size_t elements, std::size_t element_bytes) {
@@ -110,7 +110,7 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
     t.inside = detail::hop_seconds(m.inside, peers.inside, static_cast<double>(sent.inside));
     t.across = detail::hop_seconds(m.across, peers.across,
                                    static_cast<double>(sent.across) * static_cast<double>(ranks.group_size()));
-    // One all-gather over both kinds of links at once.
+    // One all-gather uses both kinds of links at once.
     t.hops = std::max(t.inside, t.across);
     t.codec = detail::codec_seconds(m, secondary.stored_as.plain,
                                     static_cast<double>(elements * element_bytes) +
@@ -118,8 +118,8 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
     return t;
 }
 
-/// Of quantized_update_gather of a tensor of `elements`, its differences in one format and what nodes keep in another:
-/// across, then inside; side by side when it is in chunks.
+/// Time of quantized_update_gather for `elements` elements of `element_bytes` bytes, with formats of differences and of
+/// kept replicas: inter-node, then intra-node. In chunks, the hops overlap.
 template <topology Topology>
 collective_time update_gather_time(const machine& m, const Topology& ranks, const wire_format& differences,
                                    const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
@@ -133,7 +133,7 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const auto kept = static_cast<double>(kept_as.bytes(slice));
     collective_time t =
         detail::two_hops(m, ranks, update_gather_volume(ranks, differences, kept_as, elements, chunks), cut.chunks);
-    // The own slice and what is kept of it become a message; every group's is added to what is kept.
+    // The own shard and its replica become a message; every node's message is added to its replica.
     t.codec =
         detail::codec_seconds(
             m, false, static_cast<double>(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +
@@ -143,7 +143,7 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     return t;
 }
 
-/// Of secondary_partition_gather of what such updates have brought up to date.
+/// Time of secondary_partition_gather from replicas that quantized_update has brought up to date.
 template <topology Topology>
 collective_time replica_gather_time(const machine& m, const Topology& ranks, const wire_format& kept_as,
                                     std::size_t elements, std::size_t element_bytes) {
@@ -159,8 +159,8 @@ collective_time replica_gather_time(const machine& m, const Topology& ranks, con
     return t;
 }
 
-/// Of hierarchical_quantized_reduce_scatter: inside, then across. Side by side when it is
-/// in chunks.
+/// Time of hierarchical_quantized_reduce_scatter for `elements` elements of `element_bytes` bytes: intra-node, then
+/// inter-node. In chunks, the hops overlap.
 template <topology Topology>
 collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const wire_format& inside,
                                     const wire_format& across, std::size_t elements, std::size_t element_bytes,
@@ -185,7 +185,7 @@ struct compute_time {
     double forward = 0;
     double backward = 0;
 
-    /// Of a step of so many seconds in all: the backward pass computes twice what the forward pass does.
+    /// Times of a step of `seconds` seconds: the backward pass computes twice as long as the forward pass.
     static compute_time of_step(double seconds) { return {seconds / 3, seconds * 2 / 3}; }
 };
 
@@ -196,18 +196,18 @@ struct step_time {
     collective_time gradients;
     compute_time compute;
 
-    /// All collectives of the step, one after another.
+    /// Seconds of all collectives, one after another.
     double communication() const { return forward.total() + backward.total() + gradients.total(); }
-    /// Nothing runs beside anything else: the slowest that it can be.
+    /// Seconds if nothing overlaps: the slowest case.
     double without_overlap() const { return compute.forward + compute.backward + communication(); }
-    /// All communication of a pass runs beside all of its computation: the fastest that it can be.
+    /// Seconds if all communication of a pass overlaps with all of its computation: the fastest case.
     double with_overlap() const {
         return std::max(compute.forward, forward.total()) +
                std::max(compute.backward, backward.total() + gradients.total());
     }
 };
 
-/// Of a model of `tensors`, sizes in elements, of `element_bytes` each.
+/// Time of a training step of a model. `tensors` are sizes in elements of `element_bytes` bytes.
 template <topology Topology>
 step_time time_of_step(const machine& m, const Topology& ranks, std::span<const std::size_t> tensors,
                        const step_options& options, const compute_time& compute, std::size_t element_bytes = 2) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How many bytes the collectives send, known before any is sent.
+/// Bytes that collectives send, before any is sent.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/plan/wire_format.hpp>
@@ -20,8 +20,8 @@
 
 namespace zeropp {
 
-/// Bytes that a rank sends to other ranks of its node, and to ranks of other nodes. Every rank sends the same; times
-/// group_size() it is what a node sends, times size() what all ranks do. What `counting` counts is this, to the byte.
+/// Bytes that a rank sends to ranks of its node, and to ranks of other nodes. Every rank sends as many; a node sends
+/// group_size() times, all ranks send size() times as many. `counting` counts exactly these bytes.
 struct volume {
     std::uint64_t inside = 0;
     std::uint64_t across = 0;
@@ -38,15 +38,15 @@ struct volume {
     friend bool operator==(const volume&, const volume&) = default;
 };
 
-/// Bytes of one rank's messages, one for each chunk, of a slice that is cut like this.
+/// Bytes of one rank's messages of a shard, one for each chunk of `cut`.
 inline std::uint64_t message_bytes(const chunking& cut, const wire_format& format) {
     if (cut.chunks == 0) return 0;
     return (cut.chunks - 1) * format.bytes(cut.chunk) + format.bytes(cut.count(cut.chunks - 1));
 }
 
 namespace detail {
-/// A tensor's slices in so many chunks, or, if `automatic`, in as many as a pipeline takes; `across` is the format of
-/// the messages between nodes.
+/// Cuts a tensor's shards into `chunks` chunks or, if `automatic`, as many as a pipeline takes; `across` is the format
+/// of inter-node messages.
 template <topology Topology>
 chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
                         std::size_t block) {
@@ -56,8 +56,8 @@ chunking planned_chunks(const Topology& ranks, const wire_format& across, std::s
 }
 }  // namespace detail
 
-/// What a rank sends in quantized_update_gather of a tensor of `elements`, its differences in one format and what nodes
-/// keep gathered in another: its own differences to its counterparts, then what it keeps to its node.
+/// Bytes that a rank sends in quantized_update_gather for `elements` elements: its differences to its counterparts,
+/// then its replicas, in messages of `kept_as`, to its node.
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                             std::size_t elements, int chunks = 1) {
@@ -69,14 +69,14 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
             .across = (groups - 1) * message_bytes(cut, differences)};
 }
 
-/// What a rank sends in quantized_all_gather of a tensor of `elements` in so many chunks, or `automatic`: its own
-/// messages to its counterparts, then the messages of its index to its node.
+/// Bytes that a rank sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `automatic`. It sends
+/// its messages to its counterparts, then the messages of its index to its node.
 template <topology Topology>
 volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
     return update_gather_volume(ranks, format, format, elements, chunks);
 }
 
-/// What a rank sends in secondary_partition_gather of what quantized_update has brought up to date.
+/// Bytes that a rank sends in secondary_partition_gather from replicas that quantized_update has brought up to date.
 template <topology Topology>
 volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements) {
     volume v = all_gather_volume(ranks, kept_as, elements);
@@ -84,8 +84,8 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
     return v;
 }
 
-/// What a rank sends in hierarchical_quantized_reduce_scatter of a tensor of `elements` in so many chunks: to each rank
-/// of its node the slices of that index, then to each counterpart its slice, once more for each chunk.
+/// Bytes that a rank sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
+/// `automatic`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                              std::size_t elements, int chunks = 1) {
@@ -97,8 +97,8 @@ volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, c
             .across = (groups - 1) * message_bytes(cut, across)};
 }
 
-/// What a rank sends in quantized_all_reduce of a tensor of `elements` in so many chunks, or `automatic`, on the route
-/// that its size takes: out as a reduce-scatter and back as an all-gather, or all of its tensor to everybody.
+/// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `automatic`. By size:
+/// one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `back`.
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                          const wire_format& back, std::size_t elements, int chunks = automatic) {
@@ -119,9 +119,9 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const
            gathered(message_bytes(cut, back));
 }
 
-/// The peers of a rank in a secondary group of `group_size` consecutive ranks: how many are on its node, and how many
-/// are not. Requires nodes of consecutive ranks. Throws precondition_error unless groups divide the ranks and are whole
-/// parts of nodes or whole nodes, so that all ranks have the same number of either.
+/// Number of a rank's peers in its secondary group of `group_size` consecutive ranks, on its node and on others.
+/// Requires nodes of consecutive ranks. Throws precondition_error unless groups divide the ranks and are whole parts of
+/// nodes or whole nodes: the numbers are then equal on all ranks.
 struct secondary_peers {
     int inside;
     int across;
@@ -142,8 +142,8 @@ struct secondary_peers {
     }
 };
 
-/// What a rank sends in secondary_partition_gather of a tensor of `elements`, in groups of `group_size` consecutive
-/// ranks: its message to each of the group. Throws as `secondary_peers`.
+/// Bytes that a rank sends in secondary_partition_gather for `elements` elements, in groups of `group_size` consecutive
+/// ranks: its message to each of the group. Throws as `secondary_peers` does.
 template <topology Topology>
 volume secondary_gather_volume(const Topology& ranks, int group_size, const wire_format& stored_as,
                                std::size_t elements) {
@@ -154,40 +154,40 @@ volume secondary_gather_volume(const Topology& ranks, int group_size, const wire
             .across = static_cast<std::uint64_t>(peers.across) * message};
 }
 
-/// hpZ: a second copy of the weights, divided over groups of so many ranks.
+/// hpZ: a second copy of the weights, divided over groups of `group_size` ranks.
 struct secondary_options {
     int group_size;
     wire_format stored_as;
 };
 
-/// How a training step of ZeRO stage 3 communicates. ZeRO-3 itself is `lossless` formats and no secondary partition;
-/// qwZ is another `weights`, qgZ other `gradients_...`, hpZ a `secondary`.
+/// Communication of a ZeRO-3 training step. ZeRO-3 itself has `lossless` formats and no secondary partition; qwZ
+/// changes `weights`, qgZ `gradients_...`, hpZ `secondary`.
 struct step_options {
-    /// Of the forward gather, and of the backward one where there is no secondary partition.
+    /// Formats of weights (forward gather, and backward without `secondary`), and of gradients on each hop.
     wire_format weights;
     wire_format gradients_inside;
     wire_format gradients_across;
     std::optional<secondary_options> secondary = std::nullopt;
-    /// Of the weights that every node keeps, divided over its ranks, where `weights` is for their differences; then
-    /// there is no secondary partition.
+    /// Format of the replicas that every node keeps, divided over its ranks. `weights` is then the format of their
+    /// differences, and `secondary` must be empty.
     std::optional<wire_format> replicas = std::nullopt;
-    /// Of the reduce-scatter, and of the all-gathers; `automatic` is what they are in a pipeline by themselves.
+    /// Number of chunks of the reduce-scatter, and of the all-gathers. `automatic`: as many as a pipeline takes.
     int chunks = 1;
     int gather_chunks = 1;
 };
 
-/// What a rank sends in a training step.
+/// Bytes that a rank sends in a training step.
 struct step_volume {
     volume forward;
     volume backward;
     volume gradients;
 
-    /// All of the step.
+    /// Bytes of the whole step.
     volume total() const { return forward + backward + gradients; }
     friend bool operator==(const step_volume&, const step_volume&) = default;
 };
 
-/// Of a model of `tensors`, their sizes in elements, each gathered and reduced by itself.
+/// Bytes that a rank sends in a step of a model. `tensors` are sizes in elements; each tensor moves by itself.
 template <topology Topology>
 step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options) {
     step_volume sum;

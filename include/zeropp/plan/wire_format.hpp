@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a plan knows of a quantizer: how large its messages are.
+/// A plan's view of a quantizer: the sizes of its messages.
 
 #include <zeropp/core/text.hpp>
 #include <zeropp/quantizer/wire_layout.hpp>
@@ -10,19 +10,18 @@
 
 namespace zeropp {
 
-/// The messages of a quantizer, chosen at run time. A value; `wire_format_of` makes one of any quantizer.
+/// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
 struct wire_format {
     short_text name;
     std::size_t block_size;
     int code_bits;
-    /// Whether elements travel as they are, as native collectives move them too, without a codec.
+    /// True for codes of 16 bits and more without parameters: native collectives move such elements without a codec.
     bool plain;
-    /// The size of a message of so many elements, in bytes.
+    /// Bytes of a message of `elements` elements.
     std::size_t (*bytes)(std::size_t elements);
 };
 
-/// What plans know of q. Its messages are those of Q's whole type: a seed, or another value that q holds, does not
-/// change their size.
+/// The format of `q`. Sizes depend on the type Q alone, not on values such as a seed.
 template <quantizer Q>
 wire_format wire_format_of(const Q& q) {
     return {q.name(), static_cast<std::size_t>(Q::block_size), Q::code_bits,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Blocks of small floats that share a scale: FP8, the microscaling formats (MX), NVFP4.
+/// Blocks of small floats with a common scale: FP8, the microscaling formats (MX), NVFP4.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/abilities.hpp>
@@ -17,11 +17,12 @@ namespace zeropp {
 
 namespace detail {
 
-/// Elements in units of their block's scale, which is zero in a block of zeros and NaN in one that is to decode to NaN.
+/// Elements in units of their block's scale, which is NaN in a block that decodes to NaN and may be zero in one of
+/// zeros.
 template <class Format>
 struct scaled_float {
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, float scale) noexcept {
-        // Nothing that depends on the sign of a NaN may reach the message.
+        // The sign of a NaN must not reach the message.
         const std::uint32_t kept = is_finite(scale) ? 0xffffffffu : 0u;
         return Format::encode(x * reciprocal(scale)) & kept;
     }
@@ -30,16 +31,15 @@ struct scaled_float {
         return product(Format::decode(code), scale);
     }
 
-    /// Of the format, and 2^-21 of x for the rounding of the arithmetic, which in denormals is that of their last
-    /// place.
+    /// Bound of `Format`, plus 2^-21 of x for the rounding of float arithmetic, plus the last place of denormals.
     static constexpr ZEROPP_HOST_DEVICE float error_bound(float x, float scale) noexcept {
         const float magnitude = x < 0 ? -x : x;
         return Format::error_bound(magnitude * reciprocal(scale)) * scale + magnitude * 0x1p-21f + 0x1p-149f;
     }
 
 private:
-    /// Depends on the block alone: compilers take it out of loops. The division is made whatever the scale, for one in
-    /// a branch they leave where it is.
+    /// 1 / scale, or 0. Depends on the block alone, so that compilers hoist it out of loops. They would not hoist a
+    /// division in a branch.
     static constexpr ZEROPP_HOST_DEVICE float reciprocal(float scale) noexcept {
         const bool extent = scale != 0;
         const float inverse = quotient(1.0f, extent ? scale : 1.0f);
@@ -53,14 +53,14 @@ private:
 ///
 /// Format     `e4m3`, `e5m2`, `e2m3`, `e3m2` or `e2m1`
 /// BlockSize  a power of two from 8 to 65536
-/// Scale      what scales are stored as. float, half or bfloat16: the block's absmax over the largest value of the
-///            format, rounded up, so that nothing is clipped. `e8m0`: the largest power of two with which the absmax
-///            has an exponent that the format has; an absmax whose mantissa is beyond the format's is clipped, by up to
-///            an eighth of itself in `e4m3`, `e5m2` and `e3m2`, a sixteenth in `e2m3`, a quarter in `e2m1`
-/// A code is x * (1 / scale) in float, rounded to nearest even.
-/// A block that holds NaN or Inf, or whose scale `Scale` cannot hold (for half: an absmax over 65504 times the largest
-/// value of the format; for bfloat16: one within 1 % of the largest float), decodes to NaN in every element. Scales are
-/// not smaller than 2^-126, for half not than 2^-24, for e8m0 not than 2^-127.
+/// Scale      type of stored scales. float, half or bfloat16: the block's absmax over the largest value of the format,
+///            rounded up, so that nothing is clipped. `e8m0`: the power of two that gives the absmax the format's
+///            largest exponent. It clips an absmax with a mantissa beyond the format's: by up to an eighth in `e4m3`,
+///            `e5m2` and `e3m2`, a sixteenth in `e2m3`, a quarter in `e2m1`
+/// A code is x * (1 / scale) in float, rounded to nearest even. A block decodes to NaN in every element if it holds NaN
+/// or Inf, or if `Scale` cannot hold its scale. Half cannot for an absmax over 65504 times the largest value of the
+/// format, bfloat16 for one within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0:
+/// 2^-127).
 /// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
 template <class Format, int BlockSize, class Scale = float>
 requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
@@ -70,7 +70,7 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
     static constexpr int block_size = BlockSize;
     static constexpr int code_bits = Format::bits;
 
-    /// What codes are floats of.
+    /// Float format of the codes.
     using format = Format;
     using stats = symmetric::stats;
     struct params {
@@ -97,18 +97,18 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
         return detail::scaled_float<Format>::decode(code, static_cast<float>(p.scale));
     }
 
-    /// What the values of codes are multiplied by.
+    /// The scale, which multiplies the values of codes.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept {
         return static_cast<float>(p.scale);
     }
 
-    /// At least the largest magnitude in a block that p was fitted to.
+    /// At least the largest magnitude in a block that `p` was fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
         constexpr float beyond = bits_float((float_bits(Format::largest) & infinity_bits) + (1u << 23));
         return (std::same_as<Scale, e8m0> ? beyond : Format::largest) * static_cast<float>(p.scale);
     }
 
-    /// Half a unit in the last place of x in `Format`, or what is clipped of it.
+    /// Half a unit in the last place of x in `Format`, or the clipped part of x; plus float rounding.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         return detail::scaled_float<Format>::error_bound(x, static_cast<float>(p.scale));
     }
@@ -130,21 +130,21 @@ requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
 template <class Format, int BlockSize, class Scale>
 inline constexpr bool has_float_arithmetic<block_float<Format, BlockSize, Scale>> = true;
 
-/// The microscaling formats of the OCP: blocks of 32 with a power of two as their scale.
+/// Microscaling formats of the OCP: blocks of 32 elements with a power of two as their scale.
 template <class Format>
 requires(Format::bits == 8) using mxfp8 = block_float<Format, 32, e8m0>;
 template <class Format>
 requires(Format::bits == 6) using mxfp6 = block_float<Format, 32, e8m0>;
 using mxfp4 = block_float<e2m1, 32, e8m0>;
 
-/// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`, in units of a float
-/// that the whole message shares.
+/// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`. Scales are in units
+/// of a float for the whole message.
 ///
-/// A block's scale is its absmax / 6 in those units, rounded to nearest and not to zero. What rounding it down, by up
-/// to a sixteenth or in blocks 2^15 times smaller than the message's largest by up to a third, leaves beyond the
-/// largest code is clipped. A code is x * (1 / scale) in float, rounded to nearest even. A block that holds NaN or Inf
-/// decodes to NaN in every element. Scales are not smaller than 2^-126.
-/// Requires   the elements not above the magnitude that `scaled_for` was told: what is above is clipped
+/// A block's scale is its absmax / 6 in these units, rounded to nearest and not to zero. Rounding down clips elements
+/// above the largest code: by up to a sixteenth, or a third in blocks 2^15 times smaller than the message's largest. A
+/// code is x * (1 / scale) in float, rounded to nearest even. A block that holds NaN or Inf decodes to NaN in every
+/// element. Scales are at least 2^-126.
+/// Requires   elements with magnitudes up to the `absmax` of `scaled_for`: larger ones are clipped
 /// Source     NVIDIA, Pretraining Large Language Models with NVFP4 (arXiv 2509.25149), section 2 and appendix B
 struct nvfp4 {
     static constexpr int block_size = 16;
@@ -155,10 +155,10 @@ struct nvfp4 {
         std::uint8_t scale;
     };
 
-    /// The unit of the blocks' scales; from the start for messages of zeros.
+    /// Unit of the blocks' scales. The default is for messages of zeros.
     float message_scale = smallest_message_scale;
 
-    /// The quantizer for messages whose largest finite magnitude is absmax.
+    /// The quantizer for messages with the largest finite magnitude `absmax`.
     constexpr ZEROPP_HOST_DEVICE nvfp4 scaled_for(float absmax) const noexcept {
         const float unit = stored_step<float>(absmax, e4m3::largest * e2m1::largest);
         return {unit < smallest_message_scale ? smallest_message_scale : unit};
@@ -178,7 +178,7 @@ struct nvfp4 {
         return detail::scaled_float<e2m1>::decode(code, scale_of(p));
     }
 
-    /// Half a unit in the last place of x, or what is clipped of it.
+    /// Half a unit in the last place of x, or the clipped part of x; plus float rounding.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         return detail::scaled_float<e2m1>::error_bound(x, scale_of(p));
     }
@@ -187,7 +187,7 @@ struct nvfp4 {
 
 private:
     static constexpr std::uint32_t not_a_number = e4m3::largest_code + 1u;
-    /// The smallest block scale is then the smallest step that a block may have.
+    /// With this unit, the smallest block scale is `smallest_step`.
     static constexpr float smallest_message_scale = smallest_step / e4m3::smallest;
 
     constexpr ZEROPP_HOST_DEVICE float scale_of(const params& p) const noexcept {

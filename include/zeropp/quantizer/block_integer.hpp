@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Blocks of integers that share a scale: the quantizer of ZeRO++.
+/// Blocks of integers with a common scale: the quantizer of ZeRO++.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/abilities.hpp>
@@ -12,16 +12,16 @@
 
 namespace zeropp {
 
-/// Each block of `BlockSize` elements becomes integers of `Bits` bits and a scale.
+/// Each block of `BlockSize` elements becomes integers of `Bits` bits and a scale; with `asymmetric`, also a minimum.
 ///
-/// Bits       2 to 8. Codes are packed densely: 4 bits put two elements in a byte, 6 bits four in three bytes
+/// Bits       2 to 8. Codes are packed densely: two of 4 bits take a byte, four of 6 bits three bytes
 /// BlockSize  a power of two from 8 to 65536. Smaller blocks cost more scales and lose less accuracy
 /// Scheme     `symmetric`, `signed_extreme` or `asymmetric`
-/// Scale      what scales are stored as: float, half or bfloat16
-/// A code is x * (1 / step) in float, from the block's minimum on for `asymmetric`, rounded to nearest even.
-/// A block that holds NaN or Inf, or whose scale `Scale` cannot hold (for half: an absmax over 65504 * qmax; for
-/// bfloat16: one within 1 % of the largest float), decodes to NaN in every element. Steps are not smaller than 2^-126,
-/// for half not than 2^-24: what lies below half of that decodes to zero (`asymmetric`: to the minimum).
+/// Scale      type of stored scales: float, half or bfloat16
+/// A code is x * (1 / step) in float, for `asymmetric` from the minimum on, rounded to nearest even. A block decodes to
+/// NaN in every element if it holds NaN or Inf, or if `Scale` cannot hold its scale or minimum. With `symmetric`, half
+/// cannot for an absmax over 65504 * qmax, bfloat16 for one within 1 % of the largest float. Nonzero steps are at least
+/// 2^-126 (half: 2^-24); elements below half of that decode to zero (`asymmetric`: to the minimum).
 /// Source     ZeRO++ (arXiv 2306.10209), section 3.1
 template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
 struct block_integer {
@@ -43,7 +43,7 @@ struct block_integer {
         return Scheme::template encode<Bits, Scale>(x, p);
     }
 
-    /// Rounded with `noise` from (-1/2, 1/2), as `stochastic` does.
+    /// Encodes with `noise` from (-1/2, 1/2), for `stochastic`.
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p, float noise) const noexcept {
         return Scheme::template encode<Bits, Scale>(x, p, noise);
     }
@@ -52,26 +52,26 @@ struct block_integer {
         return Scheme::template decode<Bits, Scale>(code, p);
     }
 
-    /// The parameters of a range `factor` times as wide as p's, as `scale_search` tries.
+    /// Parameters of a range `factor` times as wide as the range of `p`, for `scale_search`.
     constexpr ZEROPP_HOST_DEVICE params shrunk(const params& p, float factor) const noexcept {
         return Scheme::template shrunk<Bits, Scale>(p, factor);
     }
 
-    /// What codes are multiplied by, where they are nothing but multiplied.
+    /// Factor of codes in schemes without an offset.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept requires(Scheme::multiplies) {
         return static_cast<float>(p.scale);
     }
     static constexpr std::int32_t highest_code = (1 << (Bits - 1)) - 1;
     static constexpr bool reaches_above = Scheme::reaches_above;
 
-    /// The distance between the values of neighbouring codes.
+    /// Distance between the values of neighbouring codes.
     constexpr ZEROPP_HOST_DEVICE float spacing(const params& p) const noexcept {
         return Scheme::template step<Scale>(p);
     }
 
-    /// At least the largest magnitude in a block that p was fitted to.
+    /// At least the largest magnitude in a block that `p` was fitted to.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // The ends of the range as two's complement, and as a plain number.
+        // Ends of the codes in two's complement, and of unsigned codes.
         constexpr std::uint32_t half_way = 1u << (Bits - 1);
         float most = 0;
         for (const std::uint32_t code : {0u, half_way - 1, half_way, 2 * half_way - 1}) {
@@ -81,14 +81,14 @@ struct block_integer {
         return most;
     }
 
-    /// Half a step, or a whole one for `signed_extreme`; one part in 2^12 is added for the rounding of the arithmetic.
-    /// A block shifted far from zero (`asymmetric`) adds the rounding of float at x.
+    /// Half a step, or a whole one for `signed_extreme`, plus one part in 2^12 for the rounding of the arithmetic.
+    /// Blocks shifted far from zero (`asymmetric`) add the rounding of float at x.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;
         return spacing(p) * Scheme::steps_off * (1.0f + 0x1p-12f) + magnitude * 0x1p-22f;
     }
 
-    /// "int8:256", "int4:128:signed:fp16": what differs from the defaults is spelt out.
+    /// "int8:256", "int4:128:signed:fp16": without defaults of scheme and scale.
     static constexpr short_text name() {
         short_text text("int");
         text.append(Bits).append(":").append(BlockSize);

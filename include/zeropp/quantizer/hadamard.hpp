@@ -6,13 +6,13 @@
 
 namespace zeropp {
 
-/// `Base` on elements that went through a Walsh-Hadamard transform in windows of `Size`, and come back through its
-/// inverse. Each coefficient is a mean of its window, so that outliers no longer decide the block's scale: at 4 bits in
-/// blocks of 128, data of Student's t(3) gain 6 dB; normal data neither gain nor lose.
+/// `Base` on elements after a Walsh-Hadamard transform in windows of `Size`; decoding applies the inverse. Each
+/// coefficient mixes its whole window, so that outliers no longer decide the block's scale. At 4 bits in blocks of 128,
+/// data of Student's t(3) gain 6 dB; normal data neither gain nor lose.
 ///
 /// Size       a power of two from 8 to 256, not above the block's
-/// Bounds are stated if Base has `extent(params)`, as `block_integer` does.
-/// Elements whose sums over a window exceed the largest float decode to NaN, all of their block.
+/// There is an `error_bound` if Base has one and `extent(params)`, as `block_integer` does. If a sum over a window
+/// exceeds the largest float, its block decodes to NaN in every element.
 /// Source     SDP4Bit (arXiv 2410.15526); QuaRot (arXiv 2404.00456)
 template <quantizer Base, int Size = 32>
 struct hadamard : Base {
@@ -25,7 +25,7 @@ struct hadamard : Base {
 
     using typename Base::params;
 
-    /// Every coefficient of the window off by its bound, in the direction that hurts.
+    /// The bounds of all coefficients of a window added up, which is the worst case.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float, const params& p) const noexcept
         requires(bounded_quantizer<Base>&& requires(const Base& base) { base.extent(p); }) {
         const float extent = Base::extent(p);

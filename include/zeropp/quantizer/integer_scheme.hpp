@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The three ways in which `block_integer` maps a block's range to integers. A scheme supplies the stats of a block,
-/// its stored parameters, and the arithmetic between a value and an integer code: nearest, or dithered by noise.
+/// its stored parameters, and the arithmetic between values and codes: nearest, or dithered by noise.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/scale.hpp>
@@ -14,7 +14,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The `bits` low bits of a two's complement code, and the code back from them.
+/// The low `Bits` bits of a two's complement code, and the code of these bits.
 template <int Bits>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t fold_sign(std::int32_t code) noexcept {
     return static_cast<std::uint32_t>(code) & ((1u << Bits) - 1u);
@@ -32,17 +32,17 @@ struct scale_params {
 
 }  // namespace detail
 
-/// Codes -qmax..qmax with qmax = 2^(Bits-1) - 1, step absmax / qmax. Zero is exact. Error at most half a step.
+/// Codes -qmax..qmax with qmax = 2^(Bits-1) - 1 and step absmax / qmax. Zero is exact. Error at most half a step.
 struct symmetric {
     static constexpr std::string_view name = "symmetric";
-    /// Whether a value is a code times a number, and whether it may lie above the highest code.
+    /// True if a value is a code times the step; true if it may lie above the highest code.
     static constexpr bool multiplies = true;
     static constexpr bool reaches_above = false;
 
     template <scale_type Scale>
     using params = detail::scale_params<Scale>;
 
-    /// The bits of the largest magnitude. Inf and NaN compare above every finite value.
+    /// Bits of the largest magnitude. Inf and NaN compare above every finite value.
     struct stats {
         std::uint32_t absmax = 0;
 
@@ -77,7 +77,7 @@ struct symmetric {
         return product(static_cast<float>(detail::unfold_sign<Bits>(code)), static_cast<float>(p.scale));
     }
 
-    /// The parameters of a range that is `factor` times as wide; what lies outside is clipped.
+    /// Parameters of a range `factor` times as wide. Elements outside are clipped.
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
         return {Scale(product(static_cast<float>(p.scale), factor))};
@@ -91,9 +91,9 @@ struct symmetric {
     static constexpr float steps_off = 0.5f;
 };
 
-/// Codes -2^(Bits-1)..2^(Bits-1)-1, signed so that the extreme of the block, whichever its sign, maps to the wider,
-/// negative end: one more level than `symmetric` and so a smaller step, at the price that a value as large as the
-/// extreme but of the other sign is off by a whole step. Zero is exact. Best at few bits.
+/// Codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign maps the block's extreme to the wider, negative end: one level more
+/// than in `symmetric`, so a smaller step. But a value as large, of the other sign, is off by a whole step. Zero is
+/// exact. Best at few bits.
 struct signed_extreme {
     static constexpr std::string_view name = "signed";
     static constexpr bool multiplies = true;
@@ -102,7 +102,7 @@ struct signed_extreme {
     template <scale_type Scale>
     using params = detail::scale_params<Scale>;
 
-    /// The bits of the element of largest magnitude, rotated so that they compare by magnitude, then sign.
+    /// Bits of the element of largest magnitude, rotated so that they compare by magnitude, then sign.
     struct stats {
         std::uint32_t extreme = 0;
 
@@ -116,7 +116,7 @@ struct signed_extreme {
         constexpr ZEROPP_HOST_DEVICE void take(std::uint32_t e) noexcept { extreme = e > extreme ? e : extreme; }
     };
 
-    /// The code at the wider end, that of the extreme.
+    /// Code of the extreme, at the wider end.
     template <int Bits>
     static constexpr std::int32_t wide_end = -(1 << (Bits - 1));
 
@@ -143,7 +143,7 @@ struct signed_extreme {
         return symmetric::decode<Bits>(code, p);
     }
 
-    /// As `symmetric` has it.
+    /// Parameters of a range `factor` times as wide. Elements outside are clipped.
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
         return symmetric::shrunk<Bits>(p, factor);
@@ -159,20 +159,20 @@ struct signed_extreme {
 };
 
 /// Codes 0..2^Bits-1 from the block's minimum to its maximum. Error at most half a step; zero is not exact. Best for
-/// values that do not surround zero.
+/// values that do not surround zero. A range above the largest float decodes to NaN.
 struct asymmetric {
     static constexpr std::string_view name = "asymmetric";
     static constexpr bool multiplies = false;
     static constexpr bool reaches_above = false;
 
-    /// The minimum is rounded down and the step up, so that the maximum stays in range whatever Scale can hold.
+    /// The minimum is rounded down and the step up, so that the maximum stays in range with every `Scale`.
     template <scale_type Scale>
     struct params {
         Scale scale;
         Scale minimum;
     };
 
-    /// Extremes as integers that order like the floats, -NaN and -Inf lowest, Inf and NaN highest.
+    /// Extremes as integers that order like the floats: -NaN and -Inf lowest, Inf and NaN highest.
     struct stats {
         std::int32_t low = std::numeric_limits<std::int32_t>::max();
         std::int32_t high = std::numeric_limits<std::int32_t>::min();
@@ -183,7 +183,7 @@ struct asymmetric {
         }
         constexpr ZEROPP_HOST_DEVICE void merge(const stats& other) noexcept { take(other.low, other.high); }
 
-        /// Its own inverse.
+        /// Bits of a float as an integer that orders like it; inverts itself.
         static constexpr ZEROPP_HOST_DEVICE std::int32_t ordered(std::uint32_t bits) noexcept {
             const auto b = static_cast<std::int32_t>(bits);
             return b ^ ((b >> 31) & 0x7fffffff);
@@ -196,7 +196,7 @@ struct asymmetric {
         }
     };
 
-    /// The highest code, that of the maximum.
+    /// Code of the maximum.
     template <int Bits>
     static constexpr std::int32_t top = (1 << Bits) - 1;
 
@@ -230,7 +230,7 @@ struct asymmetric {
                product(static_cast<float>(static_cast<std::int32_t>(code)), static_cast<float>(p.scale));
     }
 
-    /// About the middle of the range.
+    /// Parameters of a range `factor` times as wide, with its middle. Elements outside are clipped.
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
         const float scale = static_cast<float>(p.scale);

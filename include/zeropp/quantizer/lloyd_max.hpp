@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Codes of two bits and fewer for elements that are distributed normally, as rotated ones are.
+/// Codes of one and two bits for normally distributed elements, such as rotated ones.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
@@ -12,23 +12,23 @@
 
 namespace zeropp {
 
-/// Levels of least squared error, each the mean of what is rounded to it: a block arrives smaller than it is, by the
-/// part of its energy that is lost.
+/// Levels of least squared error, each the mean of the elements rounded to it. A decoded block is smaller, by the part
+/// of its energy that is lost.
 struct least_error {};
 
-/// The same levels, larger by what normal data lose: nothing is lost on average, at the price of a larger error. For
-/// what adds up over steps, as differences of weights do.
+/// Levels of `least_error` enlarged by the loss of normal data: nothing is lost on average, but the error is larger.
+/// For values that add up over steps, such as differences of weights.
 struct unbiased {};
 
-/// Each block of `BlockSize` elements becomes `Levels` values and a scale of one byte.
+/// Each block of `BlockSize` elements becomes codes of `Levels` values and a scale of one byte.
 ///
 /// Levels     2: a sign. 3: with zero, in two bits of which one code is not used. 4: two magnitudes
 /// BlockSize  a power of two from 8 to 65536
 /// Bias       `least_error` or `unbiased`
-/// Levels and the thresholds between them are those that lose least of a normal distribution, symmetric around zero.
-/// The scale is the largest level of `least_error`, a power of 2^(1/4): of 16 of them, down from the smallest one not
-/// below the block's absmax, the one of the least squared error. A block that holds NaN or Inf, or whose absmax is
-/// above 2^23.5, decodes to NaN in every element; one whose absmax is not above 2^-40 to zeros.
+/// Levels and the thresholds between them lose least of a normal distribution, symmetric around zero. The scale is the
+/// largest level of `least_error`, a power of 2^(1/4). Candidates are the smallest not below the block's absmax and the
+/// 15 below it; the least squared error decides. A block that holds NaN or Inf, or an absmax above 2^23.5, decodes to
+/// NaN in every element. A block with an absmax up to 2^-40 decodes to zeros.
 /// Use        on rotated elements: `hadamard<lloyd_max<2, 128, unbiased>, 128>`
 /// Source     Lloyd (1982); Max, Quantizing for Minimum Distortion (1960), table I; for `unbiased` EDEN (arXiv
 ///            2108.08842), and MS-EDEN (arXiv 2601.22813)
@@ -45,7 +45,7 @@ struct lloyd_max {
     static constexpr int candidates = 16;
 
     using stats = symmetric::stats;
-    /// The scale is 2^((power - 160) / 4), but 0 for `zeros` and NaN for `not_a_number`.
+    /// The scale is 2^((power - 160) / 4), 0 for `zeros`, or NaN for `not_a_number`.
     struct params {
         std::uint8_t power;
     };
@@ -58,24 +58,24 @@ struct lloyd_max {
         return {static_cast<std::uint8_t>(power < smallest ? zeros : power)};
     }
 
-    /// k quarters of an octave below the fitted scale, where there are so many.
+    /// The scale k quarters of an octave below the fitted one, or the fitted one if none is so low.
     constexpr ZEROPP_HOST_DEVICE params candidate(const params& fitted, int k) const noexcept {
         const bool kept = fitted.power <= k || fitted.power == not_a_number;
         return {static_cast<std::uint8_t>(kept ? fitted.power : fitted.power - k)};
     }
 
-    /// The squared error as a part of the fitted scale's square: neither an element nor a level is above that.
+    /// The squared error relative to the fitted scale's square, which neither an element nor a level exceeds.
     constexpr ZEROPP_HOST_DEVICE std::uint32_t error(float x, const params& p, const params& fitted) const noexcept {
         const float most = scale_of(fitted.power);
         const float units = quotient(0x1p15f, most > 0.0f ? most : 1.0f);
         const float off = product(magnitude_of(x) - level(is_outer(x, p), p), units);
         const float squared = product(product(off, off), 1.0f / BlockSize);
-        // Of a block that decodes to NaN it is none.
+        // 0 in a block that decodes to NaN.
         return static_cast<std::uint32_t>(static_cast<std::int32_t>(squared < 0x1p31f / BlockSize ? squared : 0.0f));
     }
 
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
-        // Neither the sign of a zero nor that of a NaN reaches the message.
+        // The signs of zeros and NaNs must not reach the message.
         const std::uint32_t minus = x < 0.0f ? 1u : 0u;
         const std::uint32_t outer = is_outer(x, p) ? 1u : 0u;
         const std::uint32_t code = Levels == 2 ? minus : Levels == 3 ? outer + (outer & minus) : outer + 2 * minus;
@@ -89,14 +89,14 @@ struct lloyd_max {
         return minus ? -size : size;
     }
 
-    /// At least the largest magnitude in a block that p was found for.
+    /// At least the largest magnitude in a block that `p` was found for.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept {
-        // The last candidate is not further below the first; a block that decodes to zeros is not above the smallest.
+        // The last candidate is 2^3.75 below the first. A block that decodes to zeros is not above the smallest scale.
         constexpr float clipped = 16.0f;
         return scale_of(p.power == zeros ? smallest : p.power) * clipped;
     }
 
-    /// Whichever is more, x or the largest level.
+    /// The larger of |x| and the largest level.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float outermost = product(level(true, p), gain);
         const float magnitude = magnitude_of(x);
@@ -117,10 +117,10 @@ private:
     static constexpr std::uint8_t largest = 254;
     static constexpr std::uint8_t not_a_number = 255;
 
-    /// As parts of the scale: the level nearest to zero, and where the largest one begins to be the nearer.
+    /// Relative to the scale: the level nearest to zero, and the threshold of the largest level.
     static constexpr float inner = Levels == 3 ? 0.0f : 0.4528f / 1.510f;
     static constexpr float threshold = Levels == 2 ? 0.0f : (1.0f + inner) / 2;
-    /// Of a normal distribution's energy.
+    /// Lost part of a normal distribution's energy, and the factor of levels that makes up for it.
     static constexpr float lost = Levels == 2 ? 0.3634f : Levels == 3 ? 0.1902f : 0.1175f;
     static constexpr float gain = std::is_same_v<Bias, unbiased> ? 1.0f / (1.0f - lost) : 1.0f;
 

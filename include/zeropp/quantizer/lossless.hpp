@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Elements carried as they are.
+/// Elements without quantization.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -11,9 +11,8 @@
 
 namespace zeropp {
 
-/// Carries every element as a T: exact when the tensor's elements are T, one rounding when they are wider. The
-/// baseline that quantizers are compared with, and the choice for small or delicate tensors. NaN and Inf stay where
-/// they are.
+/// Carries every element as a T: exact if T can hold it, otherwise rounded once. The baseline of comparisons, and the
+/// choice for small or delicate tensors. NaN and Inf affect no other element.
 template <element T>
 requires(sizeof(T) == 2 || sizeof(T) == 4) struct lossless {
     using element_type = T;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Quantizers by name, so that programs can choose at run time among the instances they were compiled with.
+/// Quantizers by name, so that programs can choose at run time among compiled instances.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/quantizer/block_float.hpp>
@@ -22,7 +22,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The name without the defaults, where they stand in their places.
+/// The name without a default scheme in the third field, and without a default scale there or later.
 inline std::string without_defaults(std::string_view name) {
     std::string kept;
     const std::string_view scale = name.starts_with("spike") ? "fp16" : "fp32";
@@ -41,16 +41,16 @@ inline std::string without_defaults(std::string_view name) {
 
 }  // namespace detail
 
-/// The names of a set of compiled quantizers.
+/// Names of a set of compiled quantizers.
 ///
 /// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
-/// "fp8_e4m3:128", "mxfp4", "spike4:128", "int4:128:signed:fp16:search16:h128". The defaults ("symmetric" for integers,
-/// "fp32", but "fp16" where the format is "spike...") may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
+/// "fp8_e4m3:128", "mxfp4", "spike4:128", "int4:128:signed:fp16:search16:h128". Defaults ("symmetric" for integers,
+/// scale "fp32", or "fp16" in a format "spike...") may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
 template <quantizer... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
 
-    /// The quantizer of that name. Throws precondition_error that lists the right names.
+    /// The quantizer with this name. Throws precondition_error that lists the right names.
     static variant parse(std::string_view name) {
         variant result;
         const std::string wanted = detail::without_defaults(name);
@@ -60,7 +60,7 @@ struct named_quantizers {
         return result;
     }
 
-    /// The name of a quantizer, canonical: parse(name(q)) is q.
+    /// The canonical name of a quantizer: parse(name(q)) has the type of q.
     static std::string name(const variant& q) {
         return std::visit([](const auto& held) { return short_text(held.name()).str(); }, q);
     }
@@ -73,7 +73,7 @@ struct named_quantizers {
     }
 };
 
-/// The quantizers of a two-hop reduction: inside a group and across groups.
+/// Quantizers of a reduction: `inside` for the intra-node hop, `across` for the inter-node hop.
 template <quantizer Inside, quantizer Across>
 struct hops {
     using inside_type = Inside;
@@ -86,13 +86,12 @@ struct hops {
     std::string name() const { return short_text(inside.name()).str() + " + " + short_text(across.name()).str(); }
 };
 
-/// The pairs of quantizers that a program was compiled with, by the names of both: each is an instance of the
-/// reductions.
+/// Pairs of quantizers that a program was compiled with, by both names. Each is an instance of the reductions.
 template <class... Hops>
 struct named_hops {
     using variant = std::variant<Hops...>;
 
-    /// The pair of these names, spelt as `named_quantizers` has them. Throws precondition_error that lists the right
+    /// The pair with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right
     /// pairs.
     static variant parse(std::string_view inside, std::string_view across) {
         variant result;
@@ -112,7 +111,7 @@ struct named_hops {
     }
 };
 
-/// The set that the library's own programs are compiled with.
+/// The set of quantizers that the library's own programs are compiled with.
 using standard_quantizers = named_quantizers<
     lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
     block_integer<8, 256, symmetric, bfloat16>, block_integer<8, 2048>, block_integer<6, 128>,

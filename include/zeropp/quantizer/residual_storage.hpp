@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the residuals of error feedback are stored as.
+/// Storage types of error feedback's residuals.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -20,8 +20,8 @@ struct residuals_in_bf16 {
     using storage = lossless<bfloat16>;
 };
 
-/// Blocks of INT8, as large as those of the quantizer whose residuals they are: 1 byte for each element and 4 for each
-/// block. What this rounds away is a 254th of what would be lost without feedback.
+/// INT8 in blocks as large as the quantizer's: 1 byte for each element and 4 for each block. Rounding loses at most a
+/// 254th of a block's largest residual.
 struct residuals_in_int8 {
     template <quantizer Q>
     using storage = block_integer<8, Q::block_size>;

@@ -9,9 +9,9 @@
 
 namespace zeropp {
 
-/// `Base` with the best of `Candidates` ranges for each block: the fitted one, and narrower ones in steps of 2 %, which
-/// clip the extremes but serve the others better. The one of least squared error is kept, the widest of equals. Costs
-/// an encoding and a decoding for each candidate; decoding costs nothing more. Best at few bits.
+/// `Base` with the best of `Candidates` ranges for each block: the fitted one, and narrower ones in steps of 2 %. These
+/// clip the extremes but serve other elements better. The widest of least squared error is kept. Costs an encoding and
+/// a decoding for each candidate; decoding costs nothing more. Best at few bits.
 ///
 /// Requires that Base has `shrunk(params, factor)` and `spacing(params)`, as `block_integer` does.
 template <quantizer Base, int Candidates = 16>
@@ -39,12 +39,12 @@ struct scale_search : Base {
         return static_cast<std::uint32_t>(static_cast<std::int32_t>(bounded));
     }
 
-    /// At least the largest magnitude in a block whose range became p's.
+    /// At least the largest magnitude in a block that `p` was found for.
     constexpr ZEROPP_HOST_DEVICE float extent(const params& p) const noexcept requires bounded_quantizer<Base> {
         return Base::extent(p) * (1.0f / narrowest);
     }
 
-    /// What is clipped is off by as much as the range was shrunk at most; for rotated elements, all of their window.
+    /// Bound of `Base`, plus the most that may be clipped, of a whole window if elements are rotated.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x,
                                                    const params& p) const noexcept requires bounded_quantizer<Base> {
         constexpr int window = detail::rotation_size<Base>();
@@ -56,14 +56,14 @@ struct scale_search : Base {
     constexpr short_text name() const { return short_text(Base::name()).append(":search").append(Candidates); }
 
 private:
-    /// The last candidate's range.
+    /// Width of the last candidate's range, relative to the fitted one.
     static constexpr float narrowest = 1.0f - 0.02f * static_cast<float>(Candidates - 1);
 
-    /// The most that one element may add to a block's error.
+    /// The largest error of one element.
     static constexpr std::uint32_t most = 0x80000000u / static_cast<std::uint32_t>(Base::block_size);
 
-    /// Units in a step: as many as leave room for what the last candidate clips. Were that bounded, an extreme would
-    /// count for less than it costs, and be given up for the others of a large block.
+    /// Units in a step: few enough that `most` has room for the clipped part of an element. Otherwise extremes would
+    /// count too little, and large blocks would give them up for other elements.
     static constexpr float resolution = [] {
         const float clipped = (1.0f - narrowest) * static_cast<float>(1u << (Base::code_bits - 1)) + 1.0f;
         float units = 128.0f;

@@ -10,8 +10,8 @@
 namespace zeropp {
 
 /// A sign, `ExponentBits` of exponent and `MantissaBits` of mantissa, in the low bits of a code. Subnormals are exact,
-/// both zeros exist. `LargestCode` is the code of the largest finite value; codes above it are NaN, but the one that
-/// IEEE formats have for infinity, where it comes next.
+/// and there are both zeros. `LargestCode` is the code of the largest finite value. Codes above it are NaN; in IEEE
+/// formats, the first of them is infinity.
 ///
 /// Source     OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0
 template <int ExponentBits, int MantissaBits, std::uint32_t LargestCode>
@@ -21,24 +21,24 @@ struct small_float {
 
 private:
     static constexpr std::uint32_t shift = 23 - MantissaBits;
-    /// What lies between the exponents of a float and of this format, 127 and 2^(ExponentBits - 1) - 1.
+    /// Difference between the exponent biases of a float, 127, and of this format, 2^(ExponentBits - 1) - 1.
     static constexpr std::uint32_t rebias = (128u - (1u << (ExponentBits - 1))) << 23;
     static constexpr std::uint32_t smallest_normal_bits = rebias + (1u << 23);
 
-    /// The power of two of a float's magnitude, as bits; subnormals share the unit of the smallest normal one.
+    /// The power of two of a float's magnitude, as bits; subnormals share the unit of the smallest normal value.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t binade_of(std::uint32_t magnitude) noexcept {
         const std::uint32_t power = magnitude & infinity_bits;
         return power < smallest_normal_bits ? smallest_normal_bits : power;
     }
 
-    /// The float whose last bit is the last bit of this format in a binade. An addition to it does the rounding and
-    /// leaves the number of units in its low bits. No choice depends on a float's arithmetic: compilers would make it a
-    /// branch, and leave the loop around it scalar.
+    /// The float with its last bit at the last bit of this format in a binade. Adding it rounds, and leaves the number
+    /// of units in its low bits. No selection depends on float arithmetic: compilers would make it a branch, and leave
+    /// the loop scalar.
     static constexpr ZEROPP_HOST_DEVICE float aligned_to(std::uint32_t binade) noexcept {
         return bits_float(binade + (shift << 23));
     }
 
-    /// What turns the bits that a finite value would have into those of Inf or NaN.
+    /// Bits that turn the decoded value of the code `magnitude` into Inf or NaN; 0 if it is finite.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t special_bits(std::uint32_t magnitude) noexcept {
         constexpr std::uint32_t infinity_code = ((1u << ExponentBits) - 1u) << MantissaBits;
         if constexpr (LargestCode + 1u == infinity_code) {
@@ -50,7 +50,7 @@ private:
     }
 
 public:
-    /// Of a code, sign included, and those of them that are the mantissa's.
+    /// Number of bits of a code, sign included, and of its mantissa.
     static constexpr int bits = 1 + ExponentBits + MantissaBits;
     static constexpr int mantissa_bits = MantissaBits;
     static constexpr std::uint32_t sign_bit = 1u << (bits - 1);
@@ -61,11 +61,10 @@ public:
     /// The smallest value above zero.
     static constexpr float smallest = bits_float(smallest_normal_bits - (MantissaBits << 23));
 
-    /// The code nearest to x, ties to the even one; the largest finite value for what is above it, Inf and NaN
-    /// included.
+    /// The code nearest to x, ties to the even one; the largest finite value if x is above it, Inf or NaN.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x) noexcept {
         const std::uint32_t sign = (float_bits(x) >> (32 - bits)) & sign_bit;
-        // Bounded as an integer, so that no compiler can contract a product that gave x with the addition below.
+        // Clamped as an integer, so that no compiler contracts a product that gave x with the addition below.
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const std::uint32_t bounded = magnitude < float_bits(largest) ? magnitude : float_bits(largest);
         const std::uint32_t binade = binade_of(bounded);
@@ -85,8 +84,8 @@ public:
         return bits_float(sign | float_bits(finite) | special_bits(magnitude));
     }
 
-    /// The most that |decode(encode(x)) - x| can be for a finite x of this size: half a unit in its last place, or what
-    /// it is above the largest value, rounded to nearest.
+    /// Bound of |decode(encode(x)) - x| for finite x: half a unit in its last place, or its excess over the largest
+    /// value, rounded to nearest.
     static constexpr ZEROPP_HOST_DEVICE float error_bound(float x) noexcept {
         const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
         const float half_unit = bits_float(binade_of(magnitude) - ((MantissaBits + 1u) << 23));
@@ -101,9 +100,9 @@ public:
 using e4m3 = small_float<4, 3, 0x7e>;
 /// 8 bits up to 57344.
 using e5m2 = small_float<5, 2, 0x7b>;
-/// 6 bits up to 7.5; like the others below, without infinity and NaN.
+/// 6 bits up to 7.5, without infinity and NaN.
 using e2m3 = small_float<2, 3, 0x1f>;
-/// 6 bits up to 28.
+/// 6 bits up to 28, without infinity and NaN.
 using e3m2 = small_float<3, 2, 0x1f>;
 /// 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 using e2m1 = small_float<2, 1, 0x7>;
@@ -113,7 +112,7 @@ struct e8m0 {
     std::uint8_t bits;
 
     constexpr ZEROPP_HOST_DEVICE explicit operator float() const {
-        // The ends are a denormal and a NaN, each a bit below the exponent's.
+        // The ends are a denormal and a NaN, each with the bit below the exponent.
         const bool end = bits == 0 || bits == 0xff;
         return bits_float(std::uint32_t{bits} << 23 | std::uint32_t{end} << 22);
     }

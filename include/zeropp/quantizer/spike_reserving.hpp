@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Blocks of integers over the range that is left when the two extreme elements of a block are kept apart.
+/// Blocks of integers over the range that is left without the two extreme elements of a block.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -14,22 +14,21 @@
 
 namespace zeropp {
 
-/// The smallest and the largest element of each block are kept as a `Scale`, with their positions; the others become
-/// `asymmetric` integers over their own range, which in heavy-tailed data is much narrower. A `positional_quantizer`.
+/// Stores the smallest and the largest element of each block as a `Scale`, with their positions. The others become
+/// `asymmetric` integers over their own range, which is much narrower in heavy-tailed data. A `positional_quantizer`.
 ///
 /// Bits       2 to 4
 /// BlockSize  a power of two from 8 to 65536
-/// Scale      what the block's step and minimum and the two elements are stored as: half, bfloat16 or float
-/// A block takes 10 bytes of parameters, 12 where positions need two bytes, 20 with float.
-/// A block that holds NaN or Inf, or an extreme, a range or a step that `Scale` cannot hold, decodes to NaN in every
-/// element.
+/// Scale      type of the stored step, minimum and two elements: half, bfloat16 or float
+/// A block takes 10 bytes of parameters, 12 if positions need two bytes, 20 with float. It decodes to NaN in every
+/// element if it holds NaN or Inf, or if `Scale` cannot hold an extreme, the range or the step.
 /// Source     FlashCommunication V2 (arXiv 2508.03760), section 3
 template <int Bits, int BlockSize, scale_type Scale = half>
 struct spike_reserving {
     static_assert(Bits >= 2 && Bits <= 4, "spike_reserving: Bits must be from 2 to 4");
 
 private:
-    /// What the elements between the extremes become.
+    /// Quantizer of the elements between the extremes.
     using others = block_integer<Bits, BlockSize, asymmetric, Scale>;
 
 public:
@@ -50,7 +49,7 @@ public:
     static_assert(sizeof(params) == 4 * sizeof(Scale) + 2 * sizeof(position_type));
 
     /// The two smallest and the two largest elements, as integers that order like the floats (`asymmetric::stats`), and
-    /// where the outer ones are: of equal elements the smallest is the first and the largest the last.
+    /// the positions of the outer ones. Of equal elements, the smallest is the first and the largest the last.
     struct stats {
         std::int32_t low = std::numeric_limits<std::int32_t>::max();
         std::int32_t second_low = std::numeric_limits<std::int32_t>::max();
@@ -65,7 +64,7 @@ public:
         }
 
         constexpr ZEROPP_HOST_DEVICE void merge(const stats& other) noexcept {
-            // Of the four, the second smallest is the larger of the smallest, or one of the seconds.
+            // The second smallest of all is the larger of the two smallest, or one of the seconds.
             second_low = smaller(smaller(second_low, other.second_low), larger(low, other.low));
             second_high = larger(larger(second_high, other.second_high), smaller(high, other.high));
             const bool lower = other.low < low || (other.low == low && other.low_at < low_at);
@@ -109,7 +108,7 @@ public:
         return position == p.low_at ? static_cast<float>(p.low) : not_low;
     }
 
-    /// Half a step; for the two elements that are kept, their rounding to a `Scale`.
+    /// Half a step; for the two extremes, their rounding to a `Scale`.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p, std::uint32_t position) const noexcept {
         if (position != p.low_at && position != p.high_at) return others().error_bound(x, p.between);
         const float d = decode(0, p, position) - x;

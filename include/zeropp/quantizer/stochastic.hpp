@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Quantizers that round at random.
+/// Quantizers with stochastic rounding.
 
 #include <zeropp/core/philox.hpp>
 #include <zeropp/quantizer/abilities.hpp>
@@ -10,12 +10,11 @@
 namespace zeropp {
 
 /// `Base` with stochastic rounding: a value between two codes becomes one of them, the nearer one more often, so that
-/// on average nothing is lost. (Values that Base would clip still are: use `symmetric` or `asymmetric`, which clip
-/// none.)
+/// nothing is lost on average. Base still clips values: use `symmetric` or `asymmetric`, which clip none.
 ///
-/// The noise of an element is a function of (seed, step, its index in the whole tensor, whether it is a sum): the same
-/// bits on host and GPU, for any launch shape, transport and number of chunks. Give every rank a seed of its own, so
-/// that the errors of different ranks are independent, and every step its number; decoding needs neither.
+/// The noise of an element is a function of (seed, step, its index in the whole tensor, whether it is a sum). So bits
+/// are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank another seed, so
+/// that errors of ranks are independent, and each step its number. Decoding needs neither.
 ///
 /// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
 template <quantizer Base>
@@ -43,7 +42,7 @@ struct stochastic : Base {
             seed)};
     }
 
-    /// A step: twice as far as the nearest code may be.
+    /// Twice the bound of `Base`: x may go to the farther of two codes.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x,
                                                    const params& p) const noexcept requires bounded_quantizer<Base> {
         return 2.0f * Base::error_bound(x, p);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How a slice is cut into chunks.
+/// Division of a shard into chunks.
 
 #include <zeropp/core/math.hpp>
 
@@ -10,12 +10,12 @@
 
 namespace zeropp {
 
-/// In place of a number of chunks: as many as `automatic_chunks` says.
+/// In place of a number of chunks: the library chooses it (`automatic_chunks`).
 inline constexpr int automatic = -1;
 
-/// How many chunks pay where two hops overlap, each message across nodes having so many bytes. Every chunk costs the
-/// start of its messages, and c of them leave 1 / c of what can overlap in the open: the best c grows as the root of
-/// the bytes. The 32 KiB are measured (bench/all_reduce.sh).
+/// Best number of chunks, from 1 to 16, if two hops overlap: sqrt(b / 32 KiB) for inter-node messages of b =
+/// `message_bytes` bytes for a whole shard. Each chunk costs the start of its messages, and c chunks lose 1 / c of the
+/// overlap. The 32 KiB are measured (bench/all_reduce.sh).
 constexpr int automatic_chunks(std::size_t message_bytes) {
     constexpr std::size_t of_one = std::size_t{32} * 1024;
     int chunks = 1;
@@ -27,33 +27,33 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
     return chunks;
 }
 
-/// Whether a tensor whose message has so many bytes is so small that an all-reduce does best to send it whole to
-/// everybody: all that a rank receives then costs less than the start of more messages. Measured as above.
+/// True if an all-reduce should be one-shot: `ranks` tensors of `tensor_bytes` bytes, as messages, have at most 128
+/// KiB. Receiving them then costs less than starting more messages. Measured (bench/all_reduce.sh).
 constexpr bool sums_everywhere(int ranks, std::size_t tensor_bytes) {
     return static_cast<std::size_t>(ranks) * tensor_bytes <= std::size_t{128} * 1024;
 }
 
-/// Cuts a slice of `size` elements into as many chunks as wanted, of whole blocks; fewer where it has fewer blocks, and
-/// none where it is empty.
+/// Cuts a shard into at most `wanted_chunks` chunks, an empty one into none. Rounding to whole blocks can make them
+/// fewer.
 struct chunking {
-    /// Elements of the slice.
+    /// Number of elements of the shard.
     std::size_t size;
-    /// Elements of a chunk, a whole number of blocks; the last may have fewer.
+    /// Number of elements of a chunk, in whole blocks (the last may have fewer), and number of chunks.
     std::size_t chunk = 0;
     std::size_t chunks = 0;
 
-    /// In blocks of `block` elements. Requires block > 0; wanting fewer than 1 chunk is wanting 1.
+    /// Cuts in blocks of `block` elements. Requires block > 0. `wanted_chunks` below 1 counts as 1.
     constexpr chunking(std::size_t elements, int wanted_chunks, std::size_t block) : size(elements) {
         if (size == 0) return;
         chunk = round_up(ceil_div(size, static_cast<std::size_t>(std::max(wanted_chunks, 1))), block);
         chunks = ceil_div(size, chunk);
     }
 
-    /// Elements of chunk c.
+    /// Number of elements of chunk `c`.
     constexpr std::size_t count(std::size_t c) const { return std::min(chunk, size - c * chunk); }
 };
 
-/// Why a slice cannot be cut into so many chunks, as "expected ..., given ..."; empty when it can.
+/// Reason why `wanted` cannot be a number of chunks, as "expected ..., given ..."; empty if it can.
 [[gnu::cold]] inline std::string chunks_problem(int wanted) {
     if (wanted == automatic || wanted > 0) return {};
     return "expected at least 1 chunk, given " + std::to_string(wanted);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// All ranks alike.
+/// A topology of one node.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -9,7 +9,7 @@
 
 namespace zeropp {
 
-/// One group of all ranks: collectives take one hop.
+/// One group of all ranks. Collectives take one hop.
 class flat {
 public:
     /// Throws precondition_error unless size > 0.

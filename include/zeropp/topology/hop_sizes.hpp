@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Chunks and workspaces of collectives of two hops, by the sizes of their messages alone: what collectives take, and
-/// plans predict.
+/// Chunks and workspaces of collectives of two hops, from sizes of messages alone. Plans use them, too.
 
 #include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -11,32 +10,33 @@
 
 namespace zeropp::detail {
 
-/// The number of chunks, for messages across nodes of so many bytes, where hops overlap or do not.
+/// Number of chunks: `wanted` or, if `automatic`, by the size of inter-node messages; 1 if no hops overlap.
 template <topology Topology>
 constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
     if (wanted != automatic) return wanted;
     return overlaps && has_hop_across(ranks) ? automatic_chunks(message_bytes) : 1;
 }
 
-/// Bytes of workspace of an all-gather: `messages` of each rank, those of all chunks.
+/// Workspace bytes of an all-gather: `messages` bytes from each rank.
 template <topology Topology>
 constexpr std::size_t gather_workspace(const Topology& ranks, std::size_t messages) {
     return static_cast<std::size_t>(ranks.size()) * messages;
 }
 
-/// The same of an update: `differences` of each group, and `gathered` of each rank, if whole tensors are made of it.
+/// Workspace bytes of an update: `differences` from each node and, if it gathers whole tensors, `gathered` from each
+/// rank.
 template <topology Topology>
 constexpr std::size_t update_workspace(const Topology& ranks, std::size_t differences, std::size_t gathered) {
     return static_cast<std::size_t>(ranks.groups()) * differences + gather_workspace(ranks, gathered);
 }
 
-/// The buffers of a reduction for one chunk, to send and to receive on each hop; two chunks take turns.
+/// Sizes of a reduction's buffers for one chunk, to send and to receive on each hop. Two chunks take turns.
 struct reduce_buffers {
-    /// Bytes of one rank's messages to all others.
+    /// Bytes of one rank's messages to all others, on the intra-node and on the inter-node hop.
     std::size_t inside;
     std::size_t across;
 
-    /// For messages of so many bytes, of the largest chunk.
+    /// For messages of the largest chunk, of `inside_message` and `across_message` bytes.
     template <topology Topology>
     constexpr reduce_buffers(const Topology& ranks, std::size_t inside_message, std::size_t across_message)
         : inside(has_hop_inside(ranks) ? static_cast<std::size_t>(ranks.size()) * inside_message : 0),
@@ -44,7 +44,7 @@ struct reduce_buffers {
 
     constexpr std::size_t bytes() const { return 2 * (inside + across); }
 
-    /// Bytes of workspace for so many chunks.
+    /// Workspace bytes for `chunks` chunks.
     constexpr std::size_t workspace(std::size_t chunks) const { return std::min<std::size_t>(chunks, 2) * bytes(); }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which ranks own slices of tensors, where not all do.
+/// A topology in which some nodes own no shards.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -13,17 +13,17 @@
 
 namespace zeropp {
 
-/// The first groups of a topology: their ranks own the slices of tensors, and those of the other groups hold what these
-/// own (trainers, and who serves what they train). A topology itself: of the owners as a world of their own, numbered
-/// in the order of their ranks, over which tensors are divided as `partition` divides them. In place of a topology it
-/// makes a secondary_replica, sizes of storage and scratch, and a tensor_list of whole tensors.
+/// The first groups of a topology: their ranks own the shards, and ranks of other groups hold copies (trainers, and
+/// servers of the trained model). Itself a topology: the owners as a world, numbered in rank order, over which
+/// `partition` divides tensors. Can replace a topology in a secondary_replica, sizes of storage and scratch, and a
+/// tensor_list of whole tensors.
 class slice_owners {
 public:
-    /// The one rank of one.
+    /// A single rank, which owns all shards.
     slice_owners() = default;
 
-    /// The first `groups` groups of `ranks`. Throws precondition_error unless there are so many, and at least 1; or
-    /// where `ranks` numbers groups or indices otherwise than a topology does.
+    /// The first `groups` groups of `ranks`. Throws precondition_error unless there are that many and at least 1, or if
+    /// `ranks` does not number groups by their lowest rank and indices by rank.
     template <class Topology>
     requires(!std::same_as<Topology, slice_owners> && topology<Topology>)
         slice_owners(const Topology& ranks, int groups)
@@ -49,7 +49,7 @@ public:
     slice_order order() const { return owners_.order(); }
 
     friend bool operator==(const slice_owners&, const slice_owners&) = default;
-    /// Whether what owners have has a hop across groups, to other owners or not.
+    /// True if the owners' shards move between nodes, to other owners or to ranks that own none.
     friend bool has_hop_across(const slice_owners& ranks) { return zeropp::has_hop_across(ranks.all()); }
 
 private:
@@ -74,7 +74,7 @@ private:
 static_assert(topology<slice_owners>);
 
 namespace detail {
-/// All groups own, unless it is said which do.
+/// Owners of shards: the ranks of all groups, unless `ranks` is a slice_owners.
 template <topology Topology>
 slice_owners owners_of(const Topology& ranks) {
     return slice_owners(ranks, ranks.groups());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which elements of a tensor, or of a list of them, the messages of a run of slots carry.
+/// Elements of a tensor, or of a list of tensors, in the messages of consecutive slots.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/message_place.hpp>
@@ -11,33 +11,33 @@
 
 namespace zeropp {
 
-/// What every message of a run carries of one tensor: elements [begin, begin + count) of the slice of the message's
-/// rank, as far as that slice reaches.
+/// Part of one tensor in every message: elements [begin, begin + count) of the shard of the message's rank, as far as
+/// that shard reaches.
 struct section {
     partition part;
-    /// Between the slices of successive ranks in memory, in elements; 0 where memory holds one slice alone.
+    /// Distance between successive ranks' shards in memory, in elements; 0 if memory holds one shard.
     std::size_t stride;
     std::size_t begin;
     std::size_t count;
-    /// Where in each message.
+    /// Place of the elements in each message.
     message_place place;
-    /// Where in a message that carries whole slices of all tensors.
+    /// Place of the tensor in messages of whole shards.
     message_place of_whole;
 
-    /// Where in memory the elements of the slice at this place begin, from the first of the tensor: a rank's place is
-    /// its number, but in packed_slices.
+    /// Offset of the elements in memory from the tensor's first. `place_in_memory` is the number of the shard there:
+    /// its rank, except in packed_slices.
     constexpr ZEROPP_HOST_DEVICE std::size_t offset(int place_in_memory) const {
         return static_cast<std::size_t>(place_in_memory) * stride + begin;
     }
 
-    /// How many there are: `count`, or fewer where the slice ends, or none.
+    /// Number of elements of `rank`: `count`, or fewer if its shard ends before.
     constexpr ZEROPP_HOST_DEVICE std::size_t size(int rank) const {
         const std::size_t n = part.size(rank);
         return n <= begin ? 0 : n - begin < count ? n - begin : count;
     }
 };
 
-/// Elements [begin, begin + count) of the slices of one tensor, in the messages of `slots` consecutive slots.
+/// Elements [begin, begin + count) of the shards of one tensor, in the messages of `slots` consecutive slots.
 struct slices {
     partition part;
     slice_order order;
@@ -45,31 +45,31 @@ struct slices {
     std::size_t count;
     int first_slot;
     int slots;
-    /// The index of the tensor's first element in the tensor that all ranks know, where this one is only a part of it.
+    /// Index of this tensor's first element in the whole tensor, if this one is only a part.
     std::size_t origin = 0;
 
-    /// One slot that carries elements [begin, begin + count) of a tensor of `size` elements.
+    /// One slot with elements [begin, begin + count) of a tensor of `size` elements.
     static constexpr ZEROPP_HOST_DEVICE slices single(std::size_t size, std::size_t begin, std::size_t count,
                                                       std::size_t origin = 0) {
         return {partition(size, 1), slice_order{}, begin, count, 0, 1, origin};
     }
 
-    /// The rank of the s-th slot of the run.
+    /// Rank of the s-th slot.
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
-    /// At which place in memory its slice is.
+    /// Number of the s-th slot's shard in memory.
     constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return rank(s); }
 
-    /// Where in the tensor the elements of the s-th slot begin, and how many there are.
+    /// Offset in the tensor, and number of elements, of the s-th slot.
     constexpr ZEROPP_HOST_DEVICE std::size_t offset(int s) const { return only().offset(rank(s)); }
     constexpr ZEROPP_HOST_DEVICE std::size_t size(int s) const { return only().size(rank(s)); }
 
-    /// The same elements in other slots, and in one rank's slice that memory holds alone.
+    /// These elements in `n` slots from `first` in order `of`; and in slot and memory of rank `r` alone.
     constexpr slices in_slots(const slice_order& of, int first, int n) const {
         return {part, of, begin, count, first, n, origin};
     }
     constexpr slices in_own(int r) const { return single(part.size(r), begin, count, part.offset(r)); }
 
-    /// As list_slices, with one section.
+    /// Interface of list_slices for a single tensor.
     static constexpr bool is_list = false;
     static constexpr ZEROPP_HOST_DEVICE std::size_t sections() { return 1; }
     constexpr ZEROPP_HOST_DEVICE section at(std::size_t) const { return only(); }
@@ -88,41 +88,41 @@ private:
     constexpr ZEROPP_HOST_DEVICE section only() const { return {part, part.slice_size(), begin, count, {}, {}}; }
 };
 
-/// One tensor of a list.
+/// Division of one tensor of a list.
 struct segment {
     partition part;
-    /// Between the slices of successive ranks in memory, in elements.
+    /// Distance between successive ranks' shards in memory, in elements.
     std::size_t stride;
-    /// Where its slices lie in messages that carry whole slices of all tensors.
+    /// Place of the tensor in messages of whole shards.
     message_place place;
 };
 
-/// The same of a list of tensors: in each message, elements from `begin` of the tensor `first` to `end` of the tensor
-/// `first + tensors - 1`, of their slices. Refers to the segments of the list, in the memory of the execution.
+/// Elements of the shards of a list, in the messages of `slots` consecutive slots: from element `begin` of tensor
+/// `first` up to `end` of tensor `first + tensors - 1`. Refers to the list's segments, in the execution's memory.
 struct list_slices {
     const segment* segments;
     std::size_t first;
     std::size_t tensors;
     std::size_t begin;
     std::size_t end;
-    /// Of the first of these tensors and the last; what their segments say, for where those cannot be read.
+    /// Places of the first and the last tensor in messages of whole shards, for code that cannot read `segments`.
     message_place first_place;
     message_place last_place;
     slice_order order{};
     int first_slot = 0;
     int slots = 0;
-    /// Whether the tensors in memory are one rank's slices, and nothing else.
+    /// True if memory holds only one rank's shards.
     bool own = false;
 
-    /// As slices: of the s-th slot of the run, its rank and the place of its slices in memory.
+    /// Rank of the s-th slot, and number of its shards in memory.
     constexpr ZEROPP_HOST_DEVICE int rank(int s) const { return order.rank(first_slot + s); }
     constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return rank(s); }
 
-    /// Whether these are of a list, for code that has both.
+    /// True for a list, false for a single tensor.
     static constexpr bool is_list = true;
-    /// The tensors that these messages carry parts of.
+    /// Number of tensors in these messages.
     constexpr ZEROPP_HOST_DEVICE std::size_t sections() const { return tensors; }
-    /// The i-th of them, and its number in the list.
+    /// Part of the i-th tensor in these messages, and its number in the list.
     constexpr ZEROPP_HOST_DEVICE section at(std::size_t i) const {
         const segment& s = segments[first + i];
         const std::size_t from = i == 0 ? begin : 0;
@@ -130,7 +130,7 @@ struct list_slices {
         return {s.part, own ? 0 : s.stride, from, to - from, place(i, s.place), s.place};
     }
     constexpr ZEROPP_HOST_DEVICE std::size_t tensor(std::size_t i) const { return first + i; }
-    /// The one that a block of `size` elements of these messages belongs to, or follows. Requires any.
+    /// Index i of the tensor that a block of `size` elements belongs to, or follows as padding. Requires at least one.
     constexpr ZEROPP_HOST_DEVICE std::size_t section_of(std::size_t block, std::size_t size) const {
         std::size_t low = 0;
         for (std::size_t high = tensors; high - low > 1;) {
@@ -139,7 +139,7 @@ struct list_slices {
         }
         return low;
     }
-    /// Where the i-th ends, in elements and blocks of `size`: with the padding before the next, or with the message.
+    /// End of the i-th tensor in elements, and in blocks of `size` elements, with the padding before the next tensor.
     constexpr ZEROPP_HOST_DEVICE std::size_t elements_end(std::size_t i) const {
         return i + 1 == tensors ? last().elements + last_count() : place(i + 1, segments[first + i + 1].place).elements;
     }
@@ -147,16 +147,16 @@ struct list_slices {
         return i + 1 == tensors ? last().blocks(size) + ceil_div(last_count(), size)
                                 : place(i + 1, segments[first + i + 1].place).blocks(size);
     }
-    /// The index of the first element of a section in its tensor.
+    /// Index of the first element of `p` in the whole tensor, for the s-th slot.
     constexpr ZEROPP_HOST_DEVICE std::size_t index(const section& p, int s) const {
         return p.part.offset(rank(s)) + p.begin;
     }
-    /// The last section, which says how large the messages are.
+    /// Place and number of elements of the last tensor, which determine the size of messages.
     constexpr ZEROPP_HOST_DEVICE message_place last() const {
         return tensors == 0 ? message_place() : place(tensors - 1, last_place);
     }
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return tensors == 1 ? end - begin : end; }
-    /// The same elements in other slots, and in one rank's slices that memory holds alone.
+    /// These elements in `n` slots from `first_of_run` in order `of`; and in slot and memory of rank `r` alone.
     constexpr list_slices in_slots(const slice_order& of, int first_of_run, int n) const {
         list_slices run = *this;
         run.order = of;
@@ -169,26 +169,25 @@ struct list_slices {
         run.own = true;
         return run;
     }
-    /// The s-th slot alone, by its rank.
+    /// The s-th slot alone; its number is then its rank.
     constexpr list_slices only_slot(int s) const { return in_slots({}, rank(s), 1); }
 
 private:
-    /// In these messages, where the first tensor's elements before `begin` are not.
+    /// Place of the i-th tensor in these messages, which begin with element `begin` of the first one.
     constexpr ZEROPP_HOST_DEVICE message_place place(std::size_t i, const message_place& of_whole) const {
         if (i == 0) return {};
         return {of_whole.elements - first_place.elements - begin, i};
     }
 };
 
-/// Slots whose slices are all that memory holds, one behind the other, `stride` elements apart. A type of its own, so
-/// that others pay nothing for it.
+/// Slots for all shards in memory, in order, `stride` elements apart. A separate type: others pay nothing for it.
 template <class Slices>
 struct packed_slices : Slices {
     std::size_t stride;
-    /// The place of the first.
+    /// Number of the first slot's shard in memory.
     int first_place = 0;
 
-    /// As `Slices` have them, of where these slices are in memory.
+    /// Members of `Slices` that depend on the shards' places in memory.
     constexpr ZEROPP_HOST_DEVICE int in_memory(int s) const { return first_place + s; }
     constexpr ZEROPP_HOST_DEVICE section at(std::size_t i) const {
         section of = Slices::at(i);

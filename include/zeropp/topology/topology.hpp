@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The topology concept: who is who. Integers only, no communication.
+/// The topology concept: node and index of each rank. Integers only, no communication.
 
 #include <zeropp/topology/slice_order.hpp>
 
@@ -8,16 +8,16 @@
 
 namespace zeropp {
 
-/// A map between the ranks of a world and (group, index in group). Groups are nodes: links inside them are fast. All
-/// groups have the same size. Groups are numbered by their lowest rank and indices follow the ranks, so that a single
-/// group, or groups of one, number the ranks as the world does. A regular value.
-///   `size()`               ranks in all = groups() * group_size()
-///   `groups()`             groups
-///   `group_size()`         ranks in each group
+/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links, and of equal
+/// size. They are numbered by their lowest rank, and indices follow the ranks. So a single group, or groups of one,
+/// number the ranks as the world does. A regular value.
+///   `size()`               number of ranks = groups() * group_size()
+///   `groups()`             number of groups
+///   `group_size()`         number of ranks in each group
 ///   `group_of(rank)`       in [0, groups())
 ///   `index_of(rank)`       in [0, group_size())
 ///   `rank_of(group, index)` the rank back
-///   `order()`              the same map as a slice_order, which refers to the topology's memory
+///   `order()`              the map as a slice_order, which refers to the topology's memory
 template <class T>
 concept topology = std::regular<T> && requires(const T& t, int i) {
     { t.size() } -> std::same_as<int>;
@@ -29,14 +29,13 @@ concept topology = std::regular<T> && requires(const T& t, int i) {
     { t.order() } -> std::same_as<slice_order>;
 };
 
-/// Whether a reduction over these ranks has a hop inside groups: not where groups of one leave it to the hop across,
-/// but a single rank takes it too.
+/// True if a reduction has an intra-node hop: groups have several ranks, or there is one group, even of a single rank.
 template <topology Topology>
 constexpr bool has_hop_inside(const Topology& ranks) {
     return ranks.group_size() > 1 || ranks.groups() == 1;
 }
 
-/// Whether it has a hop across groups.
+/// True if collectives have an inter-node hop.
 template <topology Topology>
 constexpr bool has_hop_across(const Topology& ranks) {
     return ranks.groups() > 1;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Nodes of several ranks.
+/// A topology of nodes with several ranks.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -13,16 +13,16 @@
 
 namespace zeropp {
 
-/// Ranks in nodes of equal size, with fast links inside a node and slow ones across: collectives take two hops.
+/// Nodes of equal size, with fast intra-node and slow inter-node links. Collectives take two hops.
 class two_level {
 public:
     two_level() : two_level(1, 1) {}
 
-    /// `nodes` nodes of `ranks_per_node` consecutive ranks each. Throws precondition_error unless both are positive.
+    /// Makes `nodes` nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless both are positive.
     two_level(int nodes, int ranks_per_node) : two_level(std::span<const int>(consecutive(nodes, ranks_per_node))) {}
 
-    /// Rank r is on node node_of_rank[r]; any integers name the nodes, and the ranks of a node need not be consecutive.
-    /// Throws precondition_error that says which node has how many ranks unless all have the same number.
+    /// Puts rank r on node `node_of_rank[r]`. Any integers name nodes, and a node's ranks need not be consecutive.
+    /// Throws precondition_error if there are no ranks, or if nodes differ in size; the text lists the sizes.
     [[gnu::noinline]] explicit two_level(std::span<const int> node_of_rank) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
@@ -50,8 +50,8 @@ public:
         }
     }
 
-    /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless it
-    /// divides.
+    /// Divides `size` ranks into nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless both are
+    /// positive and the division is exact.
     static two_level of_size(int size, int ranks_per_node) {
         if (ranks_per_node < 1 || size < 1 || size % ranks_per_node != 0) {
             throw precondition_error("two_level",
@@ -119,7 +119,7 @@ private:
     int group_size_ = 0;
     int group_stride_ = 0;
     int index_stride_ = 0;
-    bool regular_ = true;             // the strides say every rank
+    bool regular_ = true;             // the strides give every rank
     std::vector<position> position_;  // by rank
     std::vector<int> ranks_;          // by slot
 };
