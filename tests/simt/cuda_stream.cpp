@@ -68,6 +68,17 @@ TEST_CASE("cuda_stream: enqueueing returns before the work runs", "[simt][cuda_s
     CHECK(number.read()[0] == 1);
 }
 
+TEST_CASE("cuda_stream: an event that is not complete leaves no error behind", "[simt][cuda_stream]") {
+    const simt::owned_stream stream;
+    const simt::device_array<int> number(std::vector<int>{0});
+    enqueue(stream.exec(), [p = number.data()] { *p = 1; });
+    const cuda_stream::event done = stream.exec().record();
+    CHECK_FALSE(done.is_complete());
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    done.wait();
+    CHECK(done.is_complete());
+}
+
 TEST_CASE("cuda_stream: events order streams that hand a value to and fro", "[simt][cuda_stream]") {
     const simt::owned_stream ping;
     const simt::owned_stream pong;
