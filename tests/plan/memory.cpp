@@ -27,7 +27,7 @@ constexpr zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half> int4;
 constexpr zeropp::lossless<zeropp::bfloat16> bf16;
 
 const std::vector<zeropp::two_level> topologies{{1, 1}, {1, 4}, {4, 1}, {2, 2}, {3, 4}, {5, 3}};
-const std::vector<std::size_t> sizes{0, 1, 17, 1000, 4099, 100'003};
+const std::vector<std::size_t> sizes{0, 1, 17, 1000, 4099, 100'003, 3'000'017};
 
 template <class Storage>
 void check_residuals() {
@@ -53,7 +53,7 @@ TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
                   zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n));
             CHECK(zeropp::secondary_gather_workspace({ranks.group_size(), zeropp::wire_format_of(int8)}, n) ==
                   zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(), int8, n));
-            for (const int chunks : {1, 2, 5, 1000}) {
+            for (const int chunks : {1, 2, 5, 1000, zeropp::automatic}) {
                 CHECK(zeropp::update_gather_workspace(ranks, zeropp::wire_format_of(int4), zeropp::wire_format_of(bf16),
                                                       n, chunks) ==
                       zeropp::quantized_update_gather_workspace_bytes(ranks, int4, bf16, n, {.chunks = chunks}));

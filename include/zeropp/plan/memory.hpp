@@ -74,12 +74,22 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     return bytes;
 }
 
-/// Workspace bytes of quantized_all_gather for `elements` elements (`automatic`: as on a pipeline).
+namespace detail {
+/// bytes(chunks). If `automatic`, the larger of a pipeline's and one execution's, which has one chunk.
+template <class Bytes>
+std::uint64_t largest_workspace(int chunks, Bytes bytes) {
+    return chunks == automatic ? std::max(bytes(automatic), bytes(1)) : bytes(chunks);
+}
+}  // namespace detail
+
+/// Workspace bytes of quantized_all_gather for `elements` elements.
 template <topology Topology>
 std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& format, std::size_t elements,
                                    int chunks = 1) {
-    const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
-    return detail::gather_workspace(ranks, message_bytes(cut, format));
+    return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
+        const chunking cut = detail::planned_chunks(ranks, format, elements, c, format.block_size);
+        return detail::gather_workspace(ranks, message_bytes(cut, format));
+    });
 }
 
 /// Workspace bytes of secondary_partition_gather for `elements` elements.
@@ -88,23 +98,28 @@ inline std::uint64_t secondary_gather_workspace(const secondary_options& seconda
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
 
-/// Workspace bytes of quantized_update_gather for `elements` elements (`automatic`: as on a pipeline).
+/// Workspace bytes of quantized_update_gather for `elements` elements.
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
-    const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
-                                                std::max(differences.block_size, kept_as.block_size));
-    return detail::update_workspace(ranks, message_bytes(cut, differences), message_bytes(cut, kept_as));
+    return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
+        const chunking cut = detail::planned_chunks(ranks, differences, elements, c,
+                                                    std::max(differences.block_size, kept_as.block_size));
+        return detail::update_workspace(ranks, message_bytes(cut, differences), message_bytes(cut, kept_as));
+    });
 }
 
-/// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements (`automatic`: as on a pipeline).
+/// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements.
 template <topology Topology>
 std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
                                        std::size_t elements, int chunks = 1) {
-    const chunking cut =
-        detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
-    if (cut.chunks == 0) return 0;
-    return detail::reduce_buffers(ranks, inside.bytes(cut.count(0)), across.bytes(cut.count(0))).workspace(cut.chunks);
+    return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
+        const chunking cut =
+            detail::planned_chunks(ranks, across, elements, c, std::max(inside.block_size, across.block_size));
+        if (cut.chunks == 0) return 0;
+        return detail::reduce_buffers(ranks, inside.bytes(cut.count(0)), across.bytes(cut.count(0)))
+            .workspace(cut.chunks);
+    });
 }
 
 /// Bytes on each rank that live while a tensor computes and is communicated, each part for the largest tensor:
