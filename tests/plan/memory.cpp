@@ -49,8 +49,6 @@ TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
     for (const zeropp::two_level& ranks : topologies) {
         for (const std::size_t n : sizes) {
             INFO(n << " elements on " << ranks.groups() << " x " << ranks.group_size());
-            CHECK(zeropp::all_gather_workspace(ranks, zeropp::wire_format_of(int8), n) ==
-                  zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n));
             CHECK(zeropp::secondary_gather_workspace({ranks.group_size(), zeropp::wire_format_of(int8)}, n) ==
                   zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(), int8, n));
             for (const int chunks : {1, 2, 5, 1000, zeropp::automatic}) {
