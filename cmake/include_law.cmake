@@ -22,7 +22,7 @@ set(vendors mpi nccl cuda xxhash)
 set(mpi_headers "^mpi((-ext)?\\.h$|/)")
 set(mpi_fence "^transport/mpi(_wire)?\\.hpp$")
 set(nccl_headers "^nccl")
-set(nccl_fence "^transport/nccl(_call)?\\.hpp$")
+set(nccl_fence "^transport/nccl\\.hpp$")
 set(cuda_headers "^(cuda|cub/|thrust/|nv/|nvtx|cooperative_groups|driver_types|vector_types|mma\\.h|math_constants\\.h)")
 string(CONCAT cuda_fence "^cuda_span\\.cuh$|^execution/cuda_(stream|workspace)\\.hpp$|^codec/cuda|^transport/(nccl|staged)\\.hpp$|"
                          "^core/element[^/]*\\.(hpp|cuh)$")

@@ -1,6 +1,6 @@
 #include "support/catch.hpp"
 
-#include <zeropp/transport/poll.hpp>
+#include <zeropp/transport/deadline.hpp>
 
 #include <chrono>
 #include <stdexcept>

@@ -45,8 +45,8 @@ public:
         call_.options.append(words);
     }
 
-    /// Keeps `problem()`, a text "expected ..., given ..." or empty, unless there is a problem already: a later check may
-    /// rely on those before it.
+    /// Keeps `problem()`, a text "expected ..., given ..." or empty. Does not call it if there is a problem already, so
+    /// a check may rely on those before it.
     template <class Problem>
     void require(Problem problem) {
         if (problem_.empty()) problem_ = problem();
@@ -66,8 +66,8 @@ public:
     /// The same for a rank that exchanges no messages with others.
     void begin_alone() const { require_no_problem(call_, problem_); }
 
-    /// Gets `most_bytes()` bytes of memory if `scratch` is not memory itself, begins on `transport` with the requirement
-    /// that the memory has `bytes` bytes, and then enqueues the messages with move(memory).
+    /// Begins on `transport`, and enqueues the messages with move(memory). `memory` is `scratch`, which must have `bytes`
+    /// bytes, or a workspace of `most_bytes()` bytes.
     template <execution Execution, class Transport, class Scratch, class Most, class Move>
     void run(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Most most_bytes,
              std::size_t bytes, Move move) {

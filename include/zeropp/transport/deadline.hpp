@@ -4,8 +4,8 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
-#include <zeropp/transport/poll.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,31 @@ struct transport_options {
 };
 
 namespace detail {
+
+/// Deadline that never passes.
+constexpr std::chrono::steady_clock::time_point no_deadline = std::chrono::steady_clock::time_point::max();
+
+/// Calls done() until it returns true; returns false if it is still false after `deadline`. Yields between calls for
+/// the first 200 us, in which a short message arrives. After that, sleeps for a quarter of the time waited so far, at
+/// most 250 us. Yielding alone would take the processor, and locks inside done(), from the threads that are waited for.
+template <class Done>
+bool poll_until(Done done, std::chrono::steady_clock::time_point deadline = no_deadline) {
+    using clock = std::chrono::steady_clock;
+    constexpr clock::duration before_sleep = std::chrono::microseconds(200);
+    constexpr clock::duration longest_sleep = std::chrono::microseconds(250);
+    const clock::time_point start = clock::now();
+    while (!done()) {
+        const clock::time_point now = clock::now();
+        if (now >= deadline) return false;
+        const clock::duration waited = now - start;
+        if (waited < before_sleep) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(std::min(waited / 4, longest_sleep));
+        }
+    }
+    return true;
+}
 
 inline void require_timeout(std::string_view where, const transport_options& options) {
     if (options.timeout >= std::chrono::milliseconds::zero()) return;

@@ -7,7 +7,6 @@
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/deadline.hpp>
 #include <zeropp/transport/mpi_wire.hpp>
-#include <zeropp/transport/poll.hpp>
 #include <zeropp/transport/wire_transport.hpp>
 
 #include <mpi.h>
@@ -58,8 +57,8 @@ inline bool mpi_refuses_device_memory() {
 /// Memory after a final error: MPI may still read `send`; it may be changed but not freed. Receives are cancelled, but
 /// MPI may still write a piece that had begun to arrive: neither use nor free `recv` before the process ends.
 ///
-/// Host memory (`mpi_transport`): `host{}` and `host_threads` work with any thread level. On a `host_queue`, which calls
-/// MPI from its own thread, operations throw precondition_error unless MPI was initialised with MPI_THREAD_MULTIPLE.
+/// Host memory (`mpi_transport`): `host{}` and `host_threads` work with any thread level. A `host_queue` calls MPI from
+/// its own thread: operations throw precondition_error unless MPI was initialised with MPI_THREAD_MULTIPLE.
 ///
 /// Device memory (`cuda_aware_mpi_transport`): operations wait for the stream, block the caller until the bytes have
 /// arrived, and cannot be captured. Making a transport throws precondition_error if MPI says that it has no CUDA

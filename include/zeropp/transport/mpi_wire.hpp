@@ -89,9 +89,9 @@ public:
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// Ranks that share memory move bytes only while both are awake, and poll_until sleeps if nothing completes. So pieces
-    /// of host memory are small: one completes often as long as bytes flow. A device moves its memory by itself, and a
-    /// piece is as large as MPI's int counts allow.
+    /// Ranks that share memory move bytes only while both are awake, and poll_until sleeps if nothing completes. So
+    /// pieces of host memory are small: one completes often as long as bytes flow. A device moves its memory by itself,
+    /// and a piece is as large as MPI's int counts allow.
     static constexpr std::size_t piece() { return std::size_t{1} << (on_device ? 30 : 18); }
 
     std::optional<mpi_wire> split(std::span<const int> members) {

@@ -6,7 +6,6 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/transport/acknowledgement.hpp>
 #include <zeropp/transport/deadline.hpp>
-#include <zeropp/transport/poll.hpp>
 #include <zeropp/transport/transport.hpp>
 #include <zeropp/transport/wire.hpp>
 

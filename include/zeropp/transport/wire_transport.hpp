@@ -28,7 +28,7 @@ namespace zeropp {
 /// After a failure, this transport and all of its family, those that were split from it or from a common parent, throw
 /// the first error again, and `keep` their wires. Destruction does not block.
 ///
-/// Device memory: operations wait for the stream, block the caller until the bytes have arrived, and cannot be captured.
+/// Device memory: operations wait for the stream, block until the bytes have arrived, and cannot be captured.
 template <wire Wire>
 class wire_transport {
 public:
@@ -119,7 +119,8 @@ private:
 
     explicit wire_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
 
-    /// Host executions exchange in their turn: host{} and what derives from it on the calling thread. A stream is waited for, since wires know nothing of streams.
+    /// Host executions exchange in their turn; host{}, and executions that derive from it, on the calling thread. A stream
+    /// is waited for first, because wires know nothing of streams.
     template <class E>
     void exchange(const E& exec, const std::byte* send, std::byte* recv, const detail::operation_in_call& what) const {
         auto& peers = state_->peers;
