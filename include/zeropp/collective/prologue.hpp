@@ -66,8 +66,8 @@ public:
     /// The same for a rank that exchanges no messages with others.
     void begin_alone() const { require_no_problem(call_, problem_); }
 
-    /// Begins on `transport`, and enqueues the messages with move(memory). `memory` is `scratch`, which must have `bytes`
-    /// bytes, or a workspace of `most_bytes()` bytes.
+    /// Begins on `transport`, and enqueues the messages with move(memory). The memory is `scratch`, which must have
+    /// `bytes` bytes, or a workspace of `most_bytes()` bytes.
     template <execution Execution, class Transport, class Scratch, class Most, class Move>
     void run(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Most most_bytes,
              std::size_t bytes, Move move) {

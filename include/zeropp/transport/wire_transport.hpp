@@ -119,8 +119,8 @@ private:
 
     explicit wire_transport(std::unique_ptr<state> s) : state_(std::move(s)) {}
 
-    /// Host executions exchange in their turn; host{}, and executions that derive from it, on the calling thread. A stream
-    /// is waited for first, because wires know nothing of streams.
+    /// Host executions exchange in their turn; host{}, and executions that derive from it, on the calling thread. A
+    /// stream is waited for first, because wires know nothing of streams.
     template <class E>
     void exchange(const E& exec, const std::byte* send, std::byte* recv, const detail::operation_in_call& what) const {
         auto& peers = state_->peers;
