@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Error feedback for qgZ and the all-reduce: what quantization lost of a gradient is added to the next one.
+/// Error feedback for qgZ and the all-reduce: adds the quantization error of a gradient to the next gradient.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -21,45 +21,44 @@
 
 namespace zeropp {
 
-/// How residuals are carried on; the same on every rank.
+/// Options of error feedback; equal on all ranks.
 struct error_feedback_options {
-    /// How much of a residual stays beside the new one: 0 for plain error feedback, b of [0, 1) for LoCo's moving
-    /// average e <- b e + (1 - b) ((g + e) - decode(encode(g + e))).
+    /// Weight b of previous residuals in LoCo's moving average e <- b e + (1 - b) ((g + e) - decode(encode(g + e))). In
+    /// [0, 1); 0 is plain error feedback.
     float decay = 0.0f;
-    /// Forget the residuals after so many uses; 0 for never.
+    /// Number of uses after which residuals are forgotten; 0 for never.
     std::uint64_t reset_every = 0;
-    /// Keep the residuals from before the last use too, so that `undo` can bring them back; twice the memory.
+    /// Keeps the residuals from before the last use too, so that `undo` can restore them; twice the memory.
     bool undoable = false;
 };
 
-/// What error feedback knows besides the residuals: to be saved with them.
+/// State of error feedback besides the residuals, to be saved with them.
 struct error_feedback_state {
-    /// Uses since the start or the last reset; at 0 the residuals count as zeros.
+    /// Number of uses since the start or the last reset; at 0 the residuals count as zeros.
     std::uint64_t uses = 0;
-    /// The loss scale that the residuals are in units of.
+    /// Loss scale of the stored residuals.
     float loss_scale = 1.0f;
 
     friend bool operator==(const error_feedback_state&, const error_feedback_state&) = default;
 };
 
-/// In place of the quantizer of a way back that a reduction does not have.
+/// `Back` of a reduction without an all-gather phase.
 struct no_way_back {};
 
-/// The residuals of the hierarchical_quantized_reduce_scatter of one tensor, or one list, on one rank, for each hop:
-/// those of its whole gradient on the first, those of its node's sums for the ranks of its index on the second. For a
-/// quantized_all_reduce, `Back` is the quantizer of its way back, and there are those of this rank's slice of the
-/// result. Refers to the caller's storage of `storage_bytes(...)`, whose contents do not matter at first.
+/// Residuals of the hierarchical_quantized_reduce_scatter of one tensor or list, on one rank, for each hop. On the
+/// first they are of its whole gradient, on the second of its node's sums for the ranks of its index. For a
+/// quantized_all_reduce, `Back` is the quantizer of the all-gather phase, which adds residuals of this rank's shard of
+/// the result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
 ///
-/// Storage    what residuals are stored as: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type
-///            whose member template `storage<Q>` is the quantizer that stores what Q loses. Blocks with parameters must
-///            not be larger than those of the larger quantizer, at which chunks end
-/// Memory     per element of the gradient (1 + 1/k) times what Storage takes, k being the ranks of the node; without
-///            the first term where nodes have one rank, without the second where there is one node; for a way back 1/P
-///            more, P being all ranks; twice that if undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
-/// Requires   the same quantizers, options and sequence of calls on every rank
+/// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
+///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
+///            be larger than the larger quantizer's, where chunks end
+/// Memory     per element of the gradient (1 + 1/k) elements of Storage, for nodes of k ranks; without the first term
+///            if nodes have one rank, without the second if there is one node. An all-gather phase takes 1/P more for P
+///            ranks. Twice that if undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
+/// Requires   the same quantizers, options and sequence of calls on all ranks
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
-///            ranks. If undoable they are as before, and ranks where it did not throw, or did so later on a queue,
-///            `undo`
+///            ranks. If undoable they are as before; ranks where it did not throw, or threw later on a queue, `undo`
 /// Source     Seide et al., 1-bit SGD (Interspeech 2014); LoCo (arXiv 2407.04480)
 template <quantizer Inside, quantizer Across, class Storage, class Space, class Back = no_way_back>
 class error_feedback {
@@ -67,7 +66,7 @@ public:
     using space = Space;
     using inside_storage = typename Storage::template storage<Inside>;
     using across_storage = typename Storage::template storage<Across>;
-    /// Across's stands for none.
+    /// Without an all-gather phase, `back_storage` is Across's.
     static constexpr bool has_way_back = !std::same_as<Back, no_way_back>;
     using back_storage = typename Storage::template storage<std::conditional_t<has_way_back, Back, Across>>;
 
@@ -84,12 +83,12 @@ private:
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
-    /// Whether this is for a reduction with these quantizers.
+    /// True if this is for a reduction with these quantizers.
     template <class I, class A, class B = no_way_back>
     static constexpr bool is_for = std::same_as<I, Inside>&& std::same_as<A, Across>&& std::same_as<B, Back>;
 
-    /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws
-    /// precondition_error unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
+    /// For `gradient`, an element count or a tensor_list of whole gradients, over `ranks`. Throws precondition_error
+    /// unless `storage` is large enough and aligned to 16 bytes, and decay is in [0, 1).
     template <topology Topology, mutable_array_in<Space> Array>
     error_feedback(const Topology& ranks, const tensors_shape& gradient, const error_feedback_options& options,
                    Array&& storage)
@@ -101,18 +100,18 @@ public:
         }
     }
 
-    /// Moves, and does not copy: two would write into one storage, each with its own count of uses.
+    /// Not copied: two copies would write into one storage, each with its own count of uses.
     error_feedback(error_feedback&&) = default;
     error_feedback& operator=(error_feedback&&) = default;
 
-    /// Bytes of storage that this takes on each rank.
+    /// Bytes of storage on each rank.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& gradient,
                                      const error_feedback_options& options) {
         return sizes_of(ranks, gradient).of_one() * (options.undoable ? 2 : 1);
     }
 
-    /// The loss scale of the gradients from the next use on; 1 at first. Residuals are converted when they are used.
+    /// Sets the loss scale of gradients from the next use on; 1 at first. Residuals are converted when they are used.
     /// Throws precondition_error unless it is positive and finite.
     void set_loss_scale(float scale) {
         if (!(scale > 0.0f && is_finite(scale))) {
@@ -121,15 +120,14 @@ public:
         next_loss_scale_ = scale;
     }
 
-    /// Zero residuals from the next use on.
+    /// Makes residuals zero from the next use on.
     void reset() {
         state_.uses = 0;
         undo_left_ = false;
     }
 
-    /// Brings back the residuals from before the last use, when the framework skips the step whose gradients it was
-    /// given. Once for each use. Throws precondition_error if there is nothing to undo, or it was not asked for in the
-    /// options.
+    /// Restores the residuals from before the last use, for a framework that skips that use's step. Once for each use.
+    /// Throws precondition_error if there is nothing to undo or the option `undoable` is not set.
     void undo() {
         if (!undo_left_) {
             throw precondition_error("error_feedback",
@@ -141,8 +139,8 @@ public:
         undo_left_ = false;
     }
 
-    /// To save: this state and the bytes of `residuals()`. To restore, on feedback made with the same arguments: the
-    /// same bytes into `residuals()`, and the state here; throws as `set_loss_scale`.
+    /// To save: `state()` and the bytes of `residuals()`. To restore, on feedback made with the same arguments: copy
+    /// these bytes to `residuals()` and call `restore`, which throws as `set_loss_scale`.
     error_feedback_state state() const { return state_; }
     void restore(const error_feedback_state& state) {
         set_loss_scale(state.loss_scale);
@@ -150,14 +148,14 @@ public:
         undo_left_ = false;
     }
 
-    /// The bytes in use, complete when the last reduction is.
+    /// Bytes of the current residuals, complete when the last reduction is.
     view<std::byte, Space> residuals() const {
         return storage_.subview(static_cast<std::size_t>(generation_) * sizes_.of_one(), sizes_.of_one());
     }
 
     const error_feedback_options& options() const { return options_; }
 
-    /// What is wrong with using this for a gradient so divided over these ranks; empty for nothing.
+    /// Why this cannot be used for `gradient` over `ranks`, as "expected ..., given ..."; empty if it can.
     template <class Division, topology Topology>
     std::string problem(const Division& gradient, const Topology& ranks) const {
         const sizes wanted(ranks, gradient);
@@ -165,8 +163,8 @@ public:
         return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text();
     }
 
-    /// What the codec needs for each hop of the next use. Collectives call these, and `advance` when all work of that
-    /// use is enqueued.
+    /// For collectives: the codec's `feedback` for each hop of the next use; `advance` once all work of that use is
+    /// enqueued.
     feedback<inside_storage> inside() const { return hop<inside_storage>(0); }
     feedback<across_storage> across() const { return hop<across_storage>(sizes_.inside); }
     feedback<back_storage> back() const { return hop<back_storage>(sizes_.inside + sizes_.across); }
@@ -178,7 +176,7 @@ public:
         state_.loss_scale = next_loss_scale_;
     }
 
-    /// This use in words, compared between ranks by `checked`.
+    /// The next use in words, compared between ranks by `checked`.
     short_text text() const {
         short_text t("feedback ");
         t.append(state_.uses).append(", decay ").append(options_.decay);
@@ -249,7 +247,7 @@ private:
 
 /// A reduction without error feedback.
 struct no_error_feedback {
-    /// What collectives ask of error_feedback: nothing is wrong, nothing is agreed, nothing is kept.
+    /// Members of error_feedback that collectives use: they find no problem, agree on nothing and keep nothing.
     template <class Division, class Topology>
     static std::string problem(const Division&, const Topology&) {
         return {};

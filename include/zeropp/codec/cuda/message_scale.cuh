@@ -50,8 +50,7 @@ struct find_scale_kernel {
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks = 2;
 
-    /// Number of tiles in a slot. Each tensor of a list starts with another thread block, so that small ones keep all
-    /// busy.
+    /// Number of tiles in a slot. Each tensor of a list starts with another thread block, which keeps all of them busy.
     static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
         return ceil_div(w.last().elements + w.last_count(),
                         static_cast<std::size_t>(values::in_flight(tuning) * kernel_threads * granule_size));
