@@ -45,15 +45,15 @@ struct error_feedback_state {
 /// `Back` of a reduction without an all-gather phase.
 struct no_way_back {};
 
-/// Residuals of the hierarchical_quantized_reduce_scatter of one tensor or list, on one rank, for each hop. On the
-/// first they are of its whole gradient, on the second of its node's sums for the ranks of its index. For a
-/// quantized_all_reduce, `Back` is the quantizer of the all-gather phase, which adds residuals of this rank's shard of
-/// the result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
+/// Residuals of one rank for a hierarchical_quantized_reduce_scatter of one tensor or list: on the first hop of its
+/// whole gradient, on the second of its node's sums for the ranks of its index. For a quantized_all_reduce, `Back` is
+/// the quantizer of the all-gather phase, with residuals of this rank's shard of the result. Refers to the caller's
+/// storage of `storage_bytes(...)`, with any initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
 ///            be larger than the larger quantizer's, where chunks end
-/// Memory     per element of the gradient (1 + 1/k) elements of Storage, for nodes of k ranks; without the first term
+/// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
 ///            if nodes have one rank, without the second if there is one node. An all-gather phase takes 1/P more for P
 ///            ranks. Twice that if undoable. INT8 in blocks of 128 and k = 8: 1.16 bytes
 /// Requires   the same quantizers, options and sequence of calls on all ranks

@@ -77,21 +77,20 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
 ///           whole tensors, shard of this rank's shards
-/// Result    shard == this rank's shard of the sum or mean. The ranks of each node are summed in float, in order of
-///           index, then quantized; then nodes are summed in float, in order. A single node takes the intra-node hop
-///           alone, nodes of one rank the inter-node hop alone. The bits do not depend on execution, transport or
-///           chunks; with a message_scaled_quantizer, on chunks alone
+/// Result    shard == this rank's shard of the sum or mean. A node's ranks are summed in float, in order of index, then
+///           quantized; then nodes are summed in float, in order. A single node takes the intra-node hop alone, nodes
+///           of one rank the inter-node hop alone. The bits do not depend on execution, transport or chunks; with a
+///           message_scaled_quantizer, on chunks alone
 /// In place  shard may be this rank's shard of full; otherwise they must not overlap. full is not changed elsewhere
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
-///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete
-/// Feedback  with an error_feedback as last argument, adds the residuals of the last call to this gradient on both
-///           hops, and keeps new ones. The bits depend on as little as without it
-/// Requires  the same n or list, element type, quantizers and options on all ranks, and on all one execution or on all
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
+///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Feedback  with a last argument error_feedback, adds the residuals of the last call on both hops, and keeps new ones.
+///           The bits depend on as little as without it
+/// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on every rank or the transport
-///           is `checked`
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
 template <executes Exec, class Communicator, quantizer Inside, quantizer Across, tensors_in<space_of<Exec>> Full,
           mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = allocate_scratch,

@@ -40,7 +40,7 @@ bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
 }
 
 /// True if a tensor t of `list` shares memory with a tensor u of `others` and not allowed(t, u). Costs a bisection per
-/// t, and a look at each u that begins less than `longest_bytes` before t.
+/// t, and a look at each u that begins up to `longest_bytes` before it.
 template <class List, class Others, class Allowed>
 bool lists_overlap(const List& list, const Others& others, Allowed allowed) {
     const auto by_address = others.by_address();

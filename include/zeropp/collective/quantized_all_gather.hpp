@@ -96,22 +96,21 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors,
 ///           shard of this rank's shards
-/// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included, so that all
-///           ranks hold the same bits. These do not depend on execution, transport or chunks; with a
-///           message_scaled_quantizer, on chunks alone
+/// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included: the same
+///           bits on all ranks. They do not depend on execution, transport or chunks; with a message_scaled_quantizer,
+///           on chunks alone
 /// In place  shard may lie inside full
-/// Moves     each message across nodes once, to the ranks of the same index, then within the node. A list moves as one
+/// Moves     each message between nodes once, to the ranks of the same index, then within the node. A list moves as one
 ///           tensor: one message for each chunk
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
-///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete
-/// Stores    with `stored_in(secondary, version)` as last argument, this rank's part of full in a secondary_partition
-///           too, for secondary_partition_gather
-/// Requires  the same n or list, element type, quantizer, options and version on all ranks, and on all one execution or
-///           on all a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on every rank or the transport
-///           is `checked`
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
+///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Stores    with a last argument `stored_in(secondary, version)`, also this rank's part of full in a
+///           secondary_partition, for secondary_partition_gather
+/// Requires  the same n or list, element type, quantizer, options and version on all ranks, all with one execution or
+///           all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ
 template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = allocate_scratch,

@@ -75,8 +75,8 @@ private:
     }
 };
 
-/// One-shot: gathers all ranks' tensors on every rank, which sums them. `out` is the division of `result`, into parts
-/// of the same sizes as `whole`.
+/// One-shot: gathers all ranks' tensors on every rank, which sums them. `out`, the division of `result`, has the sizes
+/// of `whole`.
 template <execution Execution, class Communicator, quantizer Q, class Division, class Tensor, class Result>
 void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
                     const Division& out, Tensor full, Result result, float divisor, std::byte* messages) {
@@ -94,8 +94,8 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
                          all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result, epilogue{divisor, false});
 }
 
-/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `out` is the division of `result`, into
-/// parts of the same sizes as the plan's.
+/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `out`, the division of `result`, has the
+/// plan's sizes.
 template <execution Execution, class Communicator, quantizer Inside, quantizer Across, quantizer Back, class Plan,
           class Division, class Tensor, class Result, class Memory>
 void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
@@ -125,8 +125,8 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         codec::decode(exec.inside, back, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
     join(exec);
-    // While a chunk crosses nodes, the next one is summed within the node and the one before is gathered there. A
-    // chunk's buffers are used again once it has been gathered: that comes first on `inside`.
+    // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its
+    // buffers are used again once it is gathered, which comes first on `inside`.
     typename Execution::event crossed;
     std::size_t before = cut.size();
     for (std::size_t c = 0; c != cut.size(); ++c) {
@@ -180,16 +180,15 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
 ///           other gaps in result than in full
 /// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `back`: its messages are not
 ///           encoded again for the node, which could only lose more. On the route `gather`, as quantized_all_gather
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
-///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete
-/// Feedback  with an error_feedback with this `Back` as last argument, adds the residuals of the last call on every
-///           hop, and keeps new ones. It needs the route `scatter`
-/// Requires  the same n or list, element type, quantizers and options on all ranks, and on all one execution or on all
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
+///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Feedback  with a last argument error_feedback for this `Back`, adds the residuals of the last call on every hop, and
+///           keeps new ones. It needs the route `scatter`
+/// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if the fault is on every rank or the transport
-///           is `checked`
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined
 template <executes Exec, class Communicator, quantizer Inside, quantizer Across, quantizer Back,
           tensors_in<space_of<Exec>> Full, mutable_tensors_in<space_of<Exec>> Result,

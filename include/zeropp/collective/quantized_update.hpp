@@ -44,8 +44,8 @@ typename Division::chunks update_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, Inside::block_size))};
 }
 
-/// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all ranks and chunks. The latter have
-/// room for whole weights, in one chunk.
+/// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all ranks and chunks, with room for
+/// whole weights in one chunk.
 template <quantizer Q, quantizer Inside, class Division, topology Topology>
 std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
     const auto cut = update_chunks<Q, Inside>(whole, chunks);
@@ -91,8 +91,8 @@ std::string spread_problem(const Replica& replica, Communicator& comm) {
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
-/// Brings the messages of the groups that own shards to all groups, each to its place in `messages`. `own` is this
-/// rank's message, if it has one, and may be in its place already.
+/// Brings the owners' messages to all groups, each to its place in `messages`. `own` is this rank's message, if it has
+/// one, and may be in its place already.
 template <execution Execution, class Communicator, class Replica>
 void spread(const Execution& exec, Communicator& comm, const Replica& replica, const std::byte* own,
             std::byte* messages, std::size_t bytes) {
@@ -213,8 +213,8 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
 }  // namespace detail
 
 /// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
-/// replicas that are gathered through `Inside`: one message for each chunk and group that owns shards. `ranks` is the
-/// topology or slice_owners of the replica.
+/// replicas that are gathered through `Inside`: one message for each chunk and group of owners. `ranks` is the topology
+/// or slice_owners of the replica.
 template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
@@ -243,27 +243,27 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 /// the owners'.
 ///
 /// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks its owners(), rank its owner(), of any
-///           element type: float for master weights beside a replica in bfloat16; or a tensor_list of this rank's
-///           shards of the replica's tensors; scratch as quantized_update_workspace_bytes(...), aligned to 16 bytes
-/// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type. The bits are
-///           the same in all groups, and do not depend on execution, transport or chunks; with a
-///           message_scaled_quantizer, on chunks alone. Blocks with a difference that is not finite become NaN. An
-///           element of the replica that is not finite counts as 0: the update after it is of finite weights again
+///           element type: float for master weights beside a replica in bfloat16. Or a tensor_list of this rank's
+///           shards of the replica's tensors. Scratch as quantized_update_workspace_bytes(...), aligned to 16 bytes
+/// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type: the same bits
+///           in all groups. They do not depend on execution, transport or chunks; with a message_scaled_quantizer, on
+///           chunks alone. A block with a difference that is not finite becomes NaN. An element of the replica that is
+///           not finite counts as 0: the update after it is of finite weights again
 /// Moves     each message between groups once, to the ranks of the same index, by an all_gather, or a broadcast of the
 ///           owners if not all groups own shards. Nothing within the group: secondary_partition_gather makes whole
 ///           tensors of it, as often as they are needed
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
-///           and added; complete when `inside` is (if it throws, when both are); host{} has finished on return. Arrays,
+///           and added; complete when `inside` is (if it throws, when both are). host{} has finished on return. Arrays,
 ///           lists, replica, communicator and executions must outlive the work. Without scratch, allocates a workspace
-///           and blocks until the work is complete. If `exec` fails later, before or in this work, the storage does not
-///           match the stamp: `invalidate` on all ranks
+///           and blocks until complete. If `exec` fails later, before or in this work, the storage does not match the
+///           stamp: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, replicas that are
-///           all empty or all at version - 1, and on all one execution or on all a pipeline; with a pipeline on MPI,
-///           MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
+/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, and replicas that
+///           are all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline
+///           on MPI, MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
 /// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns none, a
 ///           transport that cannot broadcast where it must, or a replica that has missed an update; on every rank alike
-///           if the fault is on every rank or the transport is `checked`
+///           if the fault is on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
           quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>

@@ -67,16 +67,15 @@ concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typen
 }  // namespace detail
 
 /// Gathers whole tensors from the secondary_partitions, or the secondary_replicas, of this rank's group. Not one byte
-/// leaves the group, which by default is the node. Another group takes another `comm`, on a topology with groups of
-/// that size.
+/// leaves the group, by default the node. Another group takes another `comm`, on a topology with groups of that size.
 ///
 /// Shapes    full [n], n as the partition's, or a tensor_list as the partition is for; scratch as
 ///           secondary_partition_gather_workspace_bytes(...), aligned to 16 bytes. A replica's list is over its
 ///           slice_owners: all ranks, unless it was made with fewer
-/// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all ranks
-///           of the group
+/// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all of
+///           them
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, `secondary` and communicator must
-///           outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
+///           outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
 ///           `version`; on every rank of the group alike if the fault is on all or the transport is `checked`
