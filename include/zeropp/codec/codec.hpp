@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The codec concept: who turns elements into messages and back.
+/// The codec concept: turns elements into messages and messages into elements.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -17,11 +17,11 @@ namespace zeropp {
 /// Encoding without error feedback.
 struct no_feedback {};
 
-/// Error feedback: the quantization error of an element is kept, in messages of a quantizer `Storage`, and added to the
-/// same element the next time. In the domain of the quantizer: rotated, if it rotates.
+/// Error feedback: keeps each element's quantization error (its residual) as messages of the quantizer `Storage`, and
+/// adds it to that element the next time. If the quantizer rotates, residuals are of rotated elements.
 ///   h = element + previous;  message = encode(h);  next = h - decode(message)
-/// If `next` is not finite, `previous` stays, or zero if it is not finite either: an overflow does not outlive its
-/// step. Storage's blocks are not larger than 1024 elements or the quantizer's, whichever is more.
+/// If `next` is not finite, `previous` stays, or zero if that is not finite either: an overflow does not outlive its
+/// step. A block of `Storage` has at most 1024 elements, or as many as the quantizer's if that is more.
 template <quantizer Storage>
 struct feedback {
     static_assert(!message_scaled_quantizer<Storage>,
@@ -29,13 +29,13 @@ struct feedback {
 
     /// The quantizer that stores residuals.
     Storage storage;
-    /// The residuals of slot s, all of its slice, at byte s * wire_bytes(storage, slice). nullptr stands for zeros.
+    /// Residuals of slot s at byte s * wire_bytes(storage, slice, last), for its whole shard. nullptr stands for zeros.
     const std::byte* previous;
-    /// Where the new ones go; may be `previous`.
+    /// Destination of the new residuals; may be `previous`.
     std::byte* next;
-    /// Elements of a slot's slice, of which every section's `begin` is one, the first of a block of Storage.
+    /// Elements of a slot's shard. If Storage's blocks have parameters, every section's `begin` begins one of them.
     std::size_t slice;
-    /// Of a list of tensors, the place of the last, whose elements `slice` are.
+    /// For a list: place of the last tensor in a message of whole shards. `slice` then counts that tensor's elements.
     message_place last{};
 };
 
@@ -46,14 +46,14 @@ constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error) 
 }
 }  // namespace detail
 
-/// The tensors of a list, in the memory of the execution: in place of one tensor, where `where` is list_slices.
+/// Addresses of a list's tensors, in the memory of the execution: the tensor argument where `where` is list_slices.
 template <class T>
 struct tensor_table {
     T* const* tensors;
 };
 
-/// Elements of a tensor less those of another one, or of a table of tensors less those of another: encoding them in
-/// place of a tensor. Elements of the base that are not finite count as zero, so that one such step does not last.
+/// The difference `tensor` - `base` of two tensors, or of two tables, to be encoded in place of a tensor. Elements of
+/// `base` that are not finite count as zero, so that one such step does not last.
 template <class Tensor, class Base>
 struct difference {
     Tensor tensor;
@@ -63,7 +63,7 @@ template <class Tensor, class Base>
 difference(Tensor, Base) -> difference<Tensor, Base>;
 
 namespace detail {
-/// The i-th of one tensor, or of the tensors of a list.
+/// Tensor i of a list, or the only tensor.
 template <class T>
 constexpr ZEROPP_HOST_DEVICE T* tensor_at(T* tensor, std::size_t) {
     return tensor;
@@ -78,36 +78,35 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 }
 }  // namespace detail
 
-/// The codec of an execution; specialised for each kind of execution by the headers in codec/. All functions are
-/// static, enqueue their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or
-/// `list_slices`; in a buffer of messages, its slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
-/// Sums over contributors are float, in contributor order, and for a quantizer that rotates taken before they are
-/// rotated back.
+/// The codec of an execution, specialised for each kind by the headers in codec/. All functions are static, enqueue
+/// their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or `list_slices`. In a
+/// buffer of messages, slot s is at byte s * wire_bytes(q, where.last_count(), where.last()). Sums over contributors
+/// are float, in contributor order. If the quantizer rotates, rotated values are summed, and rotated back once.
 ///   `encode(exec, q, tensor, where, messages, residuals = no_feedback{})`
-///       slot s <- elements of `tensor` that `where` names, or of a `difference`, or of the tensors of a
-///       `tensor_table`, with error feedback if asked for. What a slot has no elements for is zero.
+///       slot s <- elements of `tensor` (or of a `difference` or `tensor_table`) that `where` names, with feedback if
+///       `residuals` say so. Bytes of a slot without an element are zero
 ///   `decode(exec, q, messages, where, tensor)`
-///       the elements of `tensor` that `where` names <- slot s
+///       elements of `tensor` that `where` names <- slot s
 ///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{},
 ///                  mean = undivided{})`
-///       slot s of `sums` <- the sum over c of slot s of the c-th group of `where.slots` messages, divided if `mean` is
-///       a `divided_by`, and quantized by `to`
+///       slot s of `sums` <- sum over c of message c * where.slots + s, divided if `mean` is a `divided_by`, and
+///       quantized by `to`
 ///   `reduce_decode(exec, from, messages, contributors, where, tensor, epilogue)`
-///       the elements of `tensor` <- epilogue of the same sum
+///       elements of `tensor` that `where` names <- epilogue of the sum over c of message c * where.slots + s
 template <class E>
 struct codec;
 
-/// What happens to sums that are encoded again: nothing, or each is divided by a number.
+/// `mean` of `reduce_encode`: keeps sums, or divides each by `divisor`.
 struct undivided {};
 struct divided_by {
     float divisor;
 };
 
-/// What happens to a sum of floats on its way into an element: sum / divisor, and added to what is there if asked for.
+/// Turns a float sum into an element: sum / divisor, added to the element's old value if `accumulate`.
 struct epilogue {
     float divisor = 1.0f;
     bool accumulate = false;
-    /// Adds to zero where the element is not finite, as a `difference` to it was taken.
+    /// An old value that is not finite counts as 0, as in a `difference` to it.
     bool drop_non_finite = false;
 };
 
@@ -116,7 +115,7 @@ namespace detail {
 inline constexpr epilogue add_difference{.divisor = 1.0f, .accumulate = true, .drop_non_finite = true};
 }  // namespace detail
 
-/// An execution whose codec handles quantizer Q on elements T.
+/// An execution with a codec for quantizer Q and elements T.
 template <class E, class Q, class T>
 concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
     requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where, const std::byte* messages,

@@ -18,11 +18,11 @@
 namespace zeropp {
 
 /// One kernel for each operation, and two more before it where messages have a scale, on the caller's stream: no
-/// allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere,
-/// with the fast path where a slice starts on a 16-byte boundary.
+/// allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere. A
+/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
+/// own.
 ///
-/// Residuals are stored without parameters, or with those of blocks as large as the quantizer's; `where.begin` is then
-/// a multiple of the block's size.
+/// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
 struct codec<cuda_stream> {
     template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>
@@ -98,8 +98,8 @@ private:
         return detail::difference_source<tensor, base>{source_of(d.tensor), source_of(d.base)};
     }
 
-    /// 1 / divisor where that is exact; otherwise 0. The reciprocal of a power of two is, and so multiplying by it
-    /// rounds the same number as dividing.
+    /// 1 / divisor if that is a power of two from 1 to 2^64, so that multiplying gives the bits of dividing; otherwise
+    /// 0.
     static float exact_reciprocal(float divisor) {
         const bool power_of_two = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
         return power_of_two ? 1.0f / divisor : 0.0f;
@@ -114,13 +114,13 @@ private:
         return {source, mean.divisor, exact_reciprocal(mean.divisor)};
     }
 
-    /// The message of slot `first`.
+    /// Message of slot `first`.
     template <quantizer Q, class Byte, class Slices>
     static Byte* message_of(const Q& q, Byte* messages, const Slices& where, int first) {
         return messages + static_cast<std::size_t>(first) * wire_bytes(q, where.last_count(), where.last());
     }
 
-    /// The residuals of the slots from `first` on.
+    /// Residuals of the slots from `first` on.
     static detail::kernel_residuals<no_feedback> residuals_from(const no_feedback&, int) { return {}; }
     template <quantizer Storage>
     static detail::kernel_residuals<feedback<Storage>> residuals_from(feedback<Storage> f, int first) {
@@ -130,8 +130,8 @@ private:
         return {f};
     }
 
-    /// Calls f with the source of sums over `contributors`, from slot `first` on. The usual numbers of ranks in a node
-    /// are instances of their own, whose loads all start at once.
+    /// Calls f(source) for sums over `contributors`, from slot `first` on. Usual numbers of ranks in a node have
+    /// instances of their own, in which all loads start at once.
     template <quantizer From, class Slices, class F>
     static void with_sums(const From& from, const std::byte* messages, int contributors, const Slices& where, int first,
                           F f) {
@@ -152,8 +152,8 @@ private:
         }
     }
 
-    /// Calls f with slices that a kernel can read, and with their first slot: all of them at once, or, where a table
-    /// in host memory says the order, one by one.
+    /// Calls f(slices, their first slot): once for all slots, or once per slot if the order is a table in host memory,
+    /// which kernels cannot read.
     template <class Slices, class F>
     static void for_each_regular(const Slices& where, F f) {
         if (where.order.table == nullptr) return f(where, 0);

@@ -16,7 +16,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The threads over which an execution's work is divided; null for none.
+/// Threads that divide the execution's work; nullptr if there are none.
 template <host_execution E>
 const host_threads* threads_of([[maybe_unused]] const E& exec) {
     if constexpr (requires {
@@ -30,9 +30,9 @@ const host_threads* threads_of([[maybe_unused]] const E& exec) {
 
 }  // namespace detail
 
-/// Runs in the execution's turn, on one thread or on those that the execution has, with the widest vectors that the
-/// processor has, whatever the program is compiled for. Forms no pointer into `tensor` for a slot without elements,
-/// whose offset may lie beyond the tensor's end; so `tensor` may be null where no slot has any.
+/// Runs in the execution's turn, on one thread or on the execution's threads. Uses the best target of host/target.hpp
+/// that the processor has, whatever the program is compiled for. Forms no pointer into `tensor` for a slot without
+/// elements, because its offset may lie beyond the tensor. So `tensor` may be null if no slot has any.
 template <host_execution E>
 struct codec<E> {
     template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Arrays and lists of them as collectives see them: tensors divided over ranks and cut into chunks.
+/// Arrays and lists as collectives see them: tensors divided over ranks and cut into chunks.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/list_overlap.hpp>
@@ -37,7 +37,7 @@ inline constexpr bool is_tensor_list = false;
 template <class T, class Space>
 inline constexpr bool is_tensor_list<tensor_list<T, Space>> = true;
 
-/// Why a list of whole tensors over `given` ranks, or of slices (0), cannot be used over `ranks`; empty when it can.
+/// Why a list of whole tensors over `given` ranks (0: of shards) cannot be used over `ranks`; empty if it can.
 [[gnu::cold]] inline std::string list_ranks_problem(int given, int ranks) {
     if (given == ranks) return {};
     return "expected a list of whole tensors over " + std::to_string(ranks) + " ranks, given " +
@@ -52,12 +52,12 @@ concept list_in = is_tensor_list<std::remove_cvref_t<R>> && std::same_as<typenam
 template <class R, class Space>
 concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
 
-/// Tensors whose elements can be written.
+/// An array in `Space`, or a tensor_list, with elements that can be written.
 template <class R, class Space>
 concept mutable_tensors_in = mutable_array_in<R, Space> ||
     (detail::list_in<R, Space> && !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
 
-/// Sizes only. Converts from an element count or a `tensor_list`, to which it refers.
+/// Sizes only. Converts from an element count or a `tensor_list`, to which it refers. All `*_workspace_bytes` take it.
 class tensors_shape {
 public:
     tensors_shape(std::size_t elements) : elements_(elements) {}
@@ -66,11 +66,11 @@ public:
         : list_(true), elements_(list.elements()), over_ranks_(list.over_ranks()), over_group_(list.over_group()),
           list_ranks_(list.ranks()), group_size_(list.group_size()), digest_(list.digest()) {}
 
-    /// Why these are not divided over so many ranks, as "expected ..., given ..."; empty when they are, or can be.
+    /// Why the tensors cannot be used over `ranks` ranks, as "expected ..., given ..."; empty if they can.
     std::string ranks_problem(int ranks) const {
         return list_ ? detail::list_ranks_problem(list_ranks_, ranks) : std::string();
     }
-    /// The same for groups of so many ranks.
+    /// Why the tensors cannot be used over groups of `group_size`; empty if they can.
     std::string group_problem(int group_size) const {
         if (!list_ || group_size == group_size_) return {};
         return "expected a list over groups of " + std::to_string(group_size) + " ranks, given one over groups of " +
@@ -107,26 +107,26 @@ struct tensors_element<R, Space> {
 template <class R, class Space>
 using element_of_tensors = typename tensors_element<R, Space>::type;
 
-/// Whole slices of one tensor over ranks.
+/// Division of one tensor into whole shards.
 class tensor_division {
 public:
     tensor_division(std::size_t elements, int ranks) : part_(elements, ranks) {}
 
     std::size_t elements() const { return part_.count(); }
-    /// Elements of a slice's last tensor, and its place in a message of whole slices.
+    /// Elements of the last tensor's shard, and that tensor's place in a message of whole shards.
     std::size_t last_count() const { return part_.slice_size(); }
     static message_place last() { return {}; }
     const partition& part() const { return part_; }
-    /// What ranks must agree on besides the number of elements.
+    /// Text that ranks must agree on besides the number of elements.
     static short_text text() { return {}; }
 
-    /// The chunks of every slice, in whole blocks of `block` elements.
+    /// Chunks of every shard, in whole blocks of `block` elements.
     class chunks {
     public:
         chunks(const tensor_division& of, int wanted, std::size_t block)
             : part_(of.part_), cut_(part_.slice_size(), wanted, block) {}
         std::size_t size() const { return cut_.chunks; }
-        /// These chunks of a tensor of the same size.
+        /// These chunks, of another tensor of the same size.
         const chunks& of(const tensor_division&) const { return *this; }
         slices operator[](std::size_t c) const { return {part_, {}, c * cut_.chunk, cut_.count(c), 0, 0}; }
 
@@ -139,7 +139,7 @@ private:
     partition part_;
 };
 
-/// The chunks of the slices of a list: of all tensors one behind the other, in whole blocks of `block` elements.
+/// Chunks of a list's shards: of all tensors one behind the other, in whole blocks of `block` elements.
 class list_chunks {
 public:
     template <class Division>
@@ -152,7 +152,7 @@ public:
     }
     std::size_t size() const { return size_; }
 
-    /// These chunks of tensors of the same sizes, which may lie elsewhere and with other gaps.
+    /// These chunks, of another list with tensors of the same sizes.
     template <class Division>
     list_chunks of(const Division& others) const {
         list_chunks chunks = *this;
@@ -168,7 +168,7 @@ public:
         const point from = at(c * target_);
         const point to = c + 1 == size_ ? point{segments_.size(), 0} : at((c + 1) * target_);
         if (from.tensor == to.tensor && from.begin == to.begin) return none;
-        // Where it ends with a tensor, that is the one before.
+        // A chunk that ends where a tensor begins has the one before as its last.
         const std::size_t last = to.begin == 0 ? to.tensor - 1 : to.tensor;
         const segment& ends = segments_[last];
         return {resident_,
@@ -186,7 +186,7 @@ private:
         std::size_t begin;
     };
 
-    /// Where chunks part: at a whole block of the tensor that has element e, or at the next tensor.
+    /// Boundary of chunks near element e: the next whole block of e's tensor, or the next tensor.
     point at(std::size_t e) const {
         std::size_t tensor = 0;
         for (std::size_t end = segments_.size(); end - tensor > 1;) {
@@ -205,7 +205,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Whole slices of a list's tensors over ranks. Refers to the list.
+/// Division of a list's tensors into whole shards. Refers to the list.
 class list_division {
 public:
     using chunks = list_chunks;
@@ -217,7 +217,7 @@ public:
     std::size_t elements() const { return elements_; }
     std::size_t last_count() const { return segments_.empty() ? 0 : segments_.back().part.slice_size(); }
     message_place last() const { return segments_.empty() ? message_place() : segments_.back().place; }
-    /// On the host, and in the memory of the execution.
+    /// Segments, in host memory and in the memory of the execution.
     std::span<const segment> segments() const { return segments_; }
     const segment* resident() const { return resident_; }
     std::uint64_t digest() const { return digest_; }
@@ -232,7 +232,7 @@ private:
     std::uint64_t digest_;
 };
 
-/// f(how these are divided over the ranks of a topology), or over those of a group.
+/// Calls f(division of `tensors`) over the ranks of a topology, or of a group.
 template <topology Topology, class F>
 auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
     return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.elements_, tensors.digest_))
@@ -244,32 +244,32 @@ auto over_group(int group_size, const tensors_shape& tensors, F f) {
                          : f(tensor_division(tensors.elements_, group_size));
 }
 
-/// The size of the message of one rank's whole slices.
+/// Bytes of the message of one rank's whole shards.
 template <quantizer Q, class Division>
 std::size_t whole_wire_bytes(const Division& d) {
     return wire_layout<Q>(d.last_count(), d.last()).bytes;
 }
 
-/// The size of a chunk's messages.
+/// Bytes of each message of `chunk`.
 template <quantizer Q, class Slices>
 std::size_t chunk_wire_bytes(const Slices& chunk) {
     return wire_layout<Q>(chunk.last_count(), chunk.last()).bytes;
 }
 
-/// Whether `part` overlaps `full` anywhere but exactly at element `offset`.
+/// True if `part` overlaps `full` and does not begin at its element `offset`.
 template <class Full, class Part>
 bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
     return overlap(full, part) && static_cast<const void*>(part.data()) != full.data() + offset;
 }
 
-/// One array, as a collective sees it.
+/// An array, as a collective sees it.
 template <class T, class Space>
 struct array_operand {
     using element_type = std::remove_const_t<T>;
 
     view<T, Space> array;
 
-    /// What a codec takes.
+    /// Tensor argument of a codec.
     T* tensor() const { return array.data(); }
     template <topology Topology>
     tensor_division over_ranks(const Topology& ranks) const {
@@ -279,17 +279,17 @@ struct array_operand {
     tensors_shape shape() const { return array.size(); }
     std::size_t elements() const { return array.size(); }
     static bool has_gaps() { return false; }
-    /// Why this cannot be whole tensors for these ranks, as "expected ..., given ..."; empty when it can.
+    /// Why this cannot be whole tensors for a topology, as "expected ..., given ..."; empty if it can.
     template <topology Topology>
     static std::string whole_problem(const Topology&) {
         return {};
     }
-    /// Why this cannot be the slices of `rank`.
+    /// Why this cannot be the shards of `rank`; empty if it can.
     std::string shard_problem(const tensor_division& d, int rank) const {
         return array.size() == d.part().size(rank) ? std::string()
                                                    : zeropp::shard_problem(d.part(), rank, array.size());
     }
-    /// Why this cannot take the result for `full`.
+    /// Why this cannot take the result for `full`; empty if it can.
     template <class U, topology Topology>
     std::string same_problem(const array_operand<U, Space>& full, const Topology&) const {
         if (array.size() == full.array.size()) return {};
@@ -300,19 +300,19 @@ struct array_operand {
     bool overlaps(const view<U, Space>& memory) const {
         return overlap(array, memory);
     }
-    /// Whether it overlaps `full`, but for being the same.
+    /// True if this overlaps `full` and does not begin where it does.
     template <class U>
     bool overlaps_partly(const array_operand<U, Space>& full) const {
         return overlaps_but_at(full.array, 0, array);
     }
-    /// Whether it overlaps `full`, at other places than where the slice of `rank` lies.
+    /// True if this overlaps `full` elsewhere than at the shard of `rank`.
     template <class U>
     bool overlaps_elsewhere(const array_operand<U, Space>& full, const tensor_division& d, int rank) const {
         return overlaps_but_at(full.array, d.part().offset(rank), array);
     }
 };
 
-/// A list.
+/// A list, as a collective sees it; members as in array_operand.
 template <class T, class Space>
 struct list_operand {
     using element_type = std::remove_const_t<T>;
@@ -383,7 +383,7 @@ struct list_operand {
     }
 };
 
-/// Tensors as a collective sees them.
+/// The array_operand or list_operand of tensors.
 template <class Space, class R>
 auto operand_of(R&& tensors) {
     if constexpr (is_tensor_list<std::remove_cvref_t<R>>) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Error feedback for qgZ and the all-reduce: what quantization lost of a gradient is added to the next one.
+/// Error feedback for qgZ and the all-reduce: adds the quantization error of a gradient to the next gradient.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -20,21 +20,21 @@
 
 namespace zeropp {
 
-/// In place of the quantizer of a way back that a reduction does not have.
+/// `Back` of a reduction without an all-gather phase.
 struct no_way_back {};
 
-/// The residuals of the hierarchical_quantized_reduce_scatter of one tensor, or one list, on one rank, for each hop:
-/// those of its whole gradient on the first, those of its node's sums for the ranks of its index on the second. For a
-/// quantized_all_reduce, `Back` is the quantizer of its way back, and there are those of this rank's slice of the
-/// result. Refers to the caller's storage of `storage_bytes(...)`, whose contents do not matter at first.
+/// Residuals of one rank for a hierarchical_quantized_reduce_scatter of one tensor or list: on the first hop of its
+/// whole gradient, on the second of its node's sums for the ranks of its index. For a quantized_all_reduce, `Back` is
+/// the quantizer of the all-gather phase, with residuals of this rank's shard of the result. Refers to the caller's
+/// storage of `storage_bytes(...)`, with any initial contents.
 ///
-/// Storage    what residuals are stored as: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type
-///            whose member template `storage<Q>` is the quantizer that stores what Q loses. Blocks with parameters must
-///            not be larger than those of the larger quantizer, at which chunks end
-/// Memory     per element of the gradient (1 + 1/k) times what Storage takes, k being the ranks of the node; without
-///            the first term where nodes have one rank, without the second where there is one node; for a way back 1/P
-///            more, P being all ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes
-/// Requires   the same quantizers and sequence of calls on every rank
+/// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
+///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
+///            be larger than the larger quantizer's, where chunks end
+/// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
+///            if nodes have one rank, without the second if there is one node. An all-gather phase takes 1/P more for P
+///            ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes
+/// Requires   the same quantizers and sequence of calls on all ranks
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
 ///            ranks
 /// Source     Seide et al., 1-bit SGD (Interspeech 2014)
@@ -44,7 +44,7 @@ public:
     using space = Space;
     using inside_storage = typename Storage::template storage<Inside>;
     using across_storage = typename Storage::template storage<Across>;
-    /// Across's stands for none.
+    /// Without an all-gather phase, `back_storage` is Across's.
     static constexpr bool has_way_back = !std::same_as<Back, no_way_back>;
     using back_storage = typename Storage::template storage<std::conditional_t<has_way_back, Back, Across>>;
 
@@ -61,12 +61,12 @@ private:
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
-    /// Whether this is for a reduction with these quantizers.
+    /// True if this is for a reduction with these quantizers.
     template <class I, class A, class B = no_way_back>
     static constexpr bool is_for = std::same_as<I, Inside>&& std::same_as<A, Across>&& std::same_as<B, Back>;
 
-    /// For a gradient of so many elements, or a tensor_list of whole gradients, over these ranks. Throws
-    /// precondition_error unless `storage` is large enough and aligned to 16 bytes.
+    /// For `gradient`, an element count or a tensor_list of whole gradients, over `ranks`. Throws precondition_error
+    /// unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Array>
     error_feedback(const Topology& ranks, const tensors_shape& gradient, Array&& storage)
         : sizes_(sizes_of(ranks, gradient)), storage_(as_view<Space>(storage)) {
@@ -74,29 +74,29 @@ public:
         if (!problem.empty()) throw precondition_error("error_feedback: " + problem);
     }
 
-    /// Moves, and does not copy: two would write into one storage, each with its own count of uses.
+    /// Not copied: two copies would write into one storage, each with its own count of uses.
     error_feedback(error_feedback&&) = default;
     error_feedback& operator=(error_feedback&&) = default;
 
-    /// Bytes of storage that this takes on each rank.
+    /// Bytes of storage on each rank.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& gradient) {
         return sizes_of(ranks, gradient).all();
     }
 
-    /// Zero residuals from the next use on.
+    /// Makes residuals zero from the next use on.
     void reset() { uses_ = 0; }
 
     /// Number of uses since the start or the last reset; at 0 the residuals count as zeros. To save: this number and
-    /// the bytes of `residuals()`. To restore, on feedback made with the same arguments: the same bytes into
+    /// the bytes of `residuals()`. To restore, on feedback made with the same arguments: copy these bytes to
     /// `residuals()`, and the number here.
     std::uint64_t uses() const { return uses_; }
     void restore(std::uint64_t uses) { uses_ = uses; }
 
-    /// The bytes in use, complete when the last reduction is.
+    /// Bytes of the current residuals, complete when the last reduction is.
     view<std::byte, Space> residuals() const { return storage_.subview(0, sizes_.all()); }
 
-    /// What is wrong with using this for a gradient so divided over these ranks; empty for nothing.
+    /// Why this cannot be used for `gradient` over `ranks`, as "expected ..., given ..."; empty if it can.
     template <class Division, topology Topology>
     std::string problem(const Division& gradient, const Topology& ranks) const {
         const sizes wanted(ranks, gradient);
@@ -104,14 +104,14 @@ public:
         return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text();
     }
 
-    /// What the codec needs for each hop of the next use. Collectives call these, and `advance` when all work of that
-    /// use is enqueued.
+    /// For collectives: the codec's `feedback` for each hop of the next use; `advance` once all work of that use is
+    /// enqueued.
     feedback<inside_storage> inside() const { return hop<inside_storage>(0); }
     feedback<across_storage> across() const { return hop<across_storage>(sizes_.inside); }
     feedback<back_storage> back() const { return hop<back_storage>(sizes_.inside + sizes_.across); }
     void advance() { ++uses_; }
 
-    /// This use in words, compared between ranks by `checked`.
+    /// The next use in words, compared between ranks by `checked`.
     short_text text() const { return short_text("feedback ").append(uses_); }
 
 private:
@@ -164,7 +164,7 @@ private:
 
 /// A reduction without error feedback.
 struct no_error_feedback {
-    /// What collectives ask of error_feedback: nothing is wrong, nothing is agreed, nothing is kept.
+    /// Members of error_feedback that collectives use: they find no problem, agree on nothing and keep nothing.
     template <class Division, class Topology>
     static std::string problem(const Division&, const Topology&) {
         return {};

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The moves of an all-gather: one message of `bytes` bytes of each rank to every rank, all of them in slot order; each
-/// crosses nodes once, to the ranks of the same index, and then goes round inside the node.
+/// The hops of an all-gather. Each rank's message of `bytes` bytes reaches all ranks, in slot order: it crosses nodes
+/// once, to the ranks of the same index, and is then gathered within each node.
 
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/transport/communicator.hpp>
@@ -10,7 +10,7 @@
 
 namespace zeropp::detail {
 
-/// Where this rank's message lies among all of them, in slot order.
+/// Address of this rank's message among all `messages`, in slot order.
 template <class Communicator>
 std::byte* own_message(const Communicator& comm, std::byte* messages, std::size_t bytes) {
     const auto groups = static_cast<std::size_t>(comm.topology().groups());
@@ -19,8 +19,8 @@ std::byte* own_message(const Communicator& comm, std::byte* messages, std::size_
     return messages + slot * bytes;
 }
 
-/// Across nodes: gathers the messages of the ranks of this rank's index. Slot order puts them together, which is where
-/// gather_inside wants them.
+/// Inter-node hop: gathers the messages of the ranks of this rank's index, which slot order puts side by side, as
+/// `gather_inside` needs them.
 template <execution Execution, class Communicator>
 void gather_across(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     const int groups = comm.topology().groups();
@@ -29,7 +29,7 @@ void gather_across(const Execution& exec, Communicator& comm, std::byte* message
     comm.across().all_gather(exec, own_message(comm, messages, bytes), of_index, bytes);
 }
 
-/// Inside the node: gathers what its ranks gathered across.
+/// Intra-node hop: gathers the messages that the node's ranks have after `gather_across`.
 template <execution Execution, class Communicator>
 void gather_inside(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     if (comm.topology().group_size() == 1) return;

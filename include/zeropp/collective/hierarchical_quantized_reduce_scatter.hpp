@@ -27,7 +27,7 @@
 namespace zeropp {
 
 namespace detail {
-/// What a call needs, whether its hops overlap or not.
+/// Bytes of workspace of a call, whether its hops overlap or not.
 template <quantizer Inside, quantizer Across, topology Topology, class Division>
 std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whole, const reduce_options& options) {
     return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Across>(whole), [&](int chunks) {
@@ -35,14 +35,14 @@ std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whol
     });
 }
 
-/// Reduces chunk by chunk, each into this rank's slice.
+/// Reduces chunk by chunk into this rank's shard.
 template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Plan, class Full,
           class Shard, class Memory>
 void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
                        const Plan& plan, const Full& in, const Shard& out, epilogue last, std::byte* work,
                        const Memory& memory) {
     join(exec);
-    // The buffers of chunk c serve chunk c + 2, once chunk c has been finished.
+    // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
     std::array<typename Execution::event, 2> finished{exec.across.record(), exec.across.record()};
     for (std::size_t c = 0; c != plan.cut.size(); ++c) {
         const auto chunk = plan.cut[c];
@@ -60,8 +60,8 @@ void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
 
 }  // namespace detail
 
-/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for a tensor of so many elements, or for a
-/// tensor_list of whole tensors: for each chunk in flight (two at most), what it sends and receives on each hop.
+/// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for `tensors`, an element count or a tensor_list
+/// of whole tensors: send and receive buffers of each hop, for at most two chunks in flight.
 template <topology Topology, quantizer Inside, quantizer Across>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside&, const Across&,
                                                                   const tensors_shape& tensors,
@@ -71,28 +71,27 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
     });
 }
 
-/// Reduces every rank's gradient and leaves each rank its slice, moving quantized blocks in place of elements: inside
-/// the node with the quantizer `inside`, then across nodes with `across`. Only 1/k of the gradient crosses nodes from
-/// each of the node's k ranks.
+/// Reduces every rank's gradient and leaves each rank its shard, moving quantized blocks in place of elements: within
+/// the node with the quantizer `inside`, then between nodes with `across`. Each of a node's k ranks sends only 1/k of
+/// the gradient to other nodes.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
-///           whole tensors, shard of this rank's slices of them
-/// Result    shard == this rank's slice of the sum or mean. Each node's ranks are summed in float, in order of index,
-///           then quantized; then nodes are summed in float, in order. A single group takes the inside hop alone,
-///           groups of one the across hop alone. The bits do not depend on execution or transport, nor on chunks, but
-///           of a message_scaled_quantizer
-/// In place  shard may be this rank's slice of full; otherwise they must not overlap. full is not changed elsewhere
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
-///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete
-/// Feedback  with an error_feedback at the end, what quantization lost the last time is added to this gradient, on both
-///           hops, and what it loses now is kept. The bits depend on as little
-/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all
+///           whole tensors, shard of this rank's shards
+/// Result    shard == this rank's shard of the sum or mean. A node's ranks are summed in float, in order of index, then
+///           quantized; then nodes are summed in float, in order. A single node takes the intra-node hop alone, nodes
+///           of one rank the inter-node hop alone. The bits do not depend on execution, transport or chunks; with a
+///           message_scaled_quantizer, on chunks alone
+/// In place  shard may be this rank's shard of full; otherwise they must not overlap. full is not changed elsewhere
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
+///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Feedback  with a last argument error_feedback, adds the residuals of the last call on both hops, and keeps new ones.
+///           The bits depend on as little as without it
+/// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
-///           transport is `checked`
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
 template <executes Exec, class Communicator, quantizer Inside, quantizer Across, tensors_in<space_of<Exec>> Full,
           mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = allocate_scratch,

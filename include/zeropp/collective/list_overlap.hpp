@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Whether lists of tensors share memory.
+/// Finds out whether lists of tensors share memory.
 
 #include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/view.hpp>
@@ -11,13 +11,13 @@
 
 namespace zeropp::detail {
 
-/// Number of arrays that tensor t of a list consists of: slices of whole tensors with gaps, or one.
+/// Number of arrays in memory for each tensor of a list: one for each shard if the list has gaps, otherwise 1.
 template <class T, class Space>
 std::size_t parts_in_memory(const tensor_list<T, Space>& list) {
     return list.has_gaps() ? static_cast<std::size_t>(list.ranks()) : 1;
 }
 
-/// Array r of tensor t.
+/// Array r of tensor t of a list.
 template <class T, class Space>
 view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, std::size_t r) {
     if (!list.has_gaps()) return list[t];
@@ -25,7 +25,7 @@ view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, 
     return list[t].subview(r * s.stride, s.part.size(static_cast<int>(r)));
 }
 
-/// Whether tensor t of one list shares memory with tensor u of another, gaps left out.
+/// True if tensor t of one list shares memory with tensor u of another. Gaps do not count.
 template <class A, class B>
 bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
     if (!overlap(a[t], b[u])) return false;
@@ -39,8 +39,8 @@ bool tensors_overlap(const A& a, std::size_t t, const B& b, std::size_t u) {
     return false;
 }
 
-/// Whether a tensor of `list` shares memory with one of `others`, allowed(t, u) aside. Costs a bisection for each
-/// tensor where neither list has gaps.
+/// True if a tensor t of `list` shares memory with a tensor u of `others` and not allowed(t, u). Costs a bisection per
+/// t, and a look at each u that begins up to `longest_bytes` before it.
 template <class List, class Others, class Allowed>
 bool lists_overlap(const List& list, const Others& others, Allowed allowed) {
     const auto by_address = others.by_address();

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// What collectives need to overlap their hops: two executions.
+/// Two executions, on which a collective overlaps its hops.
 
 #include <zeropp/execution/execution.hpp>
 
 namespace zeropp {
 
-/// Two executions of the same kind that run the hops of a collective side by side: while one chunk crosses nodes on
-/// `across`, another moves inside the node on `inside`. Refers to them.
+/// Two executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
+/// `across`, another moves within the node on `inside`. Refers to both.
 template <execution Execution>
 struct pipeline {
     const Execution& inside;
@@ -29,14 +29,14 @@ struct pipeline_traits<pipeline<E>> {
     static const pipeline<E>& of(const pipeline<E>& exec) { return exec; }
 };
 
-/// Whether hops can overlap.
+/// True if hops can overlap.
 template <execution E>
 bool overlaps_hops(const pipeline<E>& exec) {
     return &exec.inside != &exec.across;
 }
 
-/// Later work of each execution starts after what the other one holds. `across` waits first: a CUDA graph that captures
-/// `inside` so takes it in, before anything is recorded there.
+/// Makes later work of each execution start after the work that the other has now. `across` waits first: a CUDA graph
+/// that captures `inside` then also captures `across`, before anything is recorded there.
 template <execution E>
 void join(const pipeline<E>& exec) {
     exec.across.wait(exec.inside.record());
@@ -45,13 +45,13 @@ void join(const pipeline<E>& exec) {
 
 }  // namespace detail
 
-/// What a collective runs on: an execution, on which its hops run one after the other, or a pipeline of two.
+/// The execution argument of a collective: an execution, on which hops run one after the other, or a pipeline.
 template <class E>
 concept executes = requires {
     typename detail::pipeline_traits<E>::execution_type;
 };
 
-/// The memory that it works in.
+/// Memory space of an execution or a pipeline.
 template <executes E>
 using space_of = typename detail::pipeline_traits<E>::execution_type::space;
 

@@ -28,7 +28,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// The chunks of an all-gather with Q.
+/// Chunks of an all-gather with Q.
 template <quantizer Q, class Division>
 typename Division::chunks gather_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(Q::block_size)};
@@ -43,21 +43,21 @@ std::size_t gather_bytes(const Division& whole, const Topology& ranks, int chunk
     return gather_workspace(ranks, bytes);
 }
 
-/// What a call needs, whether its hops overlap or not.
+/// Bytes of workspace of a call, whether its hops overlap or not.
 template <quantizer Q, topology Topology, class Division>
 std::size_t largest_gather_bytes(const Topology& ranks, const Division& whole, const gather_options& options) {
     return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
                               [&](int chunks) { return gather_bytes<Q>(whole, ranks, chunks); });
 }
 
-/// Encodes this rank's slices, and gathers and decodes everybody's, chunk by chunk.
+/// Encodes this rank's shards, and gathers and decodes all ranks', chunk by chunk.
 template <execution Execution, class Communicator, quantizer Q, class Division, class Shard, class Full>
 void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
                        int chunks, const Shard& in, const Full& out, std::byte* work) {
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const auto cut = gather_chunks<Q>(whole, chunks);
-    // All of the shard, before any of it may be overwritten: it may lie anywhere in full.
+    // The whole shard, before any of it may be overwritten: it may lie anywhere in full.
     std::byte* messages = work;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c];
@@ -82,7 +82,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_all_gather needs for a tensor of so many elements, or for a tensor_list of whole
+/// Bytes of workspace that quantized_all_gather needs for `tensors`, an element count or a tensor_list of whole
 /// tensors: one message for each rank and chunk.
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
@@ -96,23 +96,22 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors,
-///           shard of this rank's slices of them
-/// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included, so that all
-///           ranks hold the same bits, which do not depend on execution or transport, nor on chunks, but of a
-///           message_scaled_quantizer
+///           shard of this rank's shards
+/// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included: the same
+///           bits on all ranks. They do not depend on execution, transport or chunks; with a message_scaled_quantizer,
+///           on chunks alone
 /// In place  shard may lie inside full
-/// Moves     two-level: each message across nodes once to the ranks of the same index, then inside the node. A list as
-///           one tensor: one message for each chunk
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
-///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete
-/// Stores    with `stored_in(secondary, version)` at the end, this rank's part of the gathered tensor in a
-///           secondary_partition on the way, for secondary_partition_gather
-/// Requires  the same n, or list, element type, quantizer, options and version on all ranks, and on all one execution
-///           or on all a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
-///           transport is `checked`
+/// Moves     each message between nodes once, to the ranks of the same index, then within the node. A list moves as one
+///           tensor: one message for each chunk
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
+///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Stores    with a last argument `stored_in(secondary, version)`, also this rank's part of full in a
+///           secondary_partition, for secondary_partition_gather
+/// Requires  the same n or list, element type, quantizer, options and version on all ranks, all with one execution or
+///           all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ
 template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = allocate_scratch,

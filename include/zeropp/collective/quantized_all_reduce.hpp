@@ -31,13 +31,13 @@ namespace zeropp {
 
 namespace detail {
 
-/// The route of an all-reduce, its chunks, and its buffers.
+/// Route, chunks and buffers of an all-reduce.
 template <quantizer Inside, quantizer Across, quantizer Back, class Division>
 struct all_reduce_plan {
     reduce_scatter_plan<Inside, Across, Division> reduce;
     all_reduce_route route;
     std::size_t ranks;
-    std::size_t gathered_bytes = 0;  // all ranks' messages on the way back, of the largest chunk; or all there are
+    std::size_t gathered_bytes = 0;  // all ranks' messages: of the largest chunk's all-gather phase, or one-shot
 
     template <topology Topology>
     all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_route wanted, int chunks)
@@ -58,13 +58,13 @@ struct all_reduce_plan {
         return reduce.workspace_bytes() + std::min<std::size_t>(reduce.cut.size(), 2) * gathered_bytes;
     }
 
-    /// The messages of the way back of chunk c.
+    /// Messages of the all-gather phase of chunk c.
     std::byte* gathered(std::byte* workspace, std::size_t c) const {
         return workspace + reduce.workspace_bytes() + c % 2 * gathered_bytes;
     }
 
 private:
-    /// Of one slice's message with the quantizer of the first hop.
+    /// Bytes of one shard's message with the quantizer of the first hop.
     template <topology Topology>
     static std::size_t first_hop_bytes(const Topology& topology, const Division& whole) {
         return has_hop_inside(topology) ? whole_wire_bytes<Inside>(whole) : whole_wire_bytes<Across>(whole);
@@ -76,8 +76,8 @@ private:
     }
 };
 
-/// Everybody's tensor to everybody, and the sum of all of them on each: no slice is anybody's own. `out` is divided as
-/// `whole`, and lies where `result` does.
+/// One-shot: gathers all ranks' tensors on every rank, which sums them. `out`, the division of `result`, has the sizes
+/// of `whole`.
 template <execution Execution, class Communicator, quantizer Q, class Division, class Tensor, class Result>
 void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
                     const Division& out, Tensor full, Result result, float divisor, std::byte* messages) {
@@ -95,8 +95,8 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
                          all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result, epilogue{divisor, false});
 }
 
-/// Each slice to one rank, which sums it, and from there to all. `out` is divided as the plan says, and lies where
-/// `result` does.
+/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `out`, the division of `result`, has the
+/// plan's sizes.
 template <execution Execution, class Communicator, quantizer Inside, quantizer Across, quantizer Back, class Plan,
           class Division, class Tensor, class Result, class Memory>
 void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
@@ -126,8 +126,8 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         codec::decode(exec.inside, back, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
     join(exec);
-    // While a chunk crosses nodes, the next one is summed inside and the one before is gathered there. A chunk's
-    // buffers are used again once it has been gathered: that comes first on `inside`.
+    // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its
+    // buffers are used again once it is gathered, which comes first on `inside`.
     typename Execution::event crossed;
     std::size_t before = cut.size();
     for (std::size_t c = 0; c != cut.size(); ++c) {
@@ -140,7 +140,7 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
     if (before != cut.size()) way_in(before, crossed);
 }
 
-/// What a call needs, whether its hops overlap or not.
+/// Bytes of workspace of a call, whether its hops overlap or not.
 template <quantizer Inside, quantizer Across, quantizer Back, topology Topology, class Division>
 std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, const all_reduce_options& options) {
     const auto bytes = [&](all_reduce_route route) {
@@ -148,14 +148,14 @@ std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, c
             return all_reduce_plan<Inside, Across, Back, Division>(ranks, whole, route, chunks).workspace_bytes();
         });
     };
-    // With error feedback it is the latter whatever the size.
+    // With error feedback, `by_size` is `scatter`.
     return options.route == all_reduce_route::by_size ? std::max(bytes(options.route), bytes(all_reduce_route::scatter))
                                                       : bytes(options.route);
 }
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_all_reduce needs for a tensor of so many elements, or for a tensor_list of whole
+/// Bytes of workspace that quantized_all_reduce needs for `tensors`, an element count or a tensor_list of whole
 /// tensors.
 template <topology Topology, quantizer Inside, quantizer Across, quantizer Back>
 std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Inside&, const Across&, const Back&,
@@ -165,32 +165,31 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
     });
 }
 
-/// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements:
-/// each rank's slice is summed as by hierarchical_quantized_reduce_scatter, inside the node with the quantizer `inside`
-/// and across nodes with `across`, encoded with `back`, and gathered as by quantized_all_gather. Small tensors go round
-/// whole and every rank sums them.
+/// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements.
+/// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with `inside` and `across`,
+/// encoded with `back`, and gathered as by quantized_all_gather. One-shot, for small tensors: every rank gathers and
+/// sums all.
 ///
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors
 /// Result    decode(encode(sum or mean)) in float, rounded to the element type once: the same bits on all ranks. The
 ///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. On the
 ///           route `gather`, the sum over the ranks, by index and then by node, each quantized once with the first
-///           hop's quantizer, and not encoded again. The bits do not depend on execution or transport, nor on chunks,
-///           but of a message_scaled_quantizer
+///           hop's quantizer, and not encoded again. The bits do not depend on execution, transport or chunks; with a
+///           message_scaled_quantizer, on chunks alone
 /// In place  result may be full; otherwise they must not overlap, and full is not changed. Tensors of a list may have
 ///           other gaps in result than in full
-/// Moves     out as hierarchical_quantized_reduce_scatter, back as quantized_all_gather: what crossed nodes with `back`
-///           goes round the node as it is, for encoding it anew could only lose more
-/// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
-///           `inside` is (if it throws, when both are); host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until the work is
-///           complete
-/// Feedback  with an error_feedback that has this `Back` at the end, what quantization lost the last time is added, on
-///           every hop, and what it loses now is kept. It needs the route `scatter`
-/// Requires  the same n, or list, element type, quantizers and options on all ranks, and on all one execution or on all
+/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `back`: its messages are not
+///           encoded again for the node, which could only lose more. On the route `gather`, as quantized_all_gather
+/// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
+///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
+///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Feedback  with a last argument error_feedback for this `Back`, adds the residuals of the last call on every hop, and
+///           keeps new ones. It needs the route `scatter`
+/// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
-/// Throws    precondition_error before any message; on every rank alike if what is wrong is wrong on every rank or the
-///           transport is `checked`
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined
 template <executes Exec, class Communicator, quantizer Inside, quantizer Across, quantizer Back,
           tensors_in<space_of<Exec>> Full, mutable_tensors_in<space_of<Exec>> Result,
@@ -218,7 +217,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     const int chunks =
         detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
 
-    // What was lost of a sum that everybody makes has no place to be kept.
+    // On the route `gather`, all ranks make all sums: residuals have no owner.
     constexpr bool feeds_back = !std::same_as<std::remove_cvref_t<Memory>, no_error_feedback>;
     if constexpr (feeds_back) {
         static_assert(std::remove_cvref_t<Memory>::template is_for<Inside, Across, Back>,

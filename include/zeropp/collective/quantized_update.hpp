@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Brings weights that every node keeps whole up to date: what moves is how they changed, and across nodes alone.
+/// Updates weights that every node keeps whole: only differences move, and only between nodes.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -36,17 +36,17 @@ namespace zeropp {
 
 namespace detail {
 
-/// In place of whole tensors: what becomes of an update is not gathered.
+/// Tag: the caller does not want the gathered tensors.
 struct not_gathered {};
 
-/// The chunks of an update with Q that is gathered through Inside: of whole blocks of both.
+/// Chunks of an update with Q that is gathered through Inside: whole blocks of both.
 template <quantizer Q, quantizer Inside, class Division>
 typename Division::chunks update_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, Inside::block_size))};
 }
 
-/// Bytes of the messages of all groups and chunks, and, if they are gathered, of those of all ranks, or of whole
-/// weights, which have one chunk.
+/// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all ranks and chunks, with room for
+/// whole weights in one chunk.
 template <quantizer Q, quantizer Inside, class Division, topology Topology>
 std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
     const auto cut = update_chunks<Q, Inside>(whole, chunks);
@@ -56,12 +56,12 @@ std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunk
         of_groups += chunk_wire_bytes<Q>(cut[c]);
         of_ranks += chunk_wire_bytes<Inside>(cut[c]);
     }
-    // Lists leave out, between chunks, what pads their tensors.
+    // Chunks of a list leave out padding between tensors.
     of_ranks = gathered ? std::max(of_ranks, whole_wire_bytes<Inside>(whole)) : 0;
     return update_workspace(ranks, of_groups, of_ranks);
 }
 
-/// What a call needs, whether its hops overlap or not.
+/// Bytes of workspace of a call, whether its hops overlap or not.
 template <quantizer Q, quantizer Inside, class Division, topology Topology>
 std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, const gather_options& options,
                                  bool gathered) {
@@ -69,7 +69,7 @@ std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, c
                               [&](int chunks) { return update_bytes<Q, Inside>(whole, ranks, chunks, gathered); });
 }
 
-/// Why a replica is not this rank's, as "expected ..., given ..."; empty where it is.
+/// Why `replica` is not this rank's, as "expected ..., given ..."; empty if it is.
 template <class Replica, class Communicator>
 std::string replica_problem(const Replica& replica, const Communicator& comm) {
     const auto& ranks = comm.topology();
@@ -85,15 +85,15 @@ std::string replica_problem(const Replica& replica, const Communicator& comm) {
            place_text(replica.group(), replica.index(), replica);
 }
 
-/// Why the slices of some groups cannot reach the others, likewise.
+/// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
     if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.across())) return {};
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
-/// Brings the messages of the groups that own slices to all groups, each to its place in `messages`. That of this rank,
-/// if it has one, is `own`, which may be its place.
+/// Brings the owners' messages to all groups, each to its place in `messages`. `own` is this rank's message, if it has
+/// one, and may be in its place already.
 template <execution Execution, class Communicator, class Replica>
 void spread(const Execution& exec, Communicator& comm, const Replica& replica, const std::byte* own,
             std::byte* messages, std::size_t bytes) {
@@ -107,7 +107,7 @@ void spread(const Execution& exec, Communicator& comm, const Replica& replica, c
     }
 }
 
-/// Why an update to `version` would not be the next one, likewise.
+/// Why an update to `version` is not the next one, as "expected ..., given ..."; empty if it is, or the first.
 template <class Replica>
 std::string version_problem(const Replica& replica, std::uint64_t version) {
     if (!replica.version() || *replica.version() + 1 == version) return {};
@@ -115,7 +115,7 @@ std::string version_problem(const Replica& replica, std::uint64_t version) {
            std::to_string(*replica.version());
 }
 
-/// quantized_update, or quantized_update_gather where `out` is an operand.
+/// Runs quantized_update, or quantized_update_gather if `out` is an operand.
 template <class Exec, class Communicator, class Quantizer, class Shard, class Replica, class Out, class Scratch>
 void update(std::string_view name, const Exec& exec, Communicator& comm, const Quantizer& q, const Shard& in,
             Replica& replica, std::uint64_t version, const Out& out, const gather_options& options, Scratch&& scratch) {
@@ -139,7 +139,7 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
         const auto bytes_of = [&](const auto& chunk) {
             return replaces ? replica.slot_bytes() : chunk_wire_bytes<Quantizer>(chunk);
         };
-        // Whole weights arrive where they stay.
+        // Whole weights arrive in the storage of the replica.
         std::byte* const first = replaces ? replica.slot(0) : work;
         std::byte* messages = first;
         for (std::size_t c = 0; c != cut.size(); ++c) {
@@ -209,9 +209,9 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
 
 }  // namespace detail
 
-/// Bytes of workspace that quantized_update needs for a tensor of so many elements, or for a tensor_list of whole
-/// tensors, in replicas that are gathered through `inside`: one message for each group that owns slices and chunk.
-/// `ranks` is what the replica is made with: a topology, or slice_owners.
+/// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
+/// replicas that are gathered through `Inside`: one message for each chunk and group of owners. `ranks` is the topology
+/// or slice_owners of the replica.
 template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
@@ -220,7 +220,8 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
     });
 }
 
-/// The same for quantized_update_gather: besides, one message through `inside` for each rank and chunk.
+/// Bytes of workspace of quantized_update_gather: as quantized_update, and a message of `Inside` for each rank and
+/// chunk.
 template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
@@ -229,38 +230,37 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
     });
 }
 
-/// Moves the replicas of all ranks on to `version`: to the ranks' shards, by the quantized difference, since a step
-/// changes weights by little, so that few bits say it well. What is lost of one difference is part of the next, so that
-/// a replica is never farther from the weights than one difference's quantization error and the rounding to its own
-/// element type, however many updates are made. An empty replica gets whole weights, in its own element type.
+/// Updates the replicas of all ranks to `version`, the ranks' shards, by quantized differences. A step changes weights
+/// by little, so that few bits say it well. The error of one difference is part of the next. So after any number of
+/// updates, a replica is off by at most one difference's quantization error and the rounding to its own element type.
+/// An empty replica gets whole weights, in its own element type.
 ///
-/// Where some groups alone own slices (replicas of slice_owners), ranks of the others make the same calls with an empty
-/// shard of the same type: an array of no elements, or a tensor_list without any. Their replicas become what the
-/// owners' are.
+/// If only some groups own shards (replicas of slice_owners), ranks of the others make the same calls with an empty
+/// shard of the same type: an array of no elements, or a tensor_list without tensors. Their replicas become equal to
+/// the owners'.
 ///
 /// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks its owners(), rank its owner(), of any
-///           element type: float for master weights beside a replica in bfloat16; or a tensor_list of this rank's
-///           slices of the tensors that the replica is for; scratch as quantized_update_workspace_bytes(...), aligned
-///           to 16
-/// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type; the same bits
-///           in all groups, on all executions and transports, and for any number of chunks, but of a
-///           message_scaled_quantizer. Blocks whose difference is not finite become NaN. An element of the replica that
-///           is not finite counts as 0, so that the update after it is of finite weights again
-/// Moves     each message across groups once, to the ranks of the same index, by an all_gather, or where not all groups
-///           own slices by a broadcast of those that do; nothing inside: whole tensors are what
-///           secondary_partition_gather makes of it, as often as they are needed
+///           element type: float for master weights beside a replica in bfloat16. Or a tensor_list of this rank's
+///           shards of the replica's tensors. Scratch as quantized_update_workspace_bytes(...), aligned to 16 bytes
+/// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type: the same bits
+///           in all groups. They do not depend on execution, transport or chunks; with a message_scaled_quantizer, on
+///           chunks alone. A block with a difference that is not finite becomes NaN. An element of the replica that is
+///           not finite counts as 0: the update after it is of finite weights again
+/// Moves     each message between groups once, to the ranks of the same index, by an all_gather, or a broadcast of the
+///           owners if not all groups own shards. Nothing within the group: secondary_partition_gather makes whole
+///           tensors of it, as often as they are needed
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
-///           and added; complete when `inside` is (if it throws, when both are); host{} has finished on return. Arrays,
+///           and added; complete when `inside` is (if it throws, when both are). host{} has finished on return. Arrays,
 ///           lists, replica, communicator and executions must outlive the work. Without scratch, allocates a workspace
-///           and blocks until the work is complete. If `exec` fails later, before or in this work, what is stored is
-///           not what the stamp says: `invalidate` on all ranks
+///           and blocks until complete. If `exec` fails later, before or in this work, the storage does not match the
+///           stamp: `invalidate` on all ranks
 /// In place  shard must not overlap the replica's storage
-/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, replicas that are
-///           all empty or all at version - 1, and on all one execution or on all a pipeline; with a pipeline on MPI,
-///           MPI_THREAD_MULTIPLE; where not all groups own slices, a transport that can broadcast
-/// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns no slices, a
+/// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, and replicas that
+///           are all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline
+///           on MPI, MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
+/// Throws    precondition_error before any message: sizes that do not fit, a shard on a rank that owns none, a
 ///           transport that cannot broadcast where it must, or a replica that has missed an update; on every rank alike
-///           if what is wrong is wrong on every rank or the transport is `checked`
+///           if the fault is on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
           quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>
@@ -271,17 +271,16 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
                    detail::not_gathered{}, options, scratch);
 }
 
-/// The weight all-gather of a step for hpZ's memory: quantized_update, and of what it makes of the replicas the whole
-/// tensors, as secondary_partition_gather has them; with a pipeline, one chunk is gathered inside the group while
-/// others cross.
+/// The weight all-gather of a step with hpZ's memory: quantized_update, then the whole tensors, as by
+/// secondary_partition_gather. With a pipeline, one chunk is gathered within the group while others cross.
 ///
 /// Shapes    as quantized_update; full [n], of any element type, or a tensor_list of whole tensors, where shard is one
-///           of slices; scratch as quantized_update_gather_workspace_bytes(...)
+///           of shards; scratch as quantized_update_gather_workspace_bytes(...)
 /// Result    that of quantized_update; full == the replicas, each part through their quantizer `Inside`; the same bits
 ///           on all ranks
-/// Moves     across groups as quantized_update, and inside the group one message of `Inside` for each other rank of it,
-///           group and chunk
-/// Order, In place, Requires, Throws, Source    as quantized_update; shard may lie inside full
+/// Moves     between groups as quantized_update, and within the group one message of `Inside` for each of its other
+///           ranks, group and chunk
+/// In place  shard may lie inside full; otherwise as quantized_update, as are Order, Requires, Throws and Source
 template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
           quantizer Inside, mutable_tensors_in<space_of<Exec>> Full,
           scratch_in<space_of<Exec>> Scratch = allocate_scratch>
@@ -298,12 +297,12 @@ void quantized_update_gather(const Exec& exec, Communicator& comm, const Quantiz
                    version, detail::operand_of<space_of<Exec>>(full), options, scratch);
 }
 
-/// Compares what the groups keep, by hashes of its bits: for when in doubt, and not for every step.
+/// Compares the groups' replicas by hashes of their bits: for use in doubt, and not for every step.
 ///
-/// Moves     8 bytes from each rank to those of the same index in other groups, and all that is kept to the host
+/// Moves     8 bytes from each rank to the ranks of the same index in other groups, and the replica to the host
 /// Order     blocks. Allocates
 /// Requires  replicas of the same version on all ranks
-/// Throws    integrity_error, on the ranks of the same index alike, where one of them has other bits than the first;
+/// Throws    integrity_error, on the ranks of the same index alike, if one of them has other bits than the first;
 ///           precondition_error as quantized_update
 template <execution Execution, class Communicator, quantizer Exact, quantizer Inside>
 void require_equal_replicas(const Execution& exec, Communicator& comm,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How a hierarchical reduction is cut into chunks, where they lie in the workspace, and the hops of one of them.
+/// Chunks of a hierarchical reduction, their buffers in the workspace, and the hops of one chunk.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -14,7 +14,7 @@
 
 namespace zeropp::detail {
 
-/// The chunks of every slice, in blocks of either quantizer, and the buffers of one reduction.
+/// Chunks of every shard, in whole blocks of both quantizers, and buffers of one reduction.
 template <quantizer Inside, quantizer Across, class Division>
 struct reduce_scatter_plan {
     typename Division::chunks cut;
@@ -22,7 +22,7 @@ struct reduce_scatter_plan {
     bool hop_across;
     reduce_buffers largest;
 
-    /// The send and receive buffers of one chunk.
+    /// Send and receive buffers of one chunk.
     struct chunk_buffers {
         std::byte* inside_send;
         std::byte* inside_receive;
@@ -30,7 +30,7 @@ struct reduce_scatter_plan {
         std::byte* across_receive;
     };
 
-    /// Chunks end with blocks of `block` elements too.
+    /// Chunks also end with whole blocks of `block` elements.
     template <topology Topology>
     reduce_scatter_plan(const Topology& ranks, const Division& whole, int chunks, int block = 1)
         // Block sizes are powers of two, so the largest is a multiple of the others.
@@ -55,8 +55,8 @@ private:
     }
 };
 
-/// The hops of one chunk of a reduction, up to the messages that this rank sums last: `last(exec, quantizer, messages,
-/// contributors)` enqueues that.
+/// Enqueues the hops of one chunk of a reduction, all but the last sum: last(exec, quantizer, messages, contributors)
+/// enqueues that.
 template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Plan, class Tensor,
           class Slices, class Memory, class Last>
 void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The workspace of a call: the caller's, or one of its own.
+/// Scratch memory of a call: the caller's, or a workspace that the call allocates.
 
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/core/view.hpp>
@@ -14,27 +14,26 @@
 
 namespace zeropp {
 
-/// In place of scratch memory, for first use: the call allocates a workspace of its own, and blocks until it is
-/// complete.
+/// In place of scratch memory, for first use: the call allocates a workspace and blocks until its work is complete.
 struct allocate_scratch {};
 
-/// What a call in `Space` takes as scratch: memory, or who allocates it, `allocate_scratch` or a memory resource. A
-/// device_memory_resource allocates and frees in the stream's order, and so does not block; of others, the call blocks
-/// until it is complete.
+/// Scratch argument of a call in `Space`: memory, a memory resource, or `allocate_scratch`. A device_memory_resource
+/// allocates and frees in the stream's order, so that the call does not block. With other resources and
+/// `allocate_scratch` it blocks until its work is complete.
 template <class R, class Space>
 concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_reference_t<R>, Space> ||
     std::same_as<std::remove_cvref_t<R>, allocate_scratch>;
 
 namespace detail {
 
-/// Runs enqueue(); when it throws halfway, blocks until the work of both executions is complete, operations of
-/// `transport` among it: what was enqueued by then still works in memory that is about to be freed.
+/// Runs enqueue(). If it throws, blocks until the work of both executions is complete, operations of `transport`
+/// included: enqueued work still uses memory that is about to be freed.
 template <execution Execution, class Transport, class Enqueue>
 void complete_on_error(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
     try {
         enqueue();
     } catch (...) {
-        // The first error is the one to report. The transport ends what may not end by itself; then the rest does.
+        // The first error is reported. The transport first ends operations that may not end alone; then the rest ends.
         const auto quietly = [](auto wait) {
             try {
                 wait();
@@ -51,7 +50,7 @@ void complete_on_error(const pipeline<Execution>& exec, Transport& transport, En
     }
 }
 
-/// Runs enqueue() and blocks until its work is complete, which is when `inside` has completed all of its.
+/// Runs enqueue() and blocks until `inside` has completed, and so all work of the call.
 template <execution Execution, class Transport, class Enqueue>
 void run_to_completion(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
     complete_on_error(exec, transport, [&] {
@@ -60,8 +59,8 @@ void run_to_completion(const pipeline<Execution>& exec, Transport& transport, En
     });
 }
 
-/// enqueue(memory), where memory is the caller's scratch, or `bytes()` bytes that last until all work is complete,
-/// which is when `inside` has completed all of its.
+/// Calls enqueue(memory) with the caller's `scratch`, or with bytes() bytes that last until `inside` has completed, and
+/// so all work of the call.
 template <execution Execution, class Transport, class Scratch, class Bytes, class Enqueue>
 void with_scratch(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Bytes bytes,
                   Enqueue enqueue) {

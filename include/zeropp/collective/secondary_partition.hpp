@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// hpZ's storage: a rank's part of tensors that its group holds whole.
+/// hpZ's storage: a rank's secondary shard of tensors that its group holds whole.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -20,7 +20,7 @@
 namespace zeropp {
 
 namespace detail {
-/// By which tensors are known again.
+/// Identifies tensors: number of elements, and the text of a list.
 struct tensors_identity {
     std::size_t elements;
     short_text list;
@@ -34,7 +34,7 @@ struct tensors_identity {
     std::string text_beside(const tensors_identity& other) const {
         return list == other.list ? "one of " + std::to_string(elements) : text();
     }
-    /// Why the other is not this, as "expected ..., given ..."; empty where it is.
+    /// Why `given` are other tensors, as "expected ..., given ..."; empty if they are not.
     std::string problem(const tensors_identity& given) const {
         return given == *this ? std::string() : "expected " + text() + ", given " + given.text_beside(*this);
     }
@@ -42,20 +42,21 @@ struct tensors_identity {
 };
 }  // namespace detail
 
-/// This rank's 1/k of a tensor or of each tensor of a list, k being the ranks of its group, kept ready to be gathered
-/// as a message of `Quantizer`: `lossless` for exact weights, or a block quantizer to save memory and bytes. Refers to
-/// the caller's storage, of `storage_bytes(...)`; costs that memory on each rank for as long as it is used.
+/// This rank's secondary shard, 1/k of a tensor or of each tensor of a list in a group of k ranks. Kept as a message of
+/// `Quantizer`, ready to be gathered: `lossless` for exact weights, or a block quantizer to save memory and bytes.
+/// Refers to the caller's storage, of `storage_bytes(...)`, for as long as it is used.
 ///
-/// A version, any number that changes whenever the weights do (the training step), is stamped on what is stored, and
-/// gathering with another version is an error: stale weights never train a model in silence.
+/// Stored weights have a version, any number that changes whenever the weights do (the training step). To gather
+/// another version is an error: stale weights never train a model in silence.
 template <quantizer Quantizer, class Space>
 class secondary_partition {
 public:
     using quantizer_type = Quantizer;
     using space = Space;
 
-    /// For a tensor of so many elements, or a tensor_list of whole tensors, over a group of `group_size` ranks, of
-    /// which this rank is `index`. Throws precondition_error unless `storage` is large enough and aligned to 16 bytes.
+    /// For `tensors`, an element count or a tensor_list of whole tensors, in a group of `group_size` ranks, as rank
+    /// `index`. Throws precondition_error unless a list is over such groups, and `storage` is large enough and aligned
+    /// to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : quantizer_(q),
@@ -66,15 +67,15 @@ public:
         if (!problem.empty()) throw precondition_error("secondary_partition: " + problem);
     }
 
-    /// Bytes of storage for such tensors over a group of so many ranks.
+    /// Bytes of storage for `tensors` over a group of `group_size` ranks.
     static std::size_t storage_bytes(const Quantizer&, const tensors_shape& tensors, int group_size) {
         return detail::over_group(group_size, tensors,
                                   [](const auto& whole) { return detail::whole_wire_bytes<Quantizer>(whole); });
     }
 
-    /// Keeps this rank's part of `full` and stamps it with `version`. Enqueued on `exec`; no communication. Throws
-    /// precondition_error unless full has the tensor's size, or is a list of the same division. If `exec` fails later,
-    /// before or in this work, what is stored is not what the stamp says: `invalidate`.
+    /// Keeps this rank's part of `full`, stamped with `version`. Enqueued on `exec`; no communication. Throws
+    /// precondition_error unless full has the tensor's size, or is a list of the same division, without gaps. If `exec`
+    /// fails later, before or in this work, the storage does not match the stamp: `invalidate`.
     template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto from = detail::operand_of<Space>(full);
@@ -88,23 +89,23 @@ public:
         version_ = version;
     }
 
-    /// Forgets what is stored: gathering is an error until the next `store`.
+    /// Forgets the stored version: gathering is an error until the next `store`.
     void invalidate() { version_.reset(); }
 
-    /// The quantizer of what is stored.
+    /// The quantizer of the stored message.
     const Quantizer& stored_as() const { return quantizer_; }
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
-    /// The ranks of the group, and which of them this is.
+    /// Number of ranks in the group, and this rank's index.
     int group_size() const { return group_size_; }
     int index() const { return index_; }
-    /// The version of what is stored; none before the first `store` and after `invalidate`.
+    /// Version of the stored message; none before the first `store` and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
     /// The message to gather.
     const std::byte* message() const { return storage_.data(); }
 
-    /// For collectives: the messages of this rank, how a whole tensor is divided into the messages of the group, how
-    /// many those are, and whose.
+    /// For collectives: this rank's message, the division of whole tensors into the group's messages, the number of
+    /// these, and their order.
     template <class Execution, class Operand, class Slices>
     const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, std::byte*) const {
         return message();
@@ -115,15 +116,15 @@ public:
     }
     int slots() const { return group_size_; }
     static slice_order order() { return {}; }
-    /// What its ranks agree on besides tensors and version, and whether it is for these ranks, but for the group.
+    /// For collectives: text that ranks agree on besides tensors and version; why `ranks` do not fit, the group aside.
     static short_text text() { return {}; }
     template <topology Topology>
     static std::string ranks_problem(const Topology&) {
         return {};
     }
 
-    /// For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty when
-    /// they do. Where this one was expected, and where those were.
+    /// For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty if they
+    /// do. `tensors_problem` blames the tensors, `partition_problem` the partition.
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
         if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
@@ -153,9 +154,9 @@ private:
     std::optional<std::uint64_t> version_;
 };
 
-/// A gather that stores nothing on its way.
+/// In place of stored_in: an all-gather that stores nothing.
 struct not_stored {
-    /// What collectives ask of stored_in: nothing is wrong, nothing is agreed, nothing is stored.
+    /// Members of stored_in that collectives use: they find no problem, agree on nothing and store nothing.
     template <class Operand>
     static std::string problem(const Operand&) {
         return {};
@@ -165,15 +166,14 @@ struct not_stored {
     static void store(const Execution&, const Full&) {}
 };
 
-/// Where a quantized_all_gather stores what it gathers, besides its result, and the version that it stamps on it.
+/// Makes a quantized_all_gather also store this rank's part of its result in `secondary`, stamped with `version`.
 /// Refers to the partition.
 template <class Secondary>
 class stored_in {
 public:
     stored_in(Secondary& secondary, std::uint64_t version) : secondary_(secondary), version_(version) {}
 
-    /// For collectives: why these tensors cannot be stored there, empty where they can; what ranks agree on, in words;
-    /// and storing them.
+    /// For collectives: why `tensors` cannot be stored, empty if they can; text that ranks agree on; and storing them.
     template <class Operand>
     std::string problem(const Operand& tensors) const {
         return secondary_.partition_problem(tensors);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// hpZ: the backward weight gather of ZeRO-3, served inside the node.
+/// hpZ: the backward weight gather of ZeRO-3, within the node.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -25,8 +25,8 @@
 
 namespace zeropp {
 
-/// Bytes of workspace that secondary_partition_gather needs for a tensor of so many elements, or for a tensor_list of
-/// whole tensors: one message for each rank of the group.
+/// Bytes of workspace that secondary_partition_gather needs for `tensors`, an element count or a tensor_list of whole
+/// tensors, in secondary_partitions: one message for each rank of the group.
 template <quantizer Quantizer>
 std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Quantizer&, const tensors_shape& tensors) {
     return detail::over_group(group_size, tensors, [&](const auto& whole) {
@@ -34,8 +34,8 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
     });
 }
 
-/// The same for secondary_replicas over these ranks, or these slice_owners, gathered through `inside`: one message for
-/// each of them.
+/// Bytes of workspace that secondary_partition_gather needs for `tensors` in secondary_replicas over `ranks`, a
+/// topology or slice_owners, gathered as messages of `Inside`: one message for each of `ranks`.
 template <topology Topology, quantizer Inside>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const Inside&,
                                                        const tensors_shape& tensors) {
@@ -45,8 +45,8 @@ std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, co
 }
 
 namespace detail {
-/// Gathers what the ranks of a group have stored of a chunk, and decodes it into the whole tensors. `all`: the chunk is
-/// all of it.
+/// Gathers the messages that a group's ranks have stored of a chunk, and decodes them into the whole tensors. `all`:
+/// the chunk is the only one.
 template <execution Execution, class Communicator, class Secondary, class Slices, class Operand>
 void gather_stored(const Execution& exec, Communicator& comm, const Secondary& secondary, const Slices& chunk, bool all,
                    const Operand& full, std::byte* work) {
@@ -62,25 +62,24 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
                              chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
 }
 
-/// What a node keeps of tensors, in `Space`: a secondary_partition or a secondary_replica.
+/// A secondary_partition or a secondary_replica in `Space`.
 template <class S, class Space>
 concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
 }  // namespace detail
 
-/// Gathers tensors from the secondary partitions of this rank's group, or from its secondary_replicas. Not one byte
-/// leaves the group, which by default is the node; another secondary group is another `comm`, made on a topology with
-/// groups of that size.
+/// Gathers whole tensors from the secondary_partitions, or the secondary_replicas, of this rank's group. Not one byte
+/// leaves the group, by default the node. Another group takes another `comm`, on a topology with groups of that size.
 ///
-/// Shapes    full [n], n as the partition's, or the tensor_list that it is for; scratch as
-///           secondary_partition_gather_workspace_bytes(...), aligned to 16. A replica's list is over its
+/// Shapes    full [n], n as the partition's, or a tensor_list as the partition is for; scratch as
+///           secondary_partition_gather_workspace_bytes(...), aligned to 16 bytes. A replica's list is over its
 ///           slice_owners: all ranks, unless it was made with fewer
-/// Result    full == what was stored on the ranks of the group, each part through its quantizer; the same bits on all
-///           ranks of the group
-/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, what is gathered and communicator must
-///           outlive the work. Without scratch, allocates a workspace and blocks until the work is complete
+/// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all of
+///           them
+/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, `secondary` and communicator must
+///           outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Requires  the same n or list, element type, quantizer and version on all ranks of the group
 /// Throws    precondition_error before any message: sizes that do not fit, or a partition that was not stored at
-///           `version`; on every rank of the group alike if what is wrong is wrong on all or the transport is `checked`
+///           `version`; on every rank of the group alike if the fault is on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.2, hpZ
 template <execution Execution, class Communicator, detail::secondary_in<typename Execution::space> Secondary,
           mutable_tensors_in<typename Execution::space> Full,

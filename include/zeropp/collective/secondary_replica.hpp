@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// hpZ's storage as what differences refer to: weights that a node keeps whole, and that updates move on.
+/// hpZ's storage as the base of differences: weights that a node keeps whole, and that updates bring up to date.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/divided.hpp>
@@ -28,16 +28,16 @@
 
 namespace zeropp {
 
-/// This rank's part of a tensor, or of each tensor of a list, that its group holds whole, in the elements T of `Exact`,
-/// a lossless<T>: the slices of the ranks of its index in all groups, which are what reaches it when the all-gather
-/// crosses groups. `quantized_update` brings it up to date, moving differences; `secondary_partition_gather` makes the
-/// whole tensors of it inside the group, in messages of `Inside`. Refers to the caller's storage, of
-/// `storage_bytes(...)`: the 1/k of the tensors, k being the ranks of a group, that hpZ takes.
+/// This rank's part of a tensor, or of each tensor of a list, that its group holds whole: the shards of the ranks of
+/// its index in all groups, which the inter-node hop of an all-gather brings to it. In the elements T of `Exact`, a
+/// lossless<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes whole
+/// tensors of it within the group, in messages of `Inside`. Refers to the caller's storage, of `storage_bytes(...)`: as
+/// in hpZ, 1/k of the tensors for k ranks in a group.
 ///
-/// Where some groups alone own slices (slice_owners), the slices are those of their ranks, and ranks of other groups
-/// keep the same as those of their index that own some.
+/// If only some groups own shards (slice_owners), these are the owners' shards. Ranks of other groups keep the shards
+/// of the owners of their index.
 ///
-/// Stamped with a version, which every update makes larger by one: a rank that has missed one is an error.
+/// Stamped with a version, which every update raises by one: a rank that has missed one is an error.
 template <quantizer Exact, class Space, quantizer Inside = Exact>
 class secondary_replica {
 public:
@@ -45,11 +45,10 @@ public:
     using space = Space;
     using quantizer_type = Inside;
 
-    /// For a tensor of so many elements, or a tensor_list of whole tensors, over `ranks`, of which this is `rank`;
-    /// empty. `ranks` is a topology, or the slice_owners of one, of which `rank` need not be one; a list is over the
-    /// same. Allocates 24 bytes for each rank and, for a list, a table of 64 for each tensor, for which it blocks with
-    /// device_space. Throws precondition_error unless the list is over these ranks, and `storage` large enough and
-    /// aligned to 16 bytes.
+    /// An empty replica for `tensors`, an element count or a tensor_list of whole tensors, over `ranks`, on rank
+    /// `rank`. `ranks` is a topology, or the slice_owners of one, of which `rank` need not be one. Allocates 24 bytes
+    /// for each rank and, for a list, a table of 64 for each tensor, for which it blocks in device_space. Throws
+    /// precondition_error unless a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
                       const Inside& inside = {})
@@ -63,7 +62,7 @@ public:
         detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
     }
 
-    /// Bytes of storage for such tensors over these ranks, or these slice_owners.
+    /// Bytes of storage for `tensors` over `ranks`, a topology or slice_owners.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
@@ -71,41 +70,41 @@ public:
                });
     }
 
-    /// Forgets what is stored: the next update moves whole weights. On all ranks alike.
+    /// Forgets the stored version: the next update moves whole weights. On all ranks alike.
     void invalidate() { version_.reset(); }
 
-    /// The quantizer of messages inside the group.
+    /// The quantizer of messages within the group.
     const Inside& stored_as() const { return inside_; }
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
-    /// The ranks of a group, and which of this rank's group it is.
+    /// Number of ranks in a group, and this rank's index in its group.
     int group_size() const { return owners_.group_size(); }
     int index() const { return index_; }
-    /// The version of what is stored; none before the first update and after `invalidate`.
+    /// Version of the stored weights; none before the first update and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
 
-    /// The ranks that own slices, and whether this one does.
+    /// The ranks that own shards, and whether this one does.
     const slice_owners& owners() const { return owners_; }
     bool owns() const { return group_ < owners_.groups(); }
-    /// This rank's number among them, which its slices have: `partition(n, owners().size()).size(owner())`. Requires
-    /// that it owns some.
+    /// This rank's number among `owners()`: its shards are `partition(n, owners().size()).size(owner())`. Requires
+    /// owns().
     int owner() const { return owners_.rank_of(group_, index_); }
 
-    // For collectives. What depends on whether tensors are an array or a list takes an operand that is the same.
+    // For collectives. An operand of tensors tells whether they are an array or a list.
 
-    /// The slices stored, one for each group that owns some, in slot order: each a message of Exact.
+    /// The stored shards, one for each group that owns some, in slot order: each a message of Exact.
     std::byte* slot(int group) const { return storage_.data() + static_cast<std::size_t>(group) * slot_bytes_; }
     std::size_t slot_bytes() const { return slot_bytes_; }
     static Exact exact() { return {}; }
     int group() const { return group_; }
     int groups() const { return owners_.all().groups(); }
-    /// Where this rank's message lies among those of the groups that own slices; the first one's, where it has none.
+    /// Address of this rank's message among the messages of groups that own shards; the first one's, if it has none.
     std::byte* own_message(std::byte* messages, std::size_t bytes) const {
         return messages + static_cast<std::size_t>(owns() ? group_ : 0) * bytes;
     }
     void stamp(std::uint64_t version) { version_ = version; }
 
-    /// How the whole tensors are divided over the ranks that own slices.
+    /// Division of the whole tensors over the ranks that own shards.
     template <class U>
     detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
         return {of_.elements, owners_.size()};
@@ -114,7 +113,7 @@ public:
     detail::list_division whole(const detail::list_operand<U, Space>&) const {
         return {segments_, resident_segments(), of_.elements, digest_};
     }
-    /// The stored slices as one tensor or a table of them, and those of this rank's own slice.
+    /// All stored shards, and this rank's own, as the tensor argument of a codec.
     template <class U>
     element_type* tensors(const detail::array_operand<U, Space>&) const {
         return reinterpret_cast<element_type*>(storage_.data());
@@ -131,14 +130,14 @@ public:
     tensor_table<element_type> own(const detail::list_operand<U, Space>&) const {
         return {resident_tensors() + segments_.size()};
     }
-    /// The slots of a chunk that are stored, where they are.
+    /// The stored slots of a chunk, at their places in the storage.
     template <class Slices>
     packed_slices<Slices> stored(const Slices& chunk) const {
         return {chunk.in_slots(owners_.order(), index_ * owners_.groups(), owners_.groups()),
                 slot_bytes_ / sizeof(element_type)};
     }
-    /// The messages of a chunk to gather inside the group, one for each group: encoded into `own`, unless `all` is
-    /// stored as they are.
+    /// Messages of `chunk` to gather within the group, one for each group that owns shards: the storage itself if `all`
+    /// is in the chunk and Inside is Exact, otherwise encoded into `own`.
     template <execution Execution, class Operand, class Slices>
     const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
                               std::byte* own) const {
@@ -149,7 +148,7 @@ public:
         return own;
     }
 
-    /// As secondary_partition has them.
+    /// For collectives: division of whole tensors, order and number of messages, text to agree on, problem with ranks.
     template <class Operand>
     auto division_of(const Operand& full) const {
         return full.over_ranks(owners_);
@@ -167,7 +166,7 @@ public:
         return "expected a secondary replica over " + std::to_string(ranks.size()) + " ranks, given one over " +
                std::to_string(size);
     }
-    /// Why these cannot be the whole tensors, or those this rank's slices, as "expected ..., given ..."; empty when
+    /// Why `full` cannot be the whole tensors, or `shard` this rank's shards, as "expected ..., given ..."; empty if
     /// they can.
     template <class Operand>
     std::string tensors_problem(const Operand& full) const {
@@ -176,7 +175,7 @@ public:
     }
     template <class Operand>
     std::string shard_problem(const Operand& shard) const {
-        // An empty shard, too, says whether the replica is of a list: the slices of a list lie elsewhere.
+        // An empty shard, too, must be a list if the replica is of a list: a list's shards lie elsewhere.
         const auto division = whole(shard);
         if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
         if (!owns()) {
@@ -197,8 +196,7 @@ private:
     }
     void keep(const detail::tensor_division& whole) { slot_bytes_ = detail::whole_wire_bytes<Exact>(whole); }
 
-    /// Makes the table: how the tensors are divided, and where the stored slices of each begin, all of them and this
-    /// rank's own.
+    /// Makes the table: segments, and addresses of each tensor's stored shards: the first one, and this rank's own.
     void keep(const detail::list_division& whole) {
         slot_bytes_ = detail::whole_wire_bytes<Exact>(whole);
         segments_.assign(whole.segments().begin(), whole.segments().end());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Tensors that travel together.
+/// Lists of tensors that a collective moves together.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/message_place.hpp>
@@ -23,7 +23,7 @@
 namespace zeropp {
 
 namespace detail {
-/// Arrays of the host one behind the other, in Space. Allocates, and blocks.
+/// Copies host arrays, one behind the other, into Space. Allocates and blocks.
 template <class Space, class... T>
 workspace<Space> resident(std::span<T>... arrays) {
     static_assert(((alignof(T) == alignof(void*) && sizeof(T) % alignof(void*) == 0) && ...));
@@ -40,46 +40,46 @@ workspace<Space> resident(std::span<T>... arrays) {
 }
 }  // namespace detail
 
-/// How one tensor of a list is divided over ranks, and where its slices lie.
+/// Division of one tensor of a list over ranks, and the places of its shards in memory.
 struct division {
-    /// Slices are whole rows of so many elements: those of FSDP, which divides along the first dimension.
+    /// Shards are whole rows of `row` elements, as in FSDP, which divides along the first dimension.
     std::size_t row = 1;
-    /// From the start of one rank's slice to the next one's, in elements, where memory has gaps between slices, as
-    /// DeepSpeed's flat buffers have; 0 where it has none.
+    /// Elements from the start of one shard to the next one's, if memory has gaps between shards, as DeepSpeed's flat
+    /// buffers have; 0 for none.
     std::size_t stride = 0;
-    /// The tensor's elements, where memory has gaps; 0 for all that the array has.
+    /// Elements of the tensor, to be set if memory has gaps; 0 for all elements of the array.
     std::size_t elements = 0;
 };
 
-/// One array of a list. `array` is any array in Space.
+/// One tensor of a list.
 template <class T, class Space>
 struct list_tensor {
-    /// From an array, which is divided without gaps unless `how` says otherwise.
+    /// From any array in Space, divided without gaps unless `how` says otherwise.
     template <array_in<Space> Array>
     list_tensor(Array&& array, const division& how = {}) : memory(as_view<Space>(array)), divided(how) {}
 
-    /// The array, and how it is divided.
+    /// The array, and its division.
     view<T, Space> memory;
     division divided;
 };
 
-/// Any number of tensors of one element type that a collective moves as one: in one message for each peer and hop, each
-/// tensor divided over the ranks by itself, in blocks of its own. What becomes of each is what a call for it alone
-/// would make of it, to the bit, but for a message_scaled_quantizer, whose messages have one scale.
+/// Any number of tensors of one element type that a collective moves as one, in one message for each peer and hop. Each
+/// tensor is divided over the ranks by itself, in blocks of its own. So its result has the bits of a call for it alone,
+/// except with a message_scaled_quantizer, where a message has one scale.
 ///
-/// Takes the place of an array in a call: a list of whole tensors, and, for shards, one of this rank's slices, with the
-/// tensors in the same order. Tensors of different element types are lists of their own.
+/// Takes the place of an array in a call: a list of whole tensors and, for shards, a list of this rank's shards in the
+/// same order. Tensors of different element types need different lists.
 ///
-/// Made once and used in every step: refers to the tensors, and owns a table of them in Space, 104 bytes for each, that
-/// kernels read. Making it allocates and, for device_space, blocks. It must outlive the work that uses it.
+/// Made once and used in every step. Refers to the tensors, and owns a table of them in Space, 104 bytes for each, that
+/// kernels read. Making it allocates and, in device_space, blocks. It must outlive the work that uses it.
 template <class T, class Space = host_space>
 class tensor_list {
 public:
     using element_type = T;
     using space = Space;
 
-    /// Whole tensors, on every rank, divided over `ranks`; for secondary partitions, over those of a group. Throws
-    /// precondition_error where an array is too small for how it is divided, or slices overlap.
+    /// A list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of a group. Throws
+    /// precondition_error if an array is too small for its division, rows have no element, or shards overlap.
     template <topology Topology>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors)
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), group_size_(ranks.group_size()), memory_(0) {
@@ -95,7 +95,7 @@ public:
     tensor_list(const Topology& ranks, std::initializer_list<list_tensor<T, Space>> tensors)
         : tensor_list(ranks, std::span(tensors.begin(), tensors.size())) {}
 
-    /// This rank's slices: of each tensor what `partition` says, or that and padding up to what the first rank has.
+    /// A list of this rank's shards: each of the elements that `partition` says, or padded to the first rank's size.
     explicit tensor_list(std::span<const list_tensor<T, Space>> slices)
         : tensors_(slices.begin(), slices.end()), memory_(0) {
         make_resident();
@@ -103,35 +103,35 @@ public:
     explicit tensor_list(std::initializer_list<list_tensor<T, Space>> slices)
         : tensor_list(std::span(slices.begin(), slices.size())) {}
 
-    /// How many tensors.
+    /// Number of tensors.
     std::size_t size() const { return tensors_.size(); }
-    /// The arrays as they were given.
+    /// The array of tensor t, as given.
     view<T, Space> operator[](std::size_t t) const { return tensors_[t].memory; }
 
-    /// The ranks over which whole tensors are divided, and those of a group; 0 for a list of slices.
+    /// Number of ranks over which whole tensors are divided, and of ranks in a group; 0 for a list of shards.
     int ranks() const { return ranks_; }
     int group_size() const { return group_size_; }
 
     /// Elements of all tensors.
     std::size_t elements() const { return elements_; }
-    /// Whether memory has gaps between the slices of a tensor.
+    /// True if memory has gaps between the shards of a tensor.
     bool has_gaps() const { return has_gaps_; }
 
     // For collectives.
 
-    /// The segments of whole tensors over all ranks, or over those of a group: on the host, and in Space.
+    /// Segments of whole tensors over all ranks, or over a group's: in host memory, and (`resident_`) in Space.
     std::span<const segment> over_ranks() const { return world_; }
     std::span<const segment> over_group() const { return group_; }
     const segment* resident_over_ranks() const { return reinterpret_cast<const segment*>(memory_.view().data()); }
     const segment* resident_over_group() const { return resident_over_ranks() + world_.size(); }
-    /// The tensors' addresses, in Space.
+    /// Addresses of the tensors, in Space.
     T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident_over_group() + group_.size()); }
 
-    /// The numbers of the tensors, by address, and the bytes of the longest.
+    /// Numbers of the tensors, sorted by address, and bytes of the longest array.
     std::span<const std::uint32_t> by_address() const { return by_address_; }
     std::size_t longest_bytes() const { return longest_bytes_; }
 
-    /// A number for the division: the same on ranks that agree, and almost surely not elsewhere.
+    /// Hash of the division, equal on ranks that agree and almost surely not elsewhere.
     std::uint64_t digest() const { return digest_; }
 
 private:

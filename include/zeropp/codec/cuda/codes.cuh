@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The codes of eight elements: dense bits, first code lowest.
+/// Codes of granules: dense bits, first code lowest.
 
 #include <zeropp/codec/cuda/granule.cuh>
 
@@ -10,15 +10,15 @@
 
 namespace zeropp::detail {
 
-/// The Bits bytes of eight codes, in 32-bit words; what the last word has beyond them is zero.
+/// Eight codes of `Bits` bits, in 32-bit words. Unused bits of the last word are zero.
 template <int Bits>
 struct packed_codes {
     static constexpr int words = (Bits + 3) / 4;
-    /// Whether some codes lie in two words.
+    /// True if some codes lie in two words.
     static constexpr bool straddles = 32 % Bits != 0;
     std::uint32_t data[std::size_t{words}];
 
-    /// Requires codes of no more than Bits bits.
+    /// Packs eight codes. Requires codes of no more than Bits bits.
     __device__ static packed_codes of(const std::uint32_t (&codes)[granule_size]) {
         packed_codes p{};
 #pragma unroll
@@ -32,7 +32,7 @@ struct packed_codes {
         return p;
     }
 
-    /// Clears all but the first `valid`.
+    /// Clears all codes but the first `valid`.
     __device__ void keep(int valid) {
 #pragma unroll
         for (int w = 0; w != words; ++w) {
@@ -52,7 +52,7 @@ struct packed_codes {
     }
 };
 
-/// The widest access to eight codes, which start at a multiple of Bits bytes from a 16-byte boundary: its bytes.
+/// Bytes of the widest access to eight codes that start at a multiple of `Bits` bytes from a 16-byte boundary.
 template <int Bits>
 inline constexpr int code_access = Bits % 16 == 0  ? 16
                                    : Bits % 8 == 0 ? 8
@@ -60,7 +60,7 @@ inline constexpr int code_access = Bits % 16 == 0  ? 16
                                    : Bits % 2 == 0 ? 2
                                                    : 1;
 
-/// Reads from memory of the device; if `Constant`, memory that no kernel writes meanwhile.
+/// Reads device memory; if `Constant`, memory that no kernel writes meanwhile.
 template <bool Constant, class Word>
 __device__ Word load_word(const Word* from) {
     if constexpr (Constant) {
@@ -70,7 +70,7 @@ __device__ Word load_word(const Word* from) {
     }
 }
 
-/// Reads the codes of eight elements. `elements` is 8, or fewer for the last of a message, whose bytes end earlier.
+/// Reads the codes of a granule. `elements` is 8, or fewer at the end of a message, which has no bytes beyond them.
 template <int Bits, bool Constant = true>
 __device__ packed_codes<Bits> load_codes(const std::byte* from, int elements) {
     packed_codes<Bits> p{};
@@ -135,13 +135,13 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
     }
 }
 
-/// How many granules' codes fill the widest access, up to four, if they can be taken apart by words or parts of one.
+/// Granules, up to four, in one access to codes; 1 if their codes cannot be split by words or parts of one.
 template <int Bits>
 inline constexpr int granules_together = Bits == 1 || Bits == 2 || Bits == 4 ? 4
                                          : Bits == 8                         ? 2
                                                                              : 1;
 
-/// Run granules in a row, all of whose codes exist, from a multiple of Run granules of a tensor's codes.
+/// Codes of `Run` whole granules in a row, the first at a multiple of `Run` in a tensor's codes.
 template <int Bits, int Run>
 struct code_run {
     static constexpr int bytes = Run * Bits;
@@ -186,7 +186,7 @@ struct code_run {
         }
     }
 
-    /// The k-th granule's.
+    /// Codes of granule k.
     __device__ packed_codes<Bits> at(int k) const {
         packed_codes<Bits> p;
         if constexpr (Bits % 4 == 0) {

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// The kernel that writes tensors: decode, and decode + sum + scale (+ accumulate). Units of work and bits as in the
-/// kernel that writes messages.
+/// The kernel that writes tensors: decode, and decode + sum + scale (+ accumulate). Same bits as the host codec.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/rotation.cuh>
@@ -14,23 +13,23 @@
 
 namespace zeropp::detail {
 
-/// Writes the elements that `where` names from sums of messages, finished as the codec says. In a list, the blocks of a
-/// message take turns whatever tensor they are of: a tile that has several tensors goes granule by granule.
+/// Writes the elements that `where` names from sums of messages, with the epilogue `last`. In a list, tiles run across
+/// the tensors of a message: a tile with several tensors goes granule by granule.
 template <class Source, class T, class Slices = slices, class Tensor = T*>
 struct decode_kernel {
     Source source;
     Slices where;
     Tensor tensor;
     epilogue last;
-    /// 1 / last.divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
+    /// 1 / last.divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
     float exact_reciprocal;
 
-    /// Granules of a tile for each thread.
+    /// Number of granules of a tile for each thread.
     static constexpr int granules_per_thread_for(const kernel_tuning& tuning) {
         return granules_in_flight(tuning, Source::loaded_bytes, Source::loaded_words);
     }
     static constexpr int granules_per_thread = granules_per_thread_for(device_tuning);
-    /// Of which so many lie in a row: their codes are one access, and two of 16-bit elements fill a sector of memory.
+    /// Most granules in a row for a thread: their codes are one access, two of 16-bit elements fill a memory sector.
     static constexpr int most_together = 2;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
@@ -39,10 +38,10 @@ struct decode_kernel {
         resident_blocks_for(granules_per_thread * Source::loaded_words + Source::scratch_words +
                             static_cast<int>(sizeof(raw_granule<T>) / 4));
 
-    /// In a list, every block counts as whole.
+    /// Granules of a block. In a list, every block counts as whole.
     static constexpr std::size_t block_granules = Source::block_size / granule_size;
 
-    /// Tiles in a slot, on a GPU of that tuning.
+    /// Number of tiles in a slot, on a GPU of that `tuning`.
     static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
         const auto of_tile = static_cast<std::size_t>(granules_per_thread_for(tuning) * kernel_threads);
         if constexpr (Slices::is_list) {
@@ -63,7 +62,7 @@ struct decode_kernel {
                 const part all = open(0, s);
                 const std::size_t stride = gridDim.x * tile_granules;
                 std::size_t first = blockIdx.x * tile_granules;
-                // A loop of their own for whole tiles, which then keeps no addresses for what is left.
+                // A loop for whole tiles alone needs no registers for addresses of the rest.
                 for (; (first + tile_granules) * granule_size <= all.size; first += stride) write(all, first);
                 for (; first * granule_size < all.size; first += stride) {
 #pragma unroll 1
@@ -93,7 +92,7 @@ private:
         return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
     }
 
-    /// The blocks of all sections of a slot.
+    /// Writes the blocks of all sections of slot s.
     __device__ void write_list(int s) const {
         const std::size_t granules = where.blocks_end(where.sections() - 1, Source::block_size) * block_granules;
         for (std::size_t first = blockIdx.x * tile_granules; first < granules; first += gridDim.x * tile_granules) {
@@ -116,14 +115,14 @@ private:
 
     struct found_section {
         std::size_t i;
-        std::size_t before;  // granules of whole blocks
+        std::size_t before;  // granules before it, of whole blocks
     };
     __device__ found_section section_of(std::size_t granule) const {
         const std::size_t i = where.section_of(granule / block_granules, Source::block_size);
         return {i, where.at(i).place.blocks(Source::block_size) * block_granules};
     }
 
-    /// A tile from granule `first` on, all of whose elements exist.
+    /// Writes a whole tile, from granule `first` on.
     __device__ void write(const part& p, std::size_t first) const {
         const std::size_t mine = first + threadIdx.x * run;
         const auto granule = [=](std::size_t r) { return mine + r / run * (kernel_threads * run) + r % run; };
@@ -148,7 +147,7 @@ private:
         }
     }
 
-    /// All threads of the block come here together.
+    /// Writes the elements of one granule. All threads of the thread block must call this together.
     __device__ void write_part(const part& p, std::size_t granule) const {
         const auto& [from, slice, aligned, size] = p;
         const int valid = valid_elements(size, granule);
@@ -177,7 +176,7 @@ private:
                                                                               [=](std::size_t) { return whole; });
     }
 
-    /// out <- the elements, added to what is there if asked for.
+    /// out <- result / divisor as elements, added to `out` if `accumulate`.
     __device__ void finish_granule(float (&result)[granule_size], raw_granule<T>& out) const {
         divide(result, last.divisor, exact_reciprocal);
         if (last.accumulate) {

@@ -3,9 +3,9 @@
 /// The kernel that writes messages: encode and reorder + encode from a tensor, decode + sum + encode from messages.
 /// Bit-identical to the host codec: the same quantizer arithmetic, the same order of sums.
 ///
-/// A thread block takes one tile after the other: so many whole granules for each thread, all of whose loads start
-/// before the first value is needed. A tile that the slice's end cuts short goes granule by granule, so that the
-/// ordinary one has neither bounds to check nor registers to check them with.
+/// A thread block takes one tile after the other. A thread has several granules of a tile, and starts their loads
+/// before it needs the first value. A tile that the shard's end cuts short goes block by block. So whole tiles have
+/// neither bounds to check nor registers for them.
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/merge_stats.cuh>
@@ -24,14 +24,13 @@
 
 namespace zeropp::detail {
 
-/// Writes the messages of `where.slots` slots. A team of neighbouring threads shares a block, one granule for each
-/// where that is no more than a thread block, so that a thread block has a whole number of teams. Blocks too large for
-/// a team's registers are read several times, all but the first from a cache.
+/// Writes the messages of `where.slots` slots. A team of `lanes` neighbouring threads shares a block; a thread block
+/// has a whole number of teams. Blocks too large for a team's registers are read several times, all but the first from
+/// a cache.
 ///
-/// In a list, the blocks of a message take turns whatever tensor they are of: a tile that has blocks of several goes
-/// block by block.
+/// In a list, tiles run across the tensors of a message: a tile with blocks of several goes block by block.
 ///
-/// Where messages have a scale, requires it to lie in them already.
+/// If messages have a scale, it must be in them already.
 template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>, class Slices = slices>
 struct encode_kernel {
     Q q;
@@ -54,21 +53,20 @@ struct encode_kernel {
     static constexpr int teams = tile_shape(device_tuning).teams;
     static constexpr int team_blocks = tile_shape(device_tuning).team_blocks;
     static constexpr int tile_blocks = tile_shape(device_tuning).blocks();
-    /// Whether a block stays in its team's registers, and is not read again.
+    /// True if a block stays in its team's registers, and is not read again.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
-    /// What is known of the blocks meanwhile, and of one more as they merge; a word or two of it are among what every
-    /// kernel takes.
+    /// Registers for a block's stats. One or two words count as 0, because `resident_blocks_for` allows for them.
     static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
                                                                      : 0;
     static constexpr int value_words =
         (in_registers ? team_blocks * granules_per_lane * values::fragment_words : values::fragment_words) +
         (team_blocks + 1) * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
         Residuals::scratch_words + (rotating_quantizer<Q> ? granule_size : 0);
-    /// Where a block lies in a list takes registers too.
+    /// Lists take registers to locate a block.
     static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
 
-    /// Tiles in a slot, on a GPU of that tuning; one, for its scale and its padding, where a message without elements
-    /// has bytes.
+    /// Number of tiles in a slot, on a GPU of that `tuning`. With scales at least one: a message without elements has
+    /// bytes to clear.
     static constexpr std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
         const std::size_t full = ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks,
                                           static_cast<std::size_t>(tile_shape(tuning).blocks()));
@@ -99,8 +97,8 @@ private:
     using fragment = typename values::fragment;
     using params = typename Q::params;
 
-    /// One section of a message: how many elements there are for it, the codes and blocks that it has to write, padding
-    /// included, and the index of the first element.
+    /// One section of a message: elements to encode; codes and blocks to write, padding included; and the first
+    /// element's index in the whole tensor if noise needs it.
     struct section_cursor {
         typename values::cursor from;
         std::size_t size;
@@ -123,15 +121,15 @@ private:
                 loaded_scale<Q>::load(message, layout.scale_offset)};
     }
 
-    /// Whether a window that has to be rotated back spans blocks that a list may put into different tiles: its tensors
-    /// begin at any of the blocks that fill a message's unit.
+    /// True if a window to rotate back may span tiles of a list: it is larger than a block, and than the unit at which
+    /// a list's tensors begin.
     static constexpr bool windows_join_blocks = Source::rotation > Q::block_size&& Source::rotation >
                                                 static_cast<int>(message_place::alignment);
 
-    /// The blocks of a section, of which this thread block takes tile `mine` first.
+    /// Encodes the blocks of a section; this thread block begins with tile `mine`.
     __device__ void encode_section(const section_cursor& part, std::size_t blocks, std::size_t mine) const {
         std::size_t first = mine * tile_blocks;
-        // A loop of their own for whole tiles, which then keeps no addresses for what is left.
+        // A loop for whole tiles alone needs no registers for addresses of the rest.
         const std::size_t whole = part.size / (tile_blocks * Q::block_size) * tile_blocks;
         for (; first < whole; first += std::size_t{gridDim.x} * tile_blocks) {
             encode<team_blocks, true>(part, first, team());
@@ -143,7 +141,7 @@ private:
         }
     }
 
-    /// The blocks of all sections of a message.
+    /// Encodes the blocks of all sections of a message.
     __device__ void encode_list(std::byte* message, int s) const {
         for (std::size_t first = std::size_t{blockIdx.x} * tile_blocks; first < layout.blocks;
              first += std::size_t{gridDim.x} * tile_blocks) {
@@ -165,7 +163,7 @@ private:
         }
     }
 
-    /// A sum of errors, as stats of a block.
+    /// Sum of errors that merges as a block's stats do.
     struct summed_error {
         std::uint32_t sum = 0;
         __device__ void merge(const summed_error& other) { sum += other.sum; }
@@ -174,8 +172,7 @@ private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
-    /// Encodes blocks of a section, Blocks for each team, of which `first` + `team` is this one's first. `Whole` says
-    /// that all of their elements exist.
+    /// Encodes `Blocks` blocks of a section for each team; a team's first is first + team. `Whole`: all elements exist.
     template <int Blocks, bool Whole>
     __device__ void encode(const section_cursor& part, std::size_t first, int team) const {
         const std::size_t mine =
@@ -188,7 +185,7 @@ private:
         typename Q::stats stats[std::size_t{Blocks}];
         fragment fragments[std::size_t{in_registers ? Blocks * granules_per_lane : 1}];
         if constexpr (in_registers) fetch<Whole>(part, granule, fragments);
-        // use(n, its values) for the granules of the r-th block.
+        // Calls use(n, fragment) for the granules of block r.
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
@@ -233,7 +230,7 @@ private:
         if constexpr (Residuals::any) keep_lost<Blocks, Whole>(lost, best, part, granule, block, for_each_granule);
     }
 
-    /// Stores what blocks have lost, of which stats of each thread are in `lost`; their parameters are in `p`.
+    /// Stores the new residuals of blocks. `lost` has each thread's stats of them, `p` the blocks' parameters.
     template <int Blocks, bool Whole, class Granule, class Block, class ForEachGranule>
     __device__ void keep_lost(typename Residuals::stats (&lost)[std::size_t{Blocks}],
                               const params (&p)[std::size_t{Blocks}], const section_cursor& part, Granule granule,
@@ -282,7 +279,7 @@ private:
         }
     }
 
-    /// best[r] <- the parameters of least error for the r-th block.
+    /// best[r] <- parameters with the least error on block r.
     template <int Blocks, bool Whole, class Granule, class ForEachGranule>
     __device__ void search(const typename Q::stats (&stats)[std::size_t{Blocks}], params (&best)[std::size_t{Blocks}],
                            const section_cursor& part, Granule granule, ForEachGranule for_each_granule) const {
@@ -320,7 +317,7 @@ private:
         }
     }
 
-    /// The parameters of a block: `best`, if they were searched for.
+    /// Parameters of a block: `best` if Q searches.
     __device__ params block_params(const typename Q::stats& stats, const params& best,
                                    const section_cursor& part) const {
         if constexpr (searching_quantizer<Q>) {
@@ -332,7 +329,7 @@ private:
 
     using granule_codes = packed_codes<Q::code_bits>;
 
-    /// The codes of a granule, zero where it has no element.
+    /// Codes of a granule, zero where it has no element.
     __device__ granule_codes encoded(const fragment& f, const params& p, const section_cursor& part,
                                      std::size_t granule, int valid) const {
         float x[granule_size];
@@ -355,7 +352,7 @@ private:
         store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, codes, nominal);
     }
 
-    /// f <- what is kept of the error that its codes make.
+    /// f <- new residuals, of the error of `codes`.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
         decode_granule(part.scale.apply(q), codes, p, position(granule, 0), [&](int i, float x) { f.x[i] -= x; });
@@ -375,12 +372,12 @@ private:
         }
     }
 
-    /// The position in its block of a granule's i-th element.
+    /// Position of a granule's element i in its block.
     __device__ static std::uint32_t position(std::size_t granule, int i) {
         return static_cast<std::uint32_t>(granule % block_granules) * granule_size + static_cast<std::uint32_t>(i);
     }
 
-    /// Between the codes and the parameters, behind the parameters, and behind the scale.
+    /// Clears the padding behind codes, parameters and scale.
     __device__ void clear_padding(std::byte* message) const {
         const auto clear = [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Eight elements: what one thread handles at a time. Eight codes of any width fill whole bytes, and eight 16-bit
+/// A granule is eight elements, which one thread handles. Eight codes of any width fill whole bytes, and eight 16-bit
 /// elements are one 16-byte access.
 
 #include <zeropp/core/element.hpp>
@@ -15,7 +15,7 @@ namespace zeropp::detail {
 
 inline constexpr int granule_size = 8;
 
-/// The same pointer, known to be into the device's memory: one that comes from a table could be into any.
+/// `p`, which the compiler then knows to be in global memory: a pointer from a table could point to any.
 template <class T>
 __device__ T* into_global_memory(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -25,21 +25,21 @@ __device__ T* into_global_memory(T* p) {
 #endif
 }
 
-/// Eight elements as they lie in memory, in the 32-bit words that registers are where their size allows: bytes would
-/// be taken apart and put together again one by one.
+/// Eight elements as in memory, in 32-bit words if their size allows, as registers are. Compilers would take bytes
+/// apart and put them together one by one.
 template <class T>
 struct raw_granule {
     static constexpr int element_bytes = static_cast<int>(sizeof(T));
     static constexpr bool wide = element_bytes == 2 || element_bytes % 4 == 0;
-    /// Whether they begin at even addresses, wherever they are.
+    /// True if elements have 2 bytes and begin at even addresses.
     static constexpr bool in_halves = element_bytes == 2 && alignof(T) >= 2;
-    /// Loads or stores that move it from and to a 16-byte boundary.
+    /// Number of loads or stores that move a granule at a 16-byte boundary.
     static constexpr int accesses = wide ? element_bytes / 2 : granule_size;
 
     using word = std::conditional_t<wide, std::uint32_t, unsigned char>;
     word data[granule_size * sizeof(T) / sizeof(word)];
 
-    /// These eight.
+    /// Makes a granule of eight elements.
     __device__ static raw_granule of(const T (&x)[granule_size]) {
         raw_granule r;
         if constexpr (element_bytes == 2) {
@@ -65,7 +65,7 @@ struct raw_granule {
     }
 
 #if defined(__CUDA_ARCH__)
-    /// Whether one of eight halves is NaN, as the largest of them all would be.
+    /// True if one of eight halves is NaN: the largest of them then is NaN, too.
     __device__ bool has_nan() const {
         std::uint32_t most = data[0];
 #pragma unroll
@@ -78,12 +78,12 @@ struct raw_granule {
     }
 #endif
 
-    /// x <- the eight as floats. A NaN keeps its bits, or, if not KeepNan, stays some NaN.
+    /// x <- the eight elements as floats. A NaN keeps its bits or, unless `KeepNan`, becomes some NaN.
     template <bool KeepNan = true>
     __device__ void to_floats(float (&x)[granule_size]) const {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half>) {
-            // An instruction in place of eleven. It changes the bits of a NaN, so those go the long way.
+            // One instruction in place of eleven. It changes a NaN's bits: a granule with one takes the loop below.
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(at(i).bits));
             bool done = true;
@@ -99,7 +99,7 @@ struct raw_granule {
     __device__ static raw_granule from_floats(const float (&x)[granule_size]) {
 #if defined(__CUDA_ARCH__)
         if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
-            // Half an instruction in place of nine, for all but NaN, as above.
+            // Half an instruction in place of nine. It changes a NaN's bits: a granule with one takes the loop below.
             raw_granule r;
             bool nan = false;
 #pragma unroll
@@ -129,7 +129,7 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
 #pragma unroll
     for (int i = 0; i != granule_size; ++i) {
 #if defined(__CUDA_ARCH__)
-        // An instruction that takes magnitudes, in place of two on integers.
+        // One instruction on magnitudes, in place of two on integers.
         asm("{.reg .f32 m; abs.f32 m, %1; max.NaN.f32 %0, %0, m;}" : "+f"(most) : "f"(x[i]));
 #else
         const float magnitude = bits_float(float_bits(x[i]) & 0x7fffffffu);
@@ -139,18 +139,18 @@ __device__ inline float largest_magnitude(const float (&x)[granule_size]) {
     return most;
 }
 
-/// a * b, rounded before anything is added, and with a zero's sign (which `product` does not keep).
+/// a * b, rounded before anything is added. Keeps a zero's sign, as `product` does not.
 __device__ inline float rounded_product(float a, float b) {
 #if defined(__CUDA_ARCH__)
     return __fmul_rn(a, b);
 #else
-    const volatile float rounded = a * b;  // or a compiler with fused instructions takes the addition behind it
+    const volatile float rounded = a * b;  // not fused with a later addition
     return rounded;
 #endif
 }
 
-/// x <- x / divisor, where `exact_reciprocal` is 1 / divisor if that is exact, and 0 if not. To the bit the quotient:
-/// rounded before anything is added, and with a zero's sign.
+/// x <- x / divisor to the bit, a zero's sign included; rounded before anything is added. `exact_reciprocal` is 1 /
+/// divisor if that is exact, or 0.
 __device__ inline void divide(float (&x)[granule_size], float divisor, float exact_reciprocal) {
     if (exact_reciprocal != 0) {
 #pragma unroll
@@ -163,7 +163,7 @@ __device__ inline void divide(float (&x)[granule_size], float divisor, float exa
     }
 }
 
-/// The first `valid` of eight elements, 0 to 8; the others are zeros.
+/// Loads the first `valid` of eight elements, 0 to 8; the others are zeros.
 template <class T>
 __device__ raw_granule<T> load_part_granule(const T* from, int valid) {
     T x[granule_size];
@@ -183,7 +183,7 @@ __device__ void store_part_granule(T* to, const raw_granule<T>& r, int valid) {
     }
 }
 
-/// The upper word of two that are shifted to the left together.
+/// Upper word of high:low shifted left by `left` bits.
 __device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t high, unsigned left) {
 #if defined(__CUDA_ARCH__)
     return __funnelshift_l(low, high, left);
@@ -192,7 +192,7 @@ __device__ inline std::uint32_t funnel_shift(std::uint32_t low, std::uint32_t hi
 #endif
 }
 
-/// Eight elements of 16 bits that start anywhere, by the words that lie inside them and the half at either end.
+/// Loads eight 16-bit elements from any even address: the aligned words in them, and a half at either end.
 template <class T>
 __device__ raw_granule<T> load_unaligned_granule(const T* from) {
     const auto* const halves = reinterpret_cast<const std::uint16_t*>(from);
@@ -227,7 +227,7 @@ __device__ void store_unaligned_granule(T* to, const raw_granule<T>& r) {
     }
 }
 
-/// Eight elements that exist. `aligned` says that they start on a 16-byte boundary.
+/// Loads eight elements. `aligned`: they start on a 16-byte boundary.
 template <class T>
 __device__ raw_granule<T> load_whole_granule(const T* from, bool aligned) {
     if constexpr (raw_granule<T>::wide) {
@@ -270,7 +270,7 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
     }
 }
 
-/// x[i] <- 0 where it is not finite. Where all are, which is the rule, this costs one multiplication for each.
+/// x[i] <- 0 if it is not finite. If all are finite, as is the rule, this costs one multiplication for each.
 __device__ inline void drop_non_finite(float (&x)[granule_size]) {
     float zero = 0.0f;
 #pragma unroll

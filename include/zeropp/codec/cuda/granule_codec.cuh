@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The codes of eight elements, and the elements that codes stand for: the quantizer's arithmetic, element by element,
-/// and for integers ways to the same bits that take fewer instructions.
+/// Encodes and decodes granules: by the quantizer's arithmetic on each element, and for integers in fewer instructions
+/// with the same bits.
 
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -15,7 +15,7 @@
 
 namespace zeropp::detail {
 
-/// Quantizers whose blocks were fitted to what is encoded, rounded to the nearest code.
+/// Integer quantizers that round to nearest with parameters fitted to the block: no search and no dithering.
 template <class Q>
 concept encodes_integers = integer_quantizer<Q> && !searching_quantizer<Q> && !dithering_quantizer<Q>;
 
@@ -28,7 +28,7 @@ __device__ inline float fused(float a, float b, float c) {
 #endif
 }
 
-/// Bytes of two words, the lower four bits of the selector first.
+/// Four bytes of high:low. Each four bits of `selector`, lowest first, select one.
 __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(low, high, selector);
@@ -42,11 +42,11 @@ __device__ inline std::uint32_t selected_bytes(std::uint32_t low, std::uint32_t 
 #endif
 }
 
-/// a <- a + x * factor, b <- b + y * factor, products rounded before they are added. A zero may lose its sign before.
+/// a <- a + x * factor, b <- b + y * factor; products are rounded first. A zero product may lose its sign.
 __device__ inline void add_products(float& a, float& b, float x, float y, float factor) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-    // Two elements an instruction. ptxas fuses mul.rn.f32x2 with the addition behind it, whatever its flags; with an
-    // addition of +0 it does not.
+    // Two elements per instruction. ptxas fuses mul.rn.f32x2 with the addition behind it, whatever its flags, but not
+    // this fma with +0.
     asm("{.reg .b64 sum, x, factor, zero; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
         "mov.b64 zero, {0f00000000, 0f00000000};"
         "fma.rn.f32x2 x, x, factor, zero; add.rn.f32x2 sum, sum, x; mov.b64 {%0, %1}, sum;}"
@@ -68,23 +68,23 @@ __device__ inline std::uint32_t masked_exclusive_or(std::uint32_t word, std::uin
 #endif
 }
 
-/// Makes floats of the integers of a warp's codes, on tensor cores. Under an exponent, an integer is the end of a
-/// half's mantissa; the product of a row of eight halves with the identity matrix, less that exponent's power of two,
-/// is the integers as floats, each in the thread that had it: one instruction for four elements of each thread, in
-/// place of four. Exact, since nothing in it has more than 11 bits.
+/// Converts the integers of a warp's codes to floats on tensor cores. Under an exponent, an integer is the end of a
+/// half's mantissa. Eight halves times the identity matrix, less that exponent's power of two, are the integers as
+/// floats, in their own threads. One instruction converts four elements of each thread, in place of four. Exact:
+/// nothing in it has more than 11 bits.
 template <int Bits>
 struct integer_converter {
     static_assert(Bits >= 2 && Bits <= 8);
 
-    /// The two elements of the identity matrix that this thread supplies, as halves: in column lane / 4, rows
+    /// Two elements of the identity matrix that this thread supplies, as halves: in column lane / 4, rows
     /// 2 * (lane % 4) and the next (PTX ISA, mma.m16n8k8).
     std::uint32_t identity;
 
     __device__ explicit integer_converter(unsigned thread)
         : identity(thread / 8 % 4 == thread % 4 ? one << (thread / 4 % 2 * 16) : 0u) {}
 
-    /// use(i, j, x, y) for pairs of the eight integers, of which the i-th and the j-th are the floats x and y. All
-    /// threads of a warp come here together.
+    /// Calls use(i, j, x, y) for pairs of the eight integers: the i-th is the float x, the j-th is y. All threads of a
+    /// warp must call this together.
     template <class Use>
     __device__ void convert(const packed_codes<Bits>& codes, Use use) const {
 #if !defined(__CUDA_ARCH__)
@@ -95,7 +95,7 @@ struct integer_converter {
             four<0, 4>(part<0>(codes.data[0]), part<4>(codes.data[0]), 0, 4, 1, 5, use);
             four<0, 4>(part<0>(later), part<4>(later), 2, 6, 3, 7, use);
         } else if constexpr (Bits == 2) {
-            // Four in each half of the word.
+            // Four codes in each half of the word.
             const std::uint32_t word = selected_bytes(codes.data[0], 0, 0x4140);
             four<0, 2>(part<0>(word), part<2>(word), 0, 4, 1, 5, use);
             four<4, 6>(part<4>(word), part<6>(word), 2, 6, 3, 7, use);
@@ -118,24 +118,24 @@ struct integer_converter {
     }
 
 private:
-    /// Halves of 1, and of 2^(10 - Place), whose mantissas end in integers at that bit.
+    /// Bits of the half 1, and of the half 2^(10 - Place): an integer added at bit `Place` adds its value.
     static constexpr std::uint32_t one = 0x3c00;
     template <int Place>
     static constexpr std::uint32_t exponent = (25u - Place) << 10;
-    /// Two of them with an integer's offset, which makes it positive.
+    /// Two halves 2^(10 - Place), plus the offset that makes a two's complement integer positive.
     template <int Place>
     static constexpr std::uint32_t both = (exponent<Place> | 1u << (Place + Bits - 1)) * 0x10001u;
-    /// What they are more than the integers.
+    /// Value of a half with an integer at bit `Place`, less that integer.
     template <int Place>
     static constexpr float more = static_cast<float>((1 << (10 - Place)) + (1 << (Bits - 1)));
 
-    /// The two integers that lie at that bit of either half of the word.
+    /// Two halves with the integers that are at bit `Place` of either half of `word`.
     template <int Place>
     __device__ static std::uint32_t part(std::uint32_t word) {
         return masked_exclusive_or(word, ((1u << Bits) - 1u) * 0x10001u << Place, both<Place>);
     }
 
-    /// use(i, j, ...) for the two integers at First of the one word, use(k, l, ...) for those at Second of the other.
+    /// Calls use(i, j, ...) for integers at bit `First` of `first`, and use(k, l, ...) at bit `Second` of `second`.
     template <int First, int Second, class Use>
     __device__ void four(std::uint32_t first, std::uint32_t second, int i, int j, int k, int l, Use use) const {
         float x[4];
@@ -156,12 +156,12 @@ private:
     }
 };
 
-/// The codes of eight elements of a block that its parameters were fitted to: no element lies outside its codes but
-/// above, so that only those are bounded, and only where there may be some.
+/// Codes of eight elements of a block, with parameters fitted to it. No element is below the lowest code; elements
+/// above the highest code are bounded if Q allows any.
 template <encodes_integers Q>
 __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_size], float multiplier) {
     constexpr int bits = Q::code_bits;
-    // As `whole_code` does; four-bit codes with the offset that makes them positive.
+    // As `whole_code` does. 4-bit codes also get the offset that makes them positive.
     constexpr float middle = 12582912.0f + (bits == 4 ? 8.0f : 0.0f);
     const float inverse = quotient(1.0f, multiplier != 0 ? multiplier : 1.0f);
     const float steps = multiplier != 0 ? inverse : 0.0f;
@@ -199,8 +199,8 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     return p;
 }
 
-/// The codes of a granule of which the first `valid` elements exist, zero for the others. `position` is its first
-/// element's in its block; `noise` gives each element its own.
+/// Codes of a granule, zero from element `valid` on. `position` is the first element's in its block; noise(i) is
+/// element i's.
 template <quantizer Q, class Noise>
 __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x)[granule_size],
                                                      const typename Q::params& params, std::uint32_t position,
@@ -220,7 +220,7 @@ __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x
     return p;
 }
 
-/// use(i, the i-th element) of a granule.
+/// Calls use(i, decoded element i) for a granule. `position` is the first element's in its block.
 template <quantizer Q, class Use>
 __device__ void decode_granule(const Q& q, const packed_codes<Q::code_bits>& codes, const typename Q::params& params,
                                std::uint32_t position, Use use) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// How kernels are launched. A kernel is a trivially copyable function object whose operator() is device code, and that
-/// says how many of its blocks a multiprocessor must have registers for (`resident_blocks`).
+/// Launches kernels: trivially copyable function objects with a device operator(). `resident_blocks` is the number of a
+/// kernel's thread blocks for which a multiprocessor must have registers.
 
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -15,20 +15,20 @@
 
 namespace zeropp::detail {
 
-/// Most blocks in the y direction that CUDA takes; kernels loop over what is left.
+/// Largest number of thread blocks in the y direction of a grid; kernels loop over further slots.
 inline constexpr int most_blocks_y = 65535;
 
 #if defined(__CUDACC__)
-/// Defined nowhere: its name is what a build is refused with.
+/// Defined nowhere: a build that calls it fails with this name.
 __device__ void needs_denormals_compile_without_ftz_and_use_fast_math();
 }  // namespace zeropp::detail
-/// What a kernel is compiled with, a constant once it is; of LLVM's NVPTX back end, and so of nvcc and clang.
+/// Value of a kernel's compile option, a constant once compiled; in LLVM's NVPTX back end, and so in nvcc and clang.
 extern "C" __device__ int __nvvm_reflect(const char*);
 namespace zeropp::detail {
 
 template <class Kernel>
 __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(const __grid_constant__ Kernel kernel) {
-    // Flushed denormals are other bits than the host's, and no macro tells of -ftz=true.
+    // Flushed denormals differ from the host's bits, and no macro tells of -ftz=true.
     if (__nvvm_reflect("__CUDA_FTZ") != 0) needs_denormals_compile_without_ftz_and_use_fast_math();
     kernel();
 }
@@ -37,11 +37,11 @@ __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(c
 void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
 #endif
 
-/// The tuning of the stream's device. A kernel that was compiled for another generation has other tiles, and loops.
+/// Tuning of the stream's device. A kernel compiled for another generation has other tiles, and loops.
 inline kernel_tuning tuning_of(const cuda_stream& stream) { return tuning_for(stream.compute_capability()); }
 
-/// How many of its blocks a multiprocessor holds at a time; of the first device that is asked, since those of a process
-/// are alike.
+/// Number of the kernel's thread blocks that a multiprocessor holds at a time. Asked of the first device in use: a
+/// process is taken to have equal devices.
 template <class Kernel>
 int resident_blocks() {
 #if defined(__CUDACC__)
@@ -58,9 +58,8 @@ int resident_blocks() {
 #endif
 }
 
-/// Runs kernel() on a thread block for each of the `tiles` tiles of each of `slots` slots, but no more blocks
-/// than fill the device a few times over, each time whole; kernels loop over what is left. Throws cuda_error if it
-/// could not be launched.
+/// Runs kernel() on a thread block for each tile of each slot, but on no more than fill the device a few whole times;
+/// kernels loop over the rest. Throws cuda_error if the launch fails.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
     if (slots == 0 || tiles == 0) return;

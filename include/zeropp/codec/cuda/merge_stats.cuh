@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The stats of a block, merged over the threads that share it.
+/// Merges the stats of a block over the threads that share it.
 
 #include <zeropp/codec/cuda/tuning.hpp>
 
@@ -30,7 +30,7 @@ __device__ void merge_in_warp(Stats (&stats)[N]) {
     }
 }
 
-/// The same over teams of up to a thread block. Teams of more than a warp need all threads of the block to come here.
+/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block must call it.
 template <int Lanes, std::size_t N, class Stats>
 __device__ void merge_stats(Stats (&stats)[N]) {
     static_assert(sizeof(Stats) % 4 == 0 || std::is_empty_v<Stats>, "stats travel between threads as 32-bit words");
@@ -41,7 +41,7 @@ __device__ void merge_stats(Stats (&stats)[N]) {
             __shared__ std::uint32_t of_warp[N][kernel_threads / 32][sizeof(Stats) / 4];
             const int lane = static_cast<int>(threadIdx.x) % 32;
             const int warp = static_cast<int>(threadIdx.x) / 32;
-            __syncthreads();  // what was here before has been read
+            __syncthreads();  // earlier stats have been read
             if (lane == 0) {
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) memcpy(of_warp[n][warp], &stats[n], sizeof(Stats));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Numbers for whole messages: the largest finite magnitude of what a message encodes, found before it is encoded.
+/// Scales of whole messages: the largest finite magnitude of a message's values, found before it is encoded.
 
 #include <zeropp/codec/cuda/merge_stats.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
@@ -15,7 +15,7 @@
 
 namespace zeropp::detail {
 
-/// Writes 0 as the number of each message: magnitudes are merged into it.
+/// Sets the scale of each message to 0. find_scale_kernel merges magnitudes into it.
 template <message_scaled_quantizer Q, class Slices = slices>
 struct clear_scale_kernel {
     Slices where;
@@ -23,7 +23,7 @@ struct clear_scale_kernel {
 
     static constexpr int resident_blocks = 2;
 
-    /// For all slots together.
+    /// Number of tiles for all slots together.
     static constexpr std::size_t tiles(int slots) { return ceil_div(static_cast<std::size_t>(slots), kernel_threads); }
 
     __device__ void operator()() const {
@@ -36,7 +36,7 @@ struct clear_scale_kernel {
     }
 };
 
-/// Merges what each message will encode into its number. The same tiles as in the kernel that writes tensors.
+/// Merges the magnitudes of each message's values into its scale.
 template <message_scaled_quantizer Q, class Source, class Residuals, class Slices = slices>
 struct find_scale_kernel {
     Source source;
@@ -50,7 +50,7 @@ struct find_scale_kernel {
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks = 2;
 
-    /// For all tensors of a list together; each starts with another thread block, so that small ones keep all busy.
+    /// Number of tiles in a slot. Each tensor of a list starts with another thread block, which keeps all of them busy.
     static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
         return ceil_div(w.last().elements + w.last_count(),
                         static_cast<std::size_t>(values::in_flight(tuning) * kernel_threads * granule_size));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a message encodes: the values of a source, in the domain of its quantizer, with what was lost of them before.
+/// Values that a message encodes: a source's values, rotated if the quantizer rotates, plus residuals.
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/residuals.cuh>
@@ -20,26 +20,26 @@ struct float_granule {
     float x[granule_size];
 };
 
-/// How many granules of some `message_values` a thread of this device loads at a time, Run in a row.
+/// Number of granules of `Values` (a `message_values`) that a thread loads at a time, `Run` in a row.
 template <class Values, int Run>
 inline constexpr std::size_t granules_at_once = Values::in_flight(device_tuning) > Run
                                                     ? Values::in_flight(device_tuning)
                                                     : Run;
 
-/// Granules on their way from a source to a quantizer; as the source keeps them where nothing happens to them.
+/// Turns a source's granules into a quantizer's input. Fragments are the source's own if values need no change.
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
-    /// Whether the source has something to do to values that are rotated back.
+    /// True if the source changes values that are rotated back.
     static constexpr bool has_epilogue = requires(const Source& s, float_granule& g) { s.epilogue(g.x); };
     static constexpr bool changed = Source::rotation > 1 || has_epilogue || rotating_quantizer<Q> || Residuals::any;
 
     using fragment = std::conditional_t<changed, float_granule, typename Source::fragment>;
 
-    /// Registers of a fragment, and whether what is loaded takes others meanwhile.
+    /// Registers of a fragment, and whether it is the loaded granule, which then takes no others.
     static constexpr int fragment_words = static_cast<int>(sizeof(fragment) / 4);
     static constexpr bool fragment_is_raw = std::is_same_v<fragment, typename Source::raw>;
 
-    /// How many granules a thread loads at a time.
+    /// Number of granules that a thread loads at a time.
     static constexpr int in_flight(const kernel_tuning& tuning) {
         return granules_in_flight(tuning, Source::loaded_bytes + Residuals::loaded_bytes,
                                   Source::loaded_words + Residuals::loaded_words +
@@ -57,8 +57,8 @@ struct message_values {
         return {source.open(where, of, i, s), residuals.open(of, s)};
     }
 
-    /// k[n] <- granule(n), of a section of `size` elements, all of which exist if `Whole`. Granules are spread over
-    /// threads as `rotate_granules` wants them; all threads of the block must come here.
+    /// k[n] <- granule(n) of a section of `size` elements, all whole if `Whole`. Granules are spread over threads as
+    /// for `rotate_granules`; all threads of the thread block must call this.
     template <bool Whole, int Lanes, int PerLane, int Run, class Granule, std::size_t N>
     __device__ static void fetch(const Source& source, const Residuals& residuals, const cursor& s, std::size_t size,
                                  Granule granule, fragment (&k)[N]) {
@@ -97,13 +97,13 @@ struct message_values {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) x[i] = k.x[i];
         } else {
-            // A block with a NaN has the same codes and parameters whatever its bits.
+            // Codes and parameters of a block with a NaN do not depend on the NaN's bits.
             Source::template values<!encodes_integers<Q>>(k, x);
         }
     }
 
 private:
-    /// use(n, the fragment of granule(n)) for N of them.
+    /// Calls use(n, fragment of granule(n)) for N granules.
     template <bool Whole, int Run, std::size_t N, class Granule, class Use>
     __device__ static void load(const Source& source, const typename Source::cursor& s, std::size_t size,
                                 Granule granule, Use use) {

@@ -10,8 +10,8 @@
 
 namespace zeropp::detail {
 
-/// The noise of elements [index, index + 8): where that is no multiple of eight, of the two granules of the tensor that
-/// they lie in. Shifted by halves, so that no register is chosen at run time.
+/// Noise of elements [index, index + 8) of the tensor, of two granules if `index` is no multiple of 8. Shifted by 4, 2
+/// and 1 elements, so that no register is chosen at run time.
 template <dithering_quantizer Q>
 __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     rounding_noise noise = q.noise(index / granule_size, sums);

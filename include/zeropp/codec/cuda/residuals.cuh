@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Error feedback in the kernels: what was lost of each element before, read where its granule is fetched, and what is
-/// lost of it now, written where its granule is.
+/// Error feedback in the kernels: adds previous residuals when a granule is fetched, and stores new ones after it is
+/// encoded.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/codes.cuh>
@@ -16,7 +16,7 @@
 
 namespace zeropp::detail {
 
-/// The residuals of a run of slots.
+/// Residuals of consecutive slots.
 template <class Feedback>
 struct kernel_residuals;
 
@@ -32,7 +32,7 @@ struct kernel_residuals<no_feedback> {
     __device__ static cursor open(const section&, int) { return {}; }
 };
 
-/// Previous and next may be the same memory: each granule is read by the thread that writes it, before it does.
+/// `previous` and `next` may be the same memory: each granule is read by the thread that writes it, before it does.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
     static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !dithering_quantizer<Storage> &&
@@ -48,7 +48,7 @@ struct kernel_residuals<feedback<Storage>> {
     static constexpr bool has_params = params_bytes<Storage> != 0;
     using stats = typename Storage::stats;
 
-    /// The messages of one slot, from the codes of a section's tensor on, and where its elements begin.
+    /// Residuals of a section: previous and next codes of its tensor, bytes from these to parameters, first granule.
     struct cursor {
         const std::byte* previous;
         std::byte* next;
@@ -64,7 +64,7 @@ struct kernel_residuals<feedback<Storage>> {
                 layout.params_at(of.of_whole) - codes, of.begin / granule_size};
     }
 
-    /// x <- x and the previous residuals of a granule with `valid` elements.
+    /// x <- x + previous residuals of a granule with `valid` elements.
     __device__ void add(const cursor& s, std::size_t granule, int valid, float (&x)[granule_size]) const {
         if (s.previous == nullptr) return;
         float old[granule_size];
@@ -73,7 +73,7 @@ struct kernel_residuals<feedback<Storage>> {
         for (int i = 0; i != granule_size; ++i) x[i] += old[i];
     }
 
-    /// error <- what is kept of it.
+    /// error <- new residuals, made of quantization errors.
     __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);
@@ -103,13 +103,13 @@ struct kernel_residuals<feedback<Storage>> {
     }
 
 private:
-    /// From the start of a slot.
+    /// Offset of the parameters of a granule's block, in bytes from `previous` or `next`.
     __device__ static std::size_t params_place(const cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Storage::block_size / granule_size;
         return s.params_offset + (s.first_granule + granule) / block_granules * params_bytes<Storage>;
     }
 
-    /// old <- the previous residuals of a granule; zeros where nothing is.
+    /// old <- previous residuals of a granule; zeros if there are none.
     __device__ void load(const cursor& s, std::size_t granule, int valid, float (&old)[granule_size]) const {
         constexpr int bits = Storage::code_bits;
         packed_codes<bits> codes{};
@@ -128,7 +128,7 @@ private:
     }
 };
 
-/// Whether a team that shares a block of Q shares one of the residuals' storage, or needs not.
+/// True if residuals have no parameters, or blocks as large as Q's, so that a team shares a block of both.
 template <quantizer Q, class Feedback>
 struct storage_fits : std::true_type {};
 template <quantizer Q, quantizer Storage>

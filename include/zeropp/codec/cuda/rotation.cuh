@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Walsh-Hadamard transforms of values that lie in the registers of neighbouring threads.
+/// Walsh-Hadamard transforms of values in the registers of neighbouring threads.
 
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/core/math.hpp>
@@ -11,22 +11,21 @@
 
 namespace zeropp::detail {
 
-/// Whether the window of `Size` elements that a granule is part of lies among the `size` elements that there are.
+/// True if the window of `Size` elements around `granule` lies within the first `size` elements.
 template <int Size>
 __device__ bool is_in_whole_window(std::size_t size, std::size_t granule) {
     constexpr auto window = static_cast<std::size_t>(Size);
     return (granule * granule_size / window + 1) * window <= size;
 }
 
-/// Rotates N granules of each thread, or back, in windows of `Size` elements. The n-th granule of a thread is, counted
-/// from a multiple of Size elements, the one at
+/// Rotates N granules of each thread, or back, in windows of `Size` elements. Counted from a multiple of `Size`
+/// elements, granule n of a thread is number
 ///     team * Lanes * PerLane + n % PerLane / Run * Lanes * Run + lane * Run + n % Run,
-/// with team = thread / Lanes, lane = thread % Lanes, and somewhere beyond it by whole thread blocks for n / PerLane.
-/// Bits of that index are thus bits of the thread's or of n, and a pair is at most 16 granules apart: it is exchanged
-/// within a warp, or lies in one thread.
+/// with team = thread / Lanes, lane = thread % Lanes, and whole thread blocks beyond for n / PerLane. So each bit of
+/// that number is a bit of the thread's or of n. A pair is at most 16 granules apart: it lies in one thread, or is
+/// exchanged within a warp.
 ///
-/// whole(n) says whether the n-th granule's window is whole; what is not stays as it is. All threads of the warp must
-/// come here.
+/// Granules with whole(n) false stay as they are. All threads of the warp must call this.
 template <int Size, int Lanes, int PerLane, int Run, std::size_t N, class Whole>
 __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole whole) {
     if constexpr (Size > 1) {
@@ -64,8 +63,8 @@ __device__ void rotate_granules(float (&x)[N][granule_size], bool back, Whole wh
                 }
             } else {
                 const int distance = stride < Lanes * Run ? stride / Run : stride / PerLane;
-                // The upper of a pair becomes what the lower has less its own. Exact, so that contraction changes
-                // nothing.
+                // The upper of a pair becomes the lower minus the upper. The product is exact, so that contraction
+                // changes nothing.
                 const float sign = (static_cast<int>(threadIdx.x) & distance) != 0 ? -1.0f : 1.0f;
 #pragma unroll
                 for (std::size_t n = 0; n != N; ++n) {

@@ -1,22 +1,22 @@
 #pragma once
 /// \file
-/// Where the kernels get values from: a tensor, a tensor less another, or (sum_source.cuh) messages to sum.
+/// Sources of values for the kernels: a tensor, a difference of tensors, or (sum_source.cuh) a sum of messages.
 ///
 /// A source fetches several granules at a time, so that all their loads start before the first value is needed:
 ///   `raw`               a granule as it is loaded
-///   `fragment`          a granule whose values are needed, maybe twice: `fragments<Run>(raw, granule, k)` makes Run
-///                       in a row, `values(fragment, x)` are the floats of one; `values<false>` may change a NaN's bits
+///   `fragment`          a granule with values that can be read again: `fragments<Run>(raw, granule, k)` makes Run in a
+///                       row, `values(fragment, x)` gives the floats of one; `values<false>` may change a NaN's bits
 ///   `sums`              whether values are sums of quantized ones
-///   `rotation`          the window in which they still have to be rotated back; 1 for none
-///   `loaded_bytes`      what is loaded for a granule, and the registers it takes meanwhile
-///   `loaded_words`
+///   `rotation`          elements of the window in which values must be rotated back; 1 for none
+///   `loaded_bytes`      bytes that are loaded for a granule
+///   `loaded_words`      registers that they take until the fragment is made
 ///   `scratch_words`     registers that fragments take beyond themselves, to be made or to give their values
-///   `together`          how many granules in a row are best fetched by one thread
-///   `fetch_whole<Run>`  granules all of whose elements exist, Run in a row each time; all threads of a warp come here,
-///                       and to their fragments, together
-///   `fragment_part`     one granule of which the first `valid` elements exist, at once
-///   `epilogue(x)`       if there is one: what happens to values once they are rotated back
-/// `open(where, of, i, s)` is a `cursor`: what stays the same for all granules of the i-th section, `of`, in slot s.
+///   `together`          number of granules in a row that one thread best fetches
+///   `fetch_whole<Run>`  loads whole granules, Run in a row each time; all threads of a warp must call this, and
+///                       `fragments`, together
+///   `fragment_part`     loads one granule with `valid` elements
+///   `epilogue(x)`       optional: changes values once they are rotated back
+/// `open(where, of, i, s)` makes a `cursor`: the common data of all granules of section i, `of`, in slot s.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -28,14 +28,13 @@
 
 namespace zeropp::detail {
 
-/// How many of the eight elements of a granule there are among `size`.
+/// Number of elements of a granule, 0 to 8, among the first `size` elements.
 __device__ inline int valid_elements(std::size_t size, std::size_t granule) {
     const std::size_t begin = granule * granule_size;
     return begin >= size ? 0 : size - begin < granule_size ? static_cast<int>(size - begin) : granule_size;
 }
 
-/// use(std::true_type or false_type): once for many accesses, so that none waits for another's words to be put
-/// together.
+/// Calls use(std::true_type or false_type) once for many accesses: none waits until another's words are put together.
 template <class Use>
 __device__ void once_aligned(bool aligned, Use use) {
     if (aligned) {
@@ -45,7 +44,7 @@ __device__ void once_aligned(bool aligned, Use use) {
     }
 }
 
-/// Values from a tensor, or, where `Tensor` is a tensor_table, from those of a list.
+/// Source: elements of a tensor, or of a list's tensors if `Tensor` is a tensor_table.
 template <class T, class Tensor = const T*>
 struct tensor_source {
     Tensor tensor;
@@ -55,13 +54,13 @@ struct tensor_source {
     static constexpr int together = 1;
 
     using raw = raw_granule<T>;
-    /// Accesses narrower than 16 bytes count as if they were not.
+    /// Accesses narrower than 16 bytes count as 16.
     static constexpr int loaded_bytes = 16 * raw::accesses;
     static constexpr int loaded_words = static_cast<int>(sizeof(raw) / 4);
-    /// A half that is NaN goes the long way, with everything else in registers meanwhile.
+    /// A half that is NaN takes a slow path, with everything else in registers meanwhile.
     static constexpr int scratch_words = std::is_same_v<T, half> ? 2 * granule_size : 0;
 
-    /// What stays the same for a whole section.
+    /// Common data of a section's granules.
     struct cursor {
         const T* slice;
         bool aligned;
@@ -100,7 +99,7 @@ struct tensor_source {
     }
 };
 
-/// The values of one tensor_source less those of another.
+/// Source: values of one tensor_source minus another's.
 template <class Of, class Less>
 struct difference_source {
     Of tensor;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where the kernels get values from that are sums of messages.
+/// Sources of values for the kernels that are sums of messages.
 
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
@@ -15,7 +15,7 @@
 
 namespace zeropp::detail {
 
-/// What the whole of a message says of each of its elements.
+/// Scale of a message, if messages of Q have one. apply(q) is the quantizer with it.
 template <quantizer Q>
 struct loaded_scale {
     __device__ static loaded_scale load(const std::byte*, std::size_t) { return {}; }
@@ -37,7 +37,7 @@ struct coded_granule : loaded_scale<Q> {
     packed_codes<Q::code_bits> codes;
     typename Q::params params;
 
-    /// Of a message that holds `elements` of the granule's elements.
+    /// Loads from a message that holds `elements` of the granule's elements.
     template <class Cursor>
     __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
         coded_granule g = load_block(message, s, granule);
@@ -45,7 +45,7 @@ struct coded_granule : loaded_scale<Q> {
         return g;
     }
 
-    /// use(k, the k-th) of Run in a row, all of one block.
+    /// Calls use(k, k-th granule) for `Run` granules in a row, all of one block.
     template <int Run, class Cursor, class Use>
     __device__ static void load_run(const std::byte* message, const Cursor& s, std::size_t granule, Use use) {
         if constexpr (Run == 1) {
@@ -61,7 +61,7 @@ struct coded_granule : loaded_scale<Q> {
         }
     }
 
-    /// What is the same for all granules of its block.
+    /// Loads all but the codes: the parameters of the granule's block, and the scale.
     template <class Cursor>
     __device__ static coded_granule load_block(const std::byte* message, const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
@@ -84,7 +84,7 @@ struct coded_granule : loaded_scale<Q> {
 struct float_sums {
     float sum[granule_size];
 
-    /// To begin with: what leaves every first value as it is. The products of integers are never -0.
+    /// Initial sum that keeps every first value as it is. Products of integers are never -0.
     template <quantizer Q>
     static constexpr float nothing = integer_quantizer<Q> ? 0.0f : -0.0f;
 
@@ -97,8 +97,8 @@ struct float_sums {
     }
 };
 
-/// sums[k] <- sums[k] + the granules coded(c, k) of `Messages` messages, in order; Run granules in a row, of one block.
-/// `Begin` says that there is nothing in the sums. All threads of a warp come here together.
+/// sums[k] <- sums[k] + granules coded(c, k) of `Messages` messages, in order, for `Run` granules in a row of one
+/// block. `Begin`: sums are empty. All threads of a warp must call this together.
 template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
 __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float_sums* sums) {
     if constexpr (integer_quantizer<Q>) {
@@ -112,7 +112,7 @@ __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float
                     float& a = sums[k].sum[i];
                     float& b = sums[k].sum[j];
                     if constexpr (Begin) {
-                        // No product of an integer is too small for a float, so that with +0 none is -0, fused or not.
+                        // Products of integers never underflow: with +0 none is -0, fused or not.
                         if (c == 0) {
                             a = fused(x, multiplier, 0.0f);
                             b = fused(y, multiplier, 0.0f);
@@ -134,7 +134,7 @@ __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float
     }
 }
 
-/// What the sources over messages have in common: where a slot's messages lie. Offsets are from the codes of a section.
+/// Base of the sources over messages: locates a slot's messages. Offsets are from the codes of a section.
 template <quantizer From>
 struct message_source {
     From from;
@@ -152,7 +152,7 @@ struct message_source {
                                         : From::block_size / granule_size;
     /// Registers of integers that become floats, four at a time.
     static constexpr int integer_words = integer_quantizer<From> ? 8 : 0;
-    /// Registers of a coded granule, of which those in a row share what belongs to their block.
+    /// Registers of a coded granule. Granules in a row share the parameters of their block.
     static constexpr int coded_words =
         packed_codes<From::code_bits>::words +
         static_cast<int>(ceil_div((sizeof(coded_granule<From>) - sizeof(packed_codes<From::code_bits>)) / 4, together));
@@ -185,8 +185,7 @@ struct message_source {
     }
 };
 
-/// Sums, in order, of the values of `Contributors` messages for each slot; 0 where the number is known at run time
-/// only.
+/// Source: sums, in order, over `Contributors` messages for each slot; 0 if the number is known at run time only.
 template <quantizer From, int Contributors>
 struct sum_source : message_source<From> {
     using typename message_source<From>::cursor;
@@ -229,18 +228,18 @@ struct sum_source : message_source<From> {
     }
 };
 
-/// Four messages at a time, and then what is left one by one.
+/// Source: sums over messages, four at a time, then the rest one by one.
 template <quantizer From>
 struct sum_source<From, 0> : message_source<From> {
     using typename message_source<From>::cursor;
 
     using raw = float_sums;
     using fragment = raw;
-    /// The sums of all are in registers while codes are loaded.
+    /// At most 2: the sums of all are in registers while codes are loaded.
     static constexpr int together = message_source<From>::together < 2 ? message_source<From>::together : 2;
     static constexpr int in_flight = 4;
     static constexpr int loaded_bytes = in_flight * From::code_bits;
-    /// The codes of one step, while those of the next are loaded.
+    /// Codes of one step, while the next step's are loaded.
     static constexpr int scratch_words =
         2 * in_flight * message_source<From>::coded_words + message_source<From>::integer_words;
     static constexpr int loaded_words = granule_size + in_flight * message_source<From>::coded_words;
@@ -266,7 +265,7 @@ struct sum_source<From, 0> : message_source<From> {
     }
 
 private:
-    /// Adds `Messages` of them, and moves on to the next.
+    /// Adds `Messages` messages, and moves `message` on to the next.
     template <int Messages, int Run, std::size_t N, class Granule>
     __device__ void add(const cursor& s, const std::byte*& message, Granule granule, raw (&r)[N]) const {
         coded_granule<From> coded[std::size_t{Messages}][N];
@@ -290,11 +289,11 @@ private:
     }
 };
 
-/// A source of sums that are divided once they are rotated back.
+/// `Source` with sums that are divided once they are rotated back.
 template <class Source>
 struct divided_source : Source {
     float divisor;
-    /// 1 / divisor where that is exact, so that multiplying gives the bits of the division; otherwise 0.
+    /// 1 / divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
     float exact_reciprocal;
 
     __device__ void epilogue(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }

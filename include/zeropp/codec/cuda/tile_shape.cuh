@@ -6,13 +6,13 @@
 
 namespace zeropp::detail {
 
-/// How they share those of a tile of `message_values`, on a GPU of some generation, where a block has so many granules
-/// and a source is best fetched Together in a row. Host and device come to the same.
+/// Division of a tile of `Values` (a `message_values`) among threads, for one GPU generation. A block has
+/// `BlockGranules` granules; a thread best fetches `Together` in a row. Host and device compute the same shape.
 template <class Values, int BlockGranules, int Together>
 struct tile_shape {
-    /// How many granules a thread has registers for.
+    /// Number of granules that a thread has registers for.
     int most_granules;
-    /// How many in a row a thread takes, so that their codes are one access.
+    /// Number of granules that a thread takes in a row, so that their codes are one access.
     int run;
     /// Granules of a block for each thread of its team.
     int granules_per_lane;
@@ -30,7 +30,7 @@ struct tile_shape {
     constexpr int blocks() const { return teams * team_blocks; }
 
 private:
-    /// One where a block does not stay in registers, and is fetched granule by granule.
+    /// 1 if a block does not stay in registers and is fetched granule by granule.
     static constexpr int run_for(int most) {
         if (BlockGranules / most > kernel_threads) return 1;
         const int run = Together < most ? Together : most;

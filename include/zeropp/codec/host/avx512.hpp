@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Loops for AVX-512 of which compilers find no good vector code: sums of codes, look-up in a table that is a register,
-/// halves. In the compilers' own vectors, because <immintrin.h> would take longer to compile than all the rest of the
-/// codec. Bits are those of the loops beside which they stand.
+/// AVX-512 loops that compilers do not vectorise well: sums of codes, look-up in a table in a register, halves.
+/// Compilers' own vectors are used, because <immintrin.h> would take longer to compile than the rest of the codec. Bits
+/// equal the generic loops'.
 
 #include <zeropp/codec/host/pieces.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -21,8 +21,7 @@
 
 namespace zeropp::detail::avx512 {
 
-/// Whether what is here can be used for a number of elements, by its type: where the target has the instructions, and
-/// it is a multiple of N.
+/// True if `Size` says that the count is a multiple of N in an AVX-512 loop.
 template <class Size, std::size_t N>
 inline constexpr bool serves = is_multiple_on<Size, host_target::avx512, N>;
 
@@ -36,7 +35,7 @@ using unsigned_bytes [[gnu::vector_size(16)]] = unsigned char;
 
 inline constexpr std::size_t lanes = 16;
 
-/// Sixteen floats from memory, and back: one by one, or GCC keeps arrays of them in memory.
+/// Loads and stores one vector of floats: GCC keeps arrays of vectors in memory.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats loaded(const float* from) {
     floats x;
     std::memcpy(&x, from, sizeof x);
@@ -44,7 +43,7 @@ inline constexpr std::size_t lanes = 16;
 }
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline void store(floats x, float* to) { std::memcpy(to, &x, sizeof x); }
 
-/// Sixteen bytes as integers, with and without sign. GCC 12 would convert them one by one.
+/// Sixteen bytes as integers, sign- or zero-extended. GCC 12 would convert them one by one.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints signed_ints(const std::byte* from) {
     bytes b;
     std::memcpy(&b, from, sizeof b);
@@ -82,11 +81,11 @@ inline constexpr std::size_t lanes = 16;
 #endif
 }
 
-/// to[i] <- table[code i], for n codes of four bits. Requires n to be a multiple of 32.
+/// to[i] <- table[code i], for n 4-bit codes. Requires n to be a multiple of 32.
 template <class T>
 requires(sizeof(T) == 2) ZEROPP_DETAIL_AVX512
     void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
-    // Indices are not cleared of their upper bits: the instruction takes five, so the table is there twice.
+    // The instruction reads five bits of an index, of which the fifth is not cleared: so the table is there twice.
     half_shorts once;
     std::memcpy(&once, table, sizeof once);
     const shorts twice = __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
@@ -103,21 +102,21 @@ requires(sizeof(T) == 2) ZEROPP_DETAIL_AVX512
     }
 }
 
-/// table[code] <- product(code, multiplier), for codes of four bits as two's complement.
+/// table[code] <- product(code, multiplier), for 4-bit two's complement codes.
 ZEROPP_DETAIL_AVX512 inline void multiples(float multiplier, float (&table)[16]) {
     constexpr floats codes = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
     const floats products = codes * multiplier + 0.0f;
     std::memcpy(table, &products, sizeof products);
 }
 
-/// sums[i] <- tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this order, behind what is
-/// there if `adds`; for n codes of four bits in messages `stride` bytes apart. Requires n to be a multiple of 32 times
-/// `Pairs`, of vectors in registers.
+/// sums[i] <- tables[0][code i of message 0] + tables[1][code i of message 1] + ..., in this order, added to sums[i] if
+/// `adds`. For n 4-bit codes in messages `stride` bytes apart. Requires n to be a multiple of 32 * Pairs, with `Pairs`
+/// pairs of vectors in registers.
 template <std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {
     for (std::size_t i = 0; i != n; i += 2 * Pairs * lanes) {
-        // Elements with even and with odd indices, which are the lower and the upper bits of bytes.
+        // Elements with even and odd indices: the lower and upper bits of bytes.
         floats even[Pairs];
         floats odd[Pairs];
         std::size_t m = 0;
@@ -163,7 +162,7 @@ ZEROPP_DETAIL_AVX512 void sum_looked_up(const float (*tables)[16], std::size_t m
     }
 }
 
-/// Codes of 8 bits as what `multiplier` multiplies, 32 at a time: integers as two's complement.
+/// Loads 32 8-bit two's complement codes as floats.
 struct integers {
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static void load(const std::byte* codes, floats (&to)[2]) {
         to[0] = __builtin_convertvector(signed_ints(codes), floats);
@@ -171,8 +170,8 @@ struct integers {
     }
 };
 
-/// Floats of 8 bits with so many of mantissa, of which none is Inf or NaN, in units of 2^-8 for 3 (`e4m3`) and of 1 for
-/// 2 (`e5m2`): as halves, whose exponent has the bits that are missing.
+/// Loads 32 finite 8-bit floats with `MantissaBits` 3 (`e4m3`) or 2 (`e5m2`), as floats times `unit`. They become
+/// halves first: as a half, an `e4m3` has 2^-8 of its value.
 template <int MantissaBits>
 struct small_floats {
     static constexpr float unit = MantissaBits == 3 ? 0x1p-8f : 1.0f;
@@ -195,7 +194,7 @@ struct small_floats {
             __builtin_shufflevector(halves, halves, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
     }
 
-    /// Whether `load` may read n codes. Requires n to be a multiple of 32.
+    /// True if n codes are finite, as `load` requires. Requires n to be a multiple of 32.
     ZEROPP_DETAIL_AVX512 static bool finite(const std::byte* codes, std::size_t n) {
         using unsigned_bytes_of_words [[gnu::vector_size(32)]] = unsigned char;
         constexpr unsigned char beyond = MantissaBits == 3 ? 0x7f : 0x7c;
@@ -215,8 +214,8 @@ struct small_floats {
 };
 
 /// sums[i] <- product(code i of message 0, multipliers[0]) + product(code i of message 1, multipliers[1]) + ..., in
-/// this order, behind what is there if `adds`; for n codes of 8 bits in messages `stride` bytes apart. Requires n to be
-/// a multiple of 32 times `Pairs`, of vectors in registers.
+/// this order, added to sums[i] if `adds`. For n 8-bit codes in messages `stride` bytes apart. Requires n to be a
+/// multiple of 32 * Pairs, with `Pairs` pairs of vectors in registers.
 template <class Codes, std::size_t Pairs>
 ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t messages, const std::byte* codes,
                                         std::size_t stride, std::size_t n, bool adds, float* sums) {
@@ -257,13 +256,13 @@ ZEROPP_DETAIL_AVX512 void sum_multiples(const float* multipliers, std::size_t me
     }
 }
 
-/// x[i] <- x[i] * factor, for n values. Not inlined, so that no compiler fuses the products with sums that follow.
+/// x[i] <- x[i] * factor, for n values. Not inlined, so that no compiler fuses the products with later sums.
 [[gnu::noinline]] ZEROPP_DETAIL_AVX512 inline void multiply(float* x, std::size_t n, float factor) {
     for (std::size_t i = 0; i != n; ++i) x[i] *= factor;
 }
 
-/// Whether to[i] <- n halves as floats has been done: not where there is a NaN, which instructions would quieten.
-/// Requires n to be a multiple of 16.
+/// to[i] <- n halves as floats. Returns false, with `to` unspecified, if one is NaN, which the instruction would
+/// quieten. Requires n to be a multiple of 16.
 ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_t n, float* to) {
     half_shorts any_nan = {};
     for (std::size_t i = 0; i != n; i += lanes) {
@@ -277,7 +276,7 @@ ZEROPP_DETAIL_AVX512 inline bool floats_of_halves(const void* halves, std::size_
     return std::memcmp(&any_nan, &none, sizeof none) == 0;
 }
 
-/// to[i] <- n floats as halves; every NaN becomes that of `half`. Requires n to be a multiple of 16.
+/// to[i] <- n floats as halves, NaN as `half` converts it. Requires n to be a multiple of 16.
 ZEROPP_DETAIL_AVX512 inline void halves_of_floats(const float* from, std::size_t n, void* to) {
     for (std::size_t i = 0; i != n; i += lanes) {
         floats x;

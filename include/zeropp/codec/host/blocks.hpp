@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Blocks on the host: elements as floats in, codes and parameters out, and back.
+/// Encodes blocks of floats to codes and parameters on the host, and decodes them.
 
 #include <zeropp/codec/host/pack.hpp>
 #include <zeropp/codec/host/pieces.hpp>
@@ -20,15 +20,14 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Several blocks are fitted before the first is encoded, so that one does not wait for the divisions of another: so
-/// many.
+/// Number of blocks fitted before the first is encoded. Hides the latency of the division.
 template <quantizer Q>
 inline constexpr std::size_t stretch_blocks = std::max<std::size_t>(1024 / static_cast<std::size_t>(Q::block_size), 1);
 
-/// The elements of a granule, whose noise is made at once.
+/// Elements of a granule, the unit for which noise is made.
 inline constexpr std::size_t granule_elements = 8;
 
-/// The fitted parameters, or those of least error for a quantizer that searches.
+/// `fitted`, or for a searching quantizer the candidate with the least error on `values`.
 template <quantizer Q, class Size>
 typename Q::params best_params(const Q& q, const float* values, Size n, const typename Q::params& fitted) {
     if constexpr (searching_quantizer<Q>) {
@@ -49,7 +48,7 @@ typename Q::params best_params(const Q& q, const float* values, Size n, const ty
     }
 }
 
-/// The parameters of each block of n values.
+/// params[b] <- parameters of block b of n values.
 template <quantizer Q, class Size>
 void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
     for_each_piece<static_cast<std::size_t>(Q::block_size)>(n, [&](std::size_t begin, auto some) {
@@ -61,13 +60,13 @@ void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* par
     });
 }
 
-/// Which elements of the tensor that all ranks know are encoded: the first one's index, and whether they are sums.
+/// Identifies elements to encode: index of the first in the whole tensor, and whether they are sums.
 struct encoded_elements {
     std::size_t index;
     bool sums;
 };
 
-/// noise[i] <- the noise of element `what.index` + i, for n elements. Requires room for 8 more.
+/// Returns p, p[i] being the noise of element `index` + i, for n elements. `noise` needs room for n + 14 floats.
 template <dithering_quantizer Q>
 const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* noise) {
     const std::size_t ahead = what.index % granule_elements;
@@ -80,11 +79,11 @@ const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* n
     return noise + ahead;
 }
 
-/// The codes of n values of one block, from `position` on; no more than `piece_size` of them.
+/// codes <- codes of n <= `piece_size` values of one block; the first is at `position` in the block.
 template <quantizer Q, class Size>
 void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, std::uint32_t position,
                   encoded_elements what, std::byte* codes) {
-    // A copy, which codes that are written cannot change, even if both are bytes: it stays in registers.
+    // A copy stays in registers: written codes could alias the original, if both are bytes.
     const typename Q::params params = of_block;
     constexpr std::size_t piece = std::min(piece_size, static_cast<std::size_t>(Q::block_size));
     code_word<Q::code_bits> words[piece];
@@ -99,7 +98,7 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
     pack<Q::code_bits>(words, n, codes);
 }
 
-/// The codes of each block of n values, which begin with a block.
+/// codes <- codes of n values, which begin with a block.
 template <quantizer Q, class Size>
 void encode_blocks(const Q& q, const typename Q::params* params, const float* values, Size n, encoded_elements what,
                    std::byte* codes) {
@@ -111,7 +110,7 @@ void encode_blocks(const Q& q, const typename Q::params* params, const float* va
     });
 }
 
-/// Where codes and parameters of one section of a message are, and the number that scales all of the message.
+/// Addresses of a section's codes and parameters in a message, and of the message's scale.
 template <class Byte>
 struct coded {
     Byte* codes;
@@ -122,13 +121,13 @@ struct coded {
     coded(const wire_layout<Q>& layout, const message_place& place, Byte* message)
         : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)),
           scale(message + layout.scale_offset) {}
-    // nvcc takes the constructor below for the only one that copies.
+    // Without this, nvcc takes the constructor below for the only copy constructor.
     coded(const coded&) = default;
-    /// The same, to be read.
+    /// Converts to addresses of constant bytes.
     coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte>
         : codes(other.codes), params(other.params), scale(other.scale) {}
 
-    /// The same section of a message so many bytes behind.
+    /// The same section of the message that begins `bytes` bytes later.
     coded behind(std::size_t bytes) const {
         coded other = *this;
         other.codes += bytes;
@@ -139,7 +138,7 @@ struct coded {
 };
 using coded_section = coded<const std::byte>;
 
-/// The quantizer of one message, whose scale it holds, if messages of Q have one.
+/// `q`, with the scale of the section's message if messages have one.
 template <quantizer Q>
 Q quantizer_of(const Q& q, const coded_section& from) {
     if constexpr (message_scaled_quantizer<Q>) {
@@ -151,7 +150,7 @@ Q quantizer_of(const Q& q, const coded_section& from) {
     }
 }
 
-/// The parameters of the block with element `first`, where the quantizer has any.
+/// Parameters of the block with element `first`, if Q has any.
 template <quantizer Q>
 typename Q::params read_params(const coded_section& from, std::size_t first) {
     typename Q::params params;
@@ -162,8 +161,8 @@ typename Q::params read_params(const coded_section& from, std::size_t first) {
     return params;
 }
 
-/// use(i, value) for each of elements [begin, begin + n) of a section, i counting from 0; rotated, if Q rotates. `q` is
-/// the message's own. Requires begin to be a multiple of the block's size or `piece_size`, whichever is less.
+/// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back. `q` has
+/// the message's scale (`quantizer_of`). `begin` is a multiple of the block size or of `piece_size`, whichever is less.
 template <quantizer Q, class Size, class Use>
 void decode_elements(const Q& q, const coded_section& from, std::size_t begin, Size n, Use use) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
@@ -177,7 +176,7 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
             use(done + i, decode_element(q, code, params, position + static_cast<std::uint32_t>(i)));
         };
         if constexpr (Q::code_bits == 8) {
-            // Where they lie: a copy would be in pieces smaller than those that loops for AVX2 read.
+            // In place: a copy would be written in pieces smaller than the loads of AVX2 loops.
             for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));
         } else {
             code_word<Q::code_bits> words[piece];

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Reading messages on the host: decode, and decode + sum, into tensors. The functions of slots know no execution, as
-/// those that encode.
+/// Reads messages on the host: decode, and decode + sum, into tensors. The `*_slots` functions know no execution, so
+/// that host executions share their instances.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -23,7 +23,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// to <- elements of a section of a message, `size` from `first` on, which begins a block and a piece.
+/// to[i] <- element i in [first, first + size) of a section of a message; `first` begins a block and a tile.
 template <quantizer Q, element T>
 void decode_section(const Q& q, const coded_section& from, std::size_t first, std::size_t size, T* to) {
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
@@ -33,7 +33,7 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
         if constexpr (std::is_same_v<T, float>) {
             decode_to_floats(q, from, begin, n, slice);
         } else {
-            // In two loops, which compilers turn into vector code where they do not one with both conversions.
+            // Two loops: compilers do not vectorise one loop with both conversions.
             alignas(64) float values[piece_size];
             decode_to_floats(q, from, begin, n, values);
             store_elements(values, n, slice);
@@ -41,7 +41,7 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
     });
 }
 
-/// to <- epilogue of sums of elements of a section of `contributors` messages, likewise.
+/// to[i] <- epilogue of element i's sum, i in [first, first + size), over `contributors` messages `stride` bytes apart.
 template <quantizer From, element T>
 void reduce_section(const From& from, const coded_section& message, std::size_t stride, int contributors,
                     std::size_t first, std::size_t size, epilogue f, T* to) {
@@ -51,7 +51,7 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
         alignas(64) float buffer[piece_size];
         float* sums = buffer;
         if constexpr (std::is_same_v<T, float>) {
-            // Where they stay, so that memory takes each while the next ones are computed, and not all at once.
+            // In the tensor itself, so that memory takes some sums while the next ones are computed.
             if (!f.accumulate) sums = slice;
         }
         sum_elements(from, message, stride, contributors, begin, n, sums);
@@ -65,7 +65,7 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
             }
             for (std::size_t i = 0; i != n; ++i) {
                 const float sum = present[i] + buffer[i];
-                // Which of two NaN a sum is depends on how a compiler orders them.
+                // The sum of two NaN is one of them, depending on the order in which a compiler adds.
                 buffer[i] = sum == sum ? sum : quiet_nan;
             }
         }
@@ -75,8 +75,8 @@ void reduce_section(const From& from, const coded_section& message, std::size_t 
 
 ZEROPP_DETAIL_INLINE_END
 
-/// write(a section of a slot's message, the first of its elements and how many, where the section begins in memory) for
-/// the parts of every section of every slot that `mine` takes, in the order of memory.
+/// Calls write(section of a message, first, n, address of the section in its tensor) for each part of a section that
+/// `mine` takes. Parts come in the order of memory.
 template <quantizer Q, class Tensor, class Slices, class Write>
 void for_each_part_of(const wire_layout<Q>& layout, const std::byte* messages, const Slices& where,
                       const Tensor& tensor, share mine, Write write) {

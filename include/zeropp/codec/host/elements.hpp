@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Elements of tensors to floats and back on the host, and sums to means.
+/// Converts elements to floats and back on the host, and divides sums.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/pieces.hpp>
@@ -47,7 +47,7 @@ void divide(float* x, Size n, float divisor) {
     if (divisor == 1.0f) return;
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
     if constexpr (avx512::serves<Size, 1>) {
-        // By a power of two with a reciprocal: the product is as exact as the quotient, and ten times as fast.
+        // The reciprocal of a power of two is exact: its product has the quotient's bits and is ten times as fast.
         const bool exact = (float_bits(divisor) & 0x007fffffu) == 0 && divisor >= 0x1p-126f && divisor <= 0x1p126f;
         if (exact) return avx512::multiply(x, n, quotient(1.0f, divisor));
     }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Writing messages on the host: encode and reorder + encode from a tensor, decode + sum + encode from messages. The
-/// functions of slots know no execution, so that all host executions share their instances.
+/// Writes messages on the host: encode and reorder + encode from a tensor, decode + sum + encode from messages. The
+/// `*_slots` functions know no execution, so that host executions share their instances.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -27,13 +27,13 @@
 
 namespace zeropp::detail {
 
-/// A piece that ends with a block.
+/// Elements of the smallest tile of at least `piece_size` elements that ends with a block.
 template <quantizer Q>
 inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::block_size), piece_size);
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// `so_far`, or the largest finite magnitude of `valid` values if that is more.
+/// Bits of the largest finite magnitude of `valid` values, or `so_far` if that is larger.
 template <quantizer Q, class Values>
 std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::uint32_t so_far) {
     constexpr std::size_t stretch = stretch_blocks<Q> * static_cast<std::size_t>(Q::block_size);
@@ -46,8 +46,7 @@ std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::ui
     return absmax;
 }
 
-/// Whether values are elements of 16 bits as they lie in a tensor, and whole blocks of them can be encoded with
-/// integers at once.
+/// True if values are a tensor's 16-bit elements, unchanged, of which Q's blocks can be encoded directly.
 template <quantizer Q, class Values>
 inline constexpr bool encodes_as_they_lie = [] {
     using load = decltype(Values::load);
@@ -56,7 +55,7 @@ inline constexpr bool encodes_as_they_lie = [] {
         std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
     if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !dithering_quantizer<Q>) {
-        // What is above is bounded where integers are narrowed.
+        // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
         constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
         return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
     } else {
@@ -64,7 +63,8 @@ inline constexpr bool encodes_as_they_lie = [] {
     }
 }();
 
-/// Whether n values of a section from `begin` on have been encoded so: by targets that can, in whole groups of blocks.
+/// Encodes n values of a section from `begin` on directly from 16-bit elements. Returns false, with nothing done, if it
+/// cannot: only AVX-512 does, for multiples of `blocks_together` blocks.
 template <quantizer Q, class Values, class Size>
 bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Values& values,
                         [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n,
@@ -101,13 +101,13 @@ bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Valu
     return false;
 }
 
-/// Encodes values of a section, `size` from `first` on, which begins a block and a piece; the section's first is that
-/// of element `what`. `q` is the message's own.
+/// Encodes values [first, first + size) of a section; `first` begins a block and a tile. The `encoded_elements` begin
+/// with the section. `q` has the message's scale (`quantizer_of`).
 template <quantizer Q, class Values>
 void encode_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                     const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    // Blocks that are encoded together have a stretch.
+    // A stretch holds all blocks that are encoded together.
     constexpr std::size_t blocks =
         encodes_as_they_lie<Q, Values> ? std::max(stretch_blocks<Q>, blocks_together) : stretch_blocks<Q>;
     constexpr std::size_t stretch = blocks * block_size;
@@ -115,7 +115,7 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
     constexpr bool any_residuals = residuals_type::any;
     static_assert(residuals_type::block_size <= std::max<std::size_t>(block_size, 1024),
                   "feedback: the blocks of Storage must not be larger than 1024 elements or the quantizer's");
-    // A block of residuals is kept at once.
+    // A tile holds whole blocks of residuals, each of which is stored at once.
     constexpr std::size_t piece = std::max(whole_piece<Q>, residuals_type::block_size);
     alignas(64) float buffer[stretch];
     std::array<typename Q::params, blocks> params;
@@ -123,7 +123,7 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
         const std::size_t begin = first + stretches;
         std::byte* const codes = to.codes + code_bytes<Q>(begin);
         if (!encode_as_they_lie(q, values, begin, n, params.data(), codes)) {
-            // Loaded and fitted by pieces, which compilers merge into one pass: it reads the memory while it computes.
+            // Loads and fits tile by tile. Compilers merge both into one pass, which reads memory while it computes.
             const float* x = nullptr;
             for_each_piece<piece>(n, [&](std::size_t done, auto some) {
                 const float* const prepared = values(begin + done, some, buffer + done);
@@ -145,8 +145,7 @@ void encode_section(const Q& q, const Values& values, std::size_t first, std::si
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Writes the number that scales each message of `where`, if Q has one. values_of(section, i, s) returns what loads the
-/// values of the i-th section in slot s.
+/// Writes the scale of each message of `where`. values_of(section, i, s) returns the values of section i in slot s.
 template <message_scaled_quantizer Q, class Slices, class ValuesOf>
 void write_scales(const wire_layout<Q>& layout, const Slices& where, ValuesOf values_of, std::byte* messages) {
     for (int s = 0; s != where.slots; ++s) {
@@ -161,8 +160,8 @@ void write_scales(const wire_layout<Q>& layout, const Slices& where, ValuesOf va
     }
 }
 
-/// Encodes the parts that `mine` takes of the slots of `where`; everything in a message without an element is zero.
-/// `sums` says that the values are sums.
+/// Encodes the parts that `mine` takes of all slots, and clears bytes of messages without an element. `sums`: values
+/// are sums.
 template <quantizer Q, class Slices, class ValuesOf>
 void encode_parts(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, ValuesOf values_of,
                   std::byte* messages, share mine) {
@@ -175,7 +174,7 @@ void encode_parts(const Q& q, const wire_layout<Q>& layout, const Slices& where,
         mine.for_each_part(valid, [&](std::size_t first, std::size_t n) {
             encode_section(quantizer_of(q, to), values_of(of, i, s), first, n, {where.index(of, s), sums}, to);
         });
-        // What this section has of the message, with the padding behind it.
+        // Clears the rest of the section's codes and parameters, and the padding behind the last section.
         if (!mine.takes(0)) return;
         constexpr std::size_t block_size = wire_layout<Q>::block_size;
         const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
@@ -187,7 +186,7 @@ void encode_parts(const Q& q, const wire_layout<Q>& layout, const Slices& where,
         if (last)
             std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
     };
-    // In the order of what is read: slices of one tensor lie side by side in memory, sections of messages in each.
+    // In the order of reads: one tensor's shards are contiguous in memory, and so are one message's sections.
     if (sums) {
         for (int s = 0; s != where.slots; ++s) {
             for (std::size_t i = 0; i != where.sections(); ++i) encode(i, s);
@@ -199,8 +198,8 @@ void encode_parts(const Q& q, const wire_layout<Q>& layout, const Slices& where,
     }
 }
 
-/// Encodes the slots of `where`, divided over `threads`. load_of(section, i, s) returns what loads the elements of the
-/// i-th section in slot s.
+/// Encodes the slots of `where`, divided among `threads`. load_of(section, i, s) returns the source of section i in
+/// slot s.
 template <quantizer Q, class Slices, class LoadOf, class Residuals>
 void encode_messages(const Q& q, const Slices& where, bool sums, LoadOf load_of, const Residuals& residuals,
                      std::byte* messages, const host_threads* threads) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a message encodes: the values of a source, in the domain of its quantizer, with what was lost of them before.
+/// Values that a message encodes: a source's values, rotated if the quantizer rotates, plus residuals.
 
 #include <zeropp/codec/host/rotation.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -12,9 +12,8 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// What a message encodes of one section: its elements, rotated, with what was lost of them before. load(begin, n,
-/// buffer) returns elements [begin, begin + n) as floats: where they are, or in `buffer`, but for all elements of the
-/// section the same; twice where messages have a scale.
+/// Values of one section: elements, rotated if Q rotates, plus residuals. `load` is a source (host/sources.hpp), called
+/// twice for each element if messages have a scale.
 template <quantizer Q, class Load, class Residuals>
 struct section_values {
     Load load;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Codes to bits and back.
+/// Packs codes into dense bits, and unpacks them.
 
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
@@ -18,13 +18,13 @@ ZEROPP_DETAIL_INLINE_BEGIN
 static_assert(std::endian::native == std::endian::little,
               "messages are little-endian and so is every machine this runs on");
 
-/// What a code is kept in before it is packed.
+/// Type of an unpacked code.
 template <int Bits>
 using code_word =
     std::conditional_t<Bits <= 8, std::uint8_t, std::conditional_t<Bits <= 16, std::uint16_t, std::uint32_t>>;
 
-/// Within each field of `Width` bits of a word: moves the `Used` low bits of the upper half down to those of the lower
-/// half, and back up.
+/// In each field of `Width` bits, `join` moves the `Used` low bits of the upper half down, next to the lower half's
+/// `Used` low bits; `part` moves them back.
 template <int Width, int Used>
 constexpr std::uint64_t join(std::uint64_t word) {
     constexpr std::uint64_t lower =
@@ -38,8 +38,8 @@ constexpr std::uint64_t part(std::uint64_t word) {
     return (word & lower) | (word & lower << Used) << (Width / 2 - Used);
 }
 
-/// Eight codes of fewer than 8 bits, one in each byte of a word, to dense bits, and back: pairs, pairs of pairs, and
-/// those.
+/// `squeeze` packs eight codes of fewer than 8 bits, one in each byte, by joining pairs, fours and eights. `spread` is
+/// its inverse.
 template <int Bits>
 constexpr std::uint64_t squeeze(std::uint64_t word) {
     return join<64, 4 * Bits>(join<32, 2 * Bits>(join<16, Bits>(word)));
@@ -55,7 +55,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {
         if (n != 0) std::memcpy(out, codes, n * sizeof(*codes));
     } else if constexpr (Bits == 4) {
-        // Whole, a loop of few turns would be scalar: GCC unrolls it before it looks for vectors.
+        // GCC would unroll a short loop before it looks for vectors, and leave it scalar.
         ZEROPP_DETAIL_UNROLL(1)
         for (std::size_t i = 0; i != n / 2; ++i) {
             std::uint16_t two;
@@ -64,7 +64,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
         }
         if (n % 2 != 0) out[n / 2] = static_cast<std::byte>(codes[n - 1]);
     } else {
-        // Words are written whole, one over the end of the other, while there is room for it.
+        // Writes whole words, each over the unused end of the one before, while there is room.
         constexpr std::size_t room = ceil_div(64, Bits);
         std::size_t i = 0;
         for (; i + room <= n; i += 8) {
@@ -83,7 +83,7 @@ void pack(const code_word<Bits>* codes, std::size_t n, std::byte* out) {
     }
 }
 
-/// Reads n codes back.
+/// Reads n packed codes.
 template <int Bits>
 void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
     if constexpr (Bits == 8 || Bits == 16 || Bits == 32) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Loops over elements in pieces, with the instructions of the processor at hand.
+/// Loops over elements in tiles (`piece`), compiled for the processor's instructions.
 
 #include <zeropp/codec/host/target.hpp>
 
@@ -11,11 +11,11 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Values are handled in pieces that stay in the first-level cache. A multiple of 8, so that pieces end on bytes.
+/// Elements of a tile, which stays in the first-level cache. A multiple of 8, so that its codes end on a byte.
 inline constexpr std::size_t piece_size = 256;
 
-/// A number of elements that is known, or known to be a multiple of `Unit`, in a loop with the instructions of
-/// `Target`: all of that by type, so that code for other numbers and other targets is not there to be compiled.
+/// Element counts known by type: the constant `Size`, or a multiple of `Unit`, in a loop compiled for `Target`. Code
+/// for other counts and targets is then not compiled.
 template <std::size_t Size, host_target Target>
 struct exactly {
     constexpr operator std::size_t() const { return Size; }
@@ -27,7 +27,7 @@ struct multiple_of {
     constexpr operator std::size_t() const { return value; }
 };
 
-/// Whether a number of elements is known to be a multiple of N and in a loop for `Target`.
+/// True if `Size` says that the count is a multiple of N, in a loop for `Target`.
 template <class Size, host_target Target, std::size_t N>
 inline constexpr bool is_multiple_on = false;
 template <std::size_t Size, host_target Target, std::size_t N>
@@ -35,8 +35,8 @@ inline constexpr bool is_multiple_on<exactly<Size, Target>, Target, N> = Size % 
 template <std::size_t Unit, host_target Target, std::size_t N>
 inline constexpr bool is_multiple_on<multiple_of<Unit, Target>, Target, N> = Unit % N == 0;
 
-/// Calls f(begin, n) for successive pieces of `Piece` of `size` elements. Where all pieces are whole, n is a constant,
-/// by type: loops over them need no code for what is left over.
+/// Calls f(begin, n) for successive tiles of `Piece` elements; the last may be shorter. If the type of `size` excludes
+/// that, n is a constant by type: loops need no remainder.
 template <std::size_t Piece, class F>
 void for_each_piece(std::size_t size, const F& f) {
     for (std::size_t begin = 0; begin != size; begin += std::min(Piece, size - begin)) {
@@ -64,9 +64,9 @@ void for_each_piece(multiple_of<Unit, Target> size, const F& f) {
     }
 }
 
-/// The outermost of such loops: in pieces of no more than `Piece`, the whole units with the instructions of the
-/// processor at hand, and what is left over, which is little, without the code size of that. The baseline of a
-/// processor that may have wider instructions shares the code of what is left over.
+/// Calls f(begin, n) for tiles of at most `Piece` elements. Whole multiples of `Unit` run with the active target's
+/// instructions. The short remainder runs in smaller baseline code, and so does everything on a baseline processor if
+/// there are wider targets.
 template <std::size_t Piece, std::size_t Unit, class F>
 void for_each_piece_on_target(std::size_t size, const F& f) {
     std::size_t begin = 0;

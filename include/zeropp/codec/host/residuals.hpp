@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Error feedback on the host: what was lost of each element before, added where its section is prepared, and what is
-/// lost of it now, kept where its codes are.
+/// Error feedback on the host: adds previous residuals to a section's values, and stores new ones after encoding.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -17,7 +16,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// The residuals of one section of a slot: of the elements from `begin` on of a tensor's slice.
+/// Residuals of one section of a slot: of a shard's elements from `section::begin` on.
 template <class Feedback>
 class section_residuals;
 
@@ -34,14 +33,14 @@ template <quantizer Storage>
 class section_residuals<feedback<Storage>> {
 public:
     static constexpr bool any = true;
-    /// Elements that are kept together.
+    /// Elements of a block of residuals.
     static constexpr auto block_size = static_cast<std::size_t>(Storage::block_size);
 
     section_residuals(const feedback<Storage>& f, const section& of, int slot)
         : feedback_(f), begin_(of.begin), previous_(place(f, of, slot, f.previous != nullptr ? f.previous : f.next)),
           next_(place(f, of, slot, f.next)) {}
 
-    /// values[i] += the residual of element `begin` + i.
+    /// values[i] += rescaled previous residual of element `begin` + i.
     template <class Size>
     void add(std::size_t begin, Size n, float* values) const {
         if (feedback_.previous == nullptr) return;
@@ -49,7 +48,7 @@ public:
                         [&](std::size_t i, float x) { values[i] += x; });
     }
 
-    /// Keeps the new residuals, of `errors`. Changes `errors`.
+    /// Stores the new residuals, made of the quantization `errors`. Overwrites `errors`.
     template <class Size>
     void keep(std::size_t begin, Size n, float* errors) const {
         for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {

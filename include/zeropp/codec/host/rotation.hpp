@@ -18,7 +18,7 @@ namespace zeropp::detail {
 ZEROPP_DETAIL_INLINE_BEGIN
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// So many floats as the compilers' vector, and one stage inside it. The product is exact, so that it may be fused.
+/// A vector of `Lanes` floats, and one stage within it. Products with 1 and -1 are exact, so that they may be fused.
 template <int Lanes>
 struct float_vector;
 template <>
@@ -53,7 +53,7 @@ struct float_vector<16> {
     }
 };
 
-/// Transforms in vectors of so many lanes: compilers find none for strides inside a vector.
+/// Transforms in vectors of `Lanes` floats: compilers do not vectorise strides within a vector.
 template <int Lanes>
 struct rotation_in_vectors {
     using floats = typename float_vector<Lanes>::type;
@@ -61,7 +61,7 @@ struct rotation_in_vectors {
     /// The bits of -0.
     static constexpr int smallest_int = std::numeric_limits<int>::min();
 
-    /// The stages inside one vector of windows of `Size`, from `Stride` on.
+    /// The stages within one vector, from `Stride` on, for windows of `Size`.
     template <std::size_t Size, int Stride = 1>
     static void all_inside(floats& x) {
         if constexpr (Stride < static_cast<int>(Size) && Stride < Lanes) {
@@ -70,8 +70,8 @@ struct rotation_in_vectors {
         }
     }
 
-    /// to <- each window of `Size` of n values transformed, and `scaled`; `to` may be `from`. Requires n to be a
-    /// multiple of Size and of Lanes.
+    /// to <- n values, each window of `Size` transformed and `scaled`; `to` may be `from`. Requires n to be a multiple
+    /// of Size and Lanes.
     template <std::size_t Size>
     static void windows(const float* from, std::size_t n, float scale, float* to) {
         constexpr std::size_t lanes = Lanes;
@@ -106,7 +106,7 @@ struct rotation_in_vectors {
 };
 #endif
 
-/// One stage over N values. A loop over all windows turns into vector code even where the stride is small.
+/// One stage over N values. One loop over all windows is vectorised even if the stride is small.
 template <std::size_t Stride, std::size_t N>
 void butterflies(const float* __restrict from, float* __restrict to) {
     for (std::size_t pairs = 0; pairs != N; pairs += 2 * Stride) {
@@ -117,14 +117,14 @@ void butterflies(const float* __restrict from, float* __restrict to) {
     }
 }
 
-/// x * scale, by a power of two; +0 where that is zero, also where it is too small, which `product` leaves to the
+/// x * scale, a power of two; every zero is +0. For products too small for a float, `product` leaves the sign to the
 /// compiler.
 inline float scaled(float x, float scale) {
     const std::uint32_t bits = float_bits(x * scale);
     return bits_float(bits == 0x80000000u ? 0u : bits);
 }
 
-/// result <- the stages from `Stride` on for N / Size windows of `from`, by way of two buffers in turns, and `scaled`.
+/// result <- N / Size windows of `from` after the stages from `Stride` on, `scaled`. Stages alternate between buffers.
 template <std::size_t Size, std::size_t N, std::size_t Stride = 1>
 void rotate_windows(const float* from, float* buffer, float* other, float scale, float* result) {
     if constexpr (Stride == Size) {
@@ -135,7 +135,7 @@ void rotate_windows(const float* from, float* buffer, float* other, float scale,
     }
 }
 
-/// to <- n values, of which the whole windows are rotated for Q, or back; `to` may be `from`.
+/// to <- n values, whole windows rotated for Q, or rotated back, others unchanged; `to` may be `from`.
 template <quantizer Q, class Count>
 void rotate(const float* from, Count n, bool back, float* to) {
     constexpr auto size = static_cast<std::size_t>(rotation_size<Q>());

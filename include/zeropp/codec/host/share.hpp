@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The work of one call of the codec, in parts that threads take.
+/// Divides the work of one codec call among threads.
 
 #include <zeropp/execution/host_threads.hpp>
 
@@ -10,22 +10,22 @@
 
 namespace zeropp::detail {
 
-/// One thread's way through the parts of a loop. Every thread goes through all of them in the same order, and does
-/// those that it takes: each part is taken by one.
+/// One thread's share of a loop over parts, which are ranges of at most `most` elements. Every thread visits all parts
+/// in the same order; each part is taken by one thread.
 class share {
 public:
-    /// The most elements of a part: whole blocks of every quantizer, and long enough to be worth a turn.
+    /// Elements of the largest part: whole blocks of every quantizer, and enough work to be worth taking.
     static constexpr std::size_t most = 65536;
 
-    /// The only thread takes all.
+    /// For a single thread: takes all parts.
     share() = default;
-    /// With those that have the same counter, which begins at 0.
+    /// Takes parts together with all shares of the counter `next`, which begins at 0.
     explicit share(std::atomic<std::size_t>& next) : next_(&next) {}
 
-    /// Whether to do the next part, of n elements, which are `most` or fewer.
+    /// True if this thread takes the next part, of n <= `most` elements.
     bool takes(std::size_t n) {
         if (next_ == nullptr) return true;
-        // Parts that begin in the same run of `most` elements are taken together: tensors may be small and many.
+        // Parts that begin in the same `run` of `most` elements are taken together: tensors may be small and many.
         const std::size_t run = passed_ / most;
         passed_ += n;
         for (; taken_ <= run; taken_ = next_->fetch_add(1, std::memory_order_relaxed) + 1) {
@@ -33,7 +33,7 @@ public:
         return taken_ == run + 1;
     }
 
-    /// Calls f(first, n) for those parts of `size` elements that it takes.
+    /// Calls f(first, n) for the parts of `size` elements that this thread takes.
     template <class F>
     void for_each_part(std::size_t size, const F& f) {
         for (std::size_t first = 0; first < size; first += most) {
@@ -45,12 +45,11 @@ public:
 private:
     std::atomic<std::size_t>* next_ = nullptr;
     std::size_t passed_ = 0;
-    /// One more than the run taken last.
+    /// Number of the last `run` taken, plus one.
     std::size_t taken_ = 0;
 };
 
-/// Calls work(share) on each of the threads, if there are any and what the slots of `where` carry is more than one
-/// part.
+/// Calls work(share) on each of `threads`, or once on this thread if there are none or all slots are at most one part.
 template <class Slices, class Work>
 void divide(const host_threads* threads, const Slices& where, const Work& work) {
     const std::size_t sections = where.sections();

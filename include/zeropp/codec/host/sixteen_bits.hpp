@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Elements of 16 bits for AVX-512: floats to bfloat16, and encoding of bfloat16 and half with integers as they lie in
-/// a tensor, where no floats in between are stored. Bits are those of the loops beside which it stands.
+/// 16-bit elements in AVX-512: converts floats to bfloat16, and encodes bfloat16 and half elements without storing
+/// floats in between. Bits equal the generic loops'.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/target.hpp>
@@ -13,7 +13,7 @@
 #include <type_traits>
 
 namespace zeropp::detail {
-/// Blocks whose extremes are found together, so that none waits for what is made of another.
+/// Number of blocks searched for extremes together, so that none waits for another's results.
 inline constexpr std::size_t blocks_together = 8;
 }  // namespace zeropp::detail
 
@@ -25,7 +25,8 @@ using unsigned_shorts [[gnu::vector_size(64)]] = unsigned short;
 using unsigned_lanes [[gnu::vector_size(64)]] = unsigned;
 using codes64 [[gnu::vector_size(64)]] = signed char;
 
-/// Whether to[i] <- n floats has been done: not where one is Inf or NaN. Requires n to be a multiple of 32.
+/// to[i] <- n floats as bfloat16. Returns false, with `to` unspecified, if one is Inf or NaN. Requires n to be a
+/// multiple of 32.
 ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::size_t n, bfloat16* to) {
     unsigned_shorts largest = {};
     for (std::size_t i = 0; i != n; i += 2 * lanes) {
@@ -33,7 +34,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         unsigned_shorts second;
         std::memcpy(&first, from + i, sizeof first);
         std::memcpy(&second, from + i + lanes, sizeof second);
-        // From memory once, not for each use.
+        // Loaded once, not for each use.
         __asm__("" : "+v"(first), "+v"(second));
         const unsigned_shorts lower =
             __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34,
@@ -41,7 +42,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
         const unsigned_shorts upper =
             __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35,
                                     37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-        // Ties go to even: up where the last bit that stays is set.
+        // Ties go to even: up if the last bit that stays is set.
         const unsigned_shorts stays = 0x8000 - (upper & 1);
         const unsigned_shorts rounded = lower > stays ? upper + 1 : upper;
         std::memcpy(to + i, &rounded, sizeof rounded);
@@ -62,7 +63,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
 #endif
 }
 
-/// Of each four bytes, the element in the lower two, and the one in the upper two.
+/// The 16-bit element in the lower, or upper, half of each 32-bit lane, moved to the upper half.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline floats even_elements(ints two) {
     return reinterpret_cast<floats>(two << 16);
 }
@@ -70,8 +71,7 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
     return reinterpret_cast<floats>(two & -0x10000);
 }
 
-/// Four vectors of integers as bytes, those beyond the range of a byte becoming its ends. Each 16 bytes have four of
-/// each vector, one vector after the other.
+/// Four vectors of integers as bytes, with saturation. Each 16 bytes have four integers of a, then of b, c and d.
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline codes64 packed(ints a, ints b, ints c, ints d) {
 #if defined(__clang__)
     return reinterpret_cast<codes64>(
@@ -84,15 +84,15 @@ ZEROPP_DETAIL_AVX512 inline bool bfloat16s_of_floats(const float* from, std::siz
 #endif
 }
 
-/// Encoding of elements T: `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in an
-/// order of its own; `sorted` brings them into theirs, and those of 128 as codes of four bits.
+/// Encodes elements T. `nearest_codes` makes bytes of the integers nearest to 64 elements times `factor`, in some
+/// order. sorted(codes) restores the elements' order; sorted(a, b) also makes 4-bit codes of 128 bytes.
 template <class T>
 struct codes_of;
 
 template <>
 struct codes_of<bfloat16> {
-    /// In each 8 bytes are 8 elements: four with even indices, then four with odd ones. Each 16 have 8 of the first 32
-    /// and 8 of the others.
+    /// Each 16 bytes have 8 of the first 32 elements, then 8 of the others. In each 8 bytes, even indices come before
+    /// odd ones.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const bfloat16* x, float factor) {
         ints first;
         ints second;
@@ -114,7 +114,7 @@ struct codes_of<bfloat16> {
     }
 
 private:
-    /// Of each 8 elements in 8 bytes the codes of 4 bits, in the lower 4 bytes.
+    /// Packs the 4-bit codes in each 8 bytes into the lower 4.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
         using longs [[gnu::vector_size(64)]] = long long;
         const longs eight = reinterpret_cast<longs>(codes);
@@ -124,7 +124,7 @@ private:
 
 template <>
 struct codes_of<half> {
-    /// In each 4 bytes are 4 elements; each 16 have four of each 16 elements.
+    /// Each 4 bytes have 4 neighbours; each 16 bytes have 4 of each 16 elements.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static codes64 nearest_codes(const half* x, float factor) {
         return packed(nearest(loaded_halves(x), factor), nearest(loaded_halves(x + lanes), factor),
                       nearest(loaded_halves(x + 2 * lanes), factor), nearest(loaded_halves(x + 3 * lanes), factor));
@@ -149,16 +149,16 @@ private:
         std::memcpy(&halves, x, sizeof halves);
         return floats_of(halves);
     }
-    /// Of each 2 elements in 2 bytes the codes of 4 bits, in the lower byte; nothing in the upper one.
+    /// Packs the 4-bit codes in each 2 bytes into the lower one, and clears the upper one.
     [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 static ints pairs(codes64 codes) {
         const ints four = reinterpret_cast<ints>(codes);
         return (four & 0x000f000f) | (four >> 4 & 0x00f000f0);
     }
 };
 
-/// codes <- the integers nearest to x[i] * factor, of so many bits as two's complement, for n elements. Requires those
-/// integers to be no less than the lowest code and, unless `Bounds`, no more than the highest one; n to be a multiple
-/// of 64, of 128 for 4 bits.
+/// codes <- the integers nearest to x[i] * factor, as two's complement of `Bits` bits, for n elements. Requires
+/// integers not below the lowest code and, unless `Bounds`, not above the highest. n must be a multiple of 64, or of
+/// 128 for 4 bits.
 template <int Bits, bool Bounds, class T>
 ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float factor, std::byte* codes) {
     static_assert(Bits == 8 || Bits == 4);
@@ -183,7 +183,7 @@ ZEROPP_DETAIL_AVX512 void encode_integers(const T* x, std::size_t n, float facto
     }
 }
 
-/// The larger ones of each two neighbouring groups of so many lanes of a, then of b.
+/// The larger of each two neighbouring groups of `Lanes` lanes: of a, then of b.
 template <int Lanes>
 [[gnu::always_inline]] ZEROPP_DETAIL_AVX512 inline ints folded(ints a, ints b) {
     static_assert(Lanes == 8 || Lanes == 4 || Lanes == 2 || Lanes == 1);
@@ -205,18 +205,18 @@ template <int Lanes>
     return lower > upper ? lower : upper;
 }
 
-/// The elements of a block that are farthest from zero on either side, Inf and NaN being farther than all others; of a
-/// NaN not its bits. Where
-/// there are none on one side, another element in place of it.
+/// The elements of a block that are farthest above and below zero. Inf and NaN are farthest; a NaN may get other bits.
+/// If a side has no element, it gets another one of the block.
 struct extremes {
     float above;
     float below;
 };
 
-/// Those of each of `blocks_together`. Requires their size to be a multiple of 32.
+/// of_blocks[b] <- the extremes of block b in x. Requires `block_size` to be a multiple of 32.
 template <class T>
 ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extremes (&of_blocks)[blocks_together]) {
-    // Bits as integers order like floats above zero and, once the sign is changed, those below do.
+    // Bits order like magnitudes: above zero as signed integers, below zero as unsigned ones, or signed ones once the
+    // sign bit is flipped.
     constexpr int sign = -0x7fffffff - 1;
     ints found[blocks_together];
     ZEROPP_DETAIL_UNROLL(8)
@@ -227,7 +227,7 @@ ZEROPP_DETAIL_AVX512 void find_extremes(const T* x, std::size_t block_size, extr
         for (std::size_t i = 2 * lanes; i != block_size; i += 2 * lanes) {
             shorts some;
             std::memcpy(&some, x + b * block_size + i, sizeof some);
-            // From memory once, not for each use: 64 bytes are as much as a core reads in a cycle.
+            // Loaded once, not for each use: a core reads at most 64 bytes in a cycle.
             __asm__("" : "+v"(some));
             const auto bits = reinterpret_cast<unsigned_shorts>(some);
             above = some > above ? some : above;

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Where the host's codec gets values from: a tensor, a tensor less another, or messages to sum. A source is
-/// load(begin, n, buffer), which returns elements [begin, begin + n) of a section as floats: where they are, or in
-/// `buffer`, but for all elements of the section the same.
+/// Sources of values for the host codec: a tensor, a difference of tensors, or a sum of messages. A source is
+/// load(begin, n, buffer), which returns elements [begin, begin + n) of a section as floats: the whole section in
+/// place, or in `buffer`.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -20,7 +20,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// The elements of a tensor from `first` on.
+/// Source: elements of a tensor from `first` on.
 template <element T>
 struct tensor_elements {
     const T* first;
@@ -52,7 +52,7 @@ auto loader(const difference<T*, Base*>& d, std::size_t offset) {
     };
 }
 
-/// Of the sums of a section of `contributors` messages, the first of which is `first`, `stride` bytes apart.
+/// Source: sums of a section over `contributors` messages, `stride` bytes apart, beginning with `first`.
 template <quantizer From, class Mean>
 auto loader(const From& from, const coded_section& first, std::size_t stride, int contributors, Mean mean) {
     return [=](std::size_t begin, auto n, float* buffer) -> const float* {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Messages to floats on the host: the sum of several, or one.
+/// Decodes messages to floats on the host: the sum of several, or one.
 
 #include <zeropp/codec/host/avx512.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -18,12 +18,12 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Whether a code of four bits says all of an element, so that a table of 16 for each block does.
+/// True if 4-bit codes of a block can be decoded through a table of 16 values.
 template <quantizer Q>
 inline constexpr bool decodes_by_table =
     Q::code_bits == 4 && !positional_quantizer<Q> && static_cast<std::size_t>(Q::block_size) % 32 == 0;
 
-/// table[code] <- what each code decodes to.
+/// table[code] <- the decoded code, as a T.
 template <quantizer Q, class T>
 void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     alignas(64) float values[16];
@@ -33,8 +33,8 @@ void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
     for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
 }
 
-/// Whether to <- elements [begin, begin + n) of a section has been done, through a table for each block: for elements
-/// of two bytes, by targets that can, for whole pieces. Requires begin to be a multiple of `piece_size`.
+/// to <- elements [begin, begin + n) of a section, through a table for each block. Returns false, with nothing done,
+/// unless T has 2 bytes and the loop is AVX-512's over whole tiles. Requires `begin` to be a multiple of `piece_size`.
 template <quantizer Q, element T, class Size>
 bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
                      [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
@@ -55,7 +55,7 @@ bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_s
 }
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-/// What `avx512::sum_multiples` takes codes of 8 bits for, as a type that is held; void if it cannot.
+/// The `Codes` for `avx512::sum_multiples` to sum Q's 8-bit codes, in a std::type_identity; void if there are none.
 template <quantizer Q>
 constexpr auto multiplied_codes() {
     if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
@@ -73,11 +73,11 @@ constexpr auto multiplied_codes() {
 template <quantizer Q>
 inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
 
-/// Messages that are summed at once, with their parameters in the first-level cache.
+/// Number of messages summed at once: their parameters stay in the first-level cache.
 inline constexpr std::size_t messages_at_a_time = 16;
 
-/// sums <- the elements from `begin` on of one block of several messages, behind what is there if `adds`. False if that
-/// has not been done: where codes are not finite, or nearly too large.
+/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
+/// Returns false, with nothing done, if a code is not finite or a multiplier nearly too large.
 template <quantizer Q, class Size>
 bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
                    Size n, bool adds, float* sums) {
@@ -97,7 +97,7 @@ bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, s
     return true;
 }
 
-/// The same of codes of four bits, of which all can be.
+/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
 template <quantizer Q, class Size>
 void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
                    Size n, bool adds, float* sums) {
@@ -116,9 +116,9 @@ void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, s
 }
 #endif
 
-/// Whether sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages has been done in
-/// vectors that no compiler finds: for codes of 4 bits and most of 8, by targets that can, for whole pieces. Requires
-/// begin to be a multiple of `piece_size`.
+/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, in hand-written AVX-512.
+/// Returns false, with `sums` unspecified, unless codes have 4 bits or (most) 8 and tiles are whole. Requires `begin`
+/// to be a multiple of `piece_size`.
 template <quantizer Q, class Size>
 bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
                     [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,
@@ -154,8 +154,8 @@ void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, 
     rotate<Q>(to, n, true, to);
 }
 
-/// sums <- the sum of elements [begin, begin + n) of a section in `contributors` messages, `stride` bytes apart: in
-/// order and, if Q rotates, rotated back at the end.
+/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, `stride` bytes apart, in
+/// order. If Q rotates, rotated back at the end.
 template <quantizer Q, class Size>
 void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
                   Size n, float* sums) {

@@ -1,18 +1,18 @@
 #pragma once
 /// \file
-/// Loops compiled for the processor at hand, without -march. A program's files all have the same -march, or none: the
-/// linker keeps one copy of an inline function, which may have the instructions of any file.
+/// Compiles loops for several instruction sets and runs the processor's best, without -march. A program's files all
+/// have the same -march, or none: the linker keeps one copy of an inline function, with any file's instructions.
 ///
-/// Every instruction set gives the same bits: the arithmetic of quantizers is written so that no compiler can contract
-/// or reassociate it (core/math.hpp).
+/// All instruction sets give the same bits: no compiler can contract or reassociate quantizers' arithmetic
+/// (core/math.hpp).
 
 #include <cstddef>
 #include <span>
 
 namespace zeropp::detail {
 
-/// The loop that follows has no more than so many turns, all of which are to be code. nvcc, whose host compiler sees no
-/// pragma of its own, does without.
+/// Unrolls the following loop, of at most `turns` turns; 1 forbids unrolling. Empty in nvcc, which does not pass the
+/// pragma on to its host compiler.
 #if defined(__CUDACC__)
 #define ZEROPP_DETAIL_UNROLL(turns)
 #else
@@ -20,8 +20,7 @@ namespace zeropp::detail {
 #define ZEROPP_DETAIL_UNROLL(turns) ZEROPP_DETAIL_PRAGMA(GCC unroll turns)
 #endif
 
-/// Between the two, clang inlines all functions into those that call them: it would leave what loops do to functions
-/// without the instructions of their target.
+/// Between the two, clang inlines all functions. It would otherwise compile them without the target of their callers.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_INLINE_BEGIN _Pragma("clang attribute push(__attribute__((always_inline)), apply_to = function)")
 #define ZEROPP_DETAIL_INLINE_END _Pragma("clang attribute pop")
@@ -30,11 +29,11 @@ namespace zeropp::detail {
 #define ZEROPP_DETAIL_INLINE_END
 #endif
 
-/// Instructions that loops are compiled for. avx512 is that of Ice Lake and Zen 4, which narrow 32 bits to the bytes of
-/// codes in half the permutations of Skylake; the latter, where wide vectors cost clock, is served with avx2.
+/// Instruction sets that loops are compiled for. `avx512` includes VBMI (Ice Lake, Zen 4), which narrows 32 bits to
+/// bytes in half of Skylake's permutations. Skylake, where wide vectors cost clock frequency, runs `avx2`.
 enum class host_target { baseline, avx2, avx512 };
 
-/// A target, by type.
+/// A target as a type.
 template <host_target Target>
 struct target_type {
     static constexpr host_target value = Target;
@@ -43,8 +42,8 @@ struct target_type {
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
-// GCC's -O2 leaves most loops scalar, and it prefers half of the widest vectors; clang does neither, nor has it words
-// for it.
+// GCC's -O2 leaves most loops scalar, and GCC prefers vectors of half the widest size. Clang needs neither option and
+// accepts neither.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_TARGET(instructions) [[gnu::target(instructions), gnu::flatten, gnu::noinline]]
 #define ZEROPP_DETAIL_WIDEST
@@ -54,7 +53,7 @@ struct target_type {
 #define ZEROPP_DETAIL_WIDEST ",prefer-vector-width=512"
 #endif
 
-/// Whether there are others than the baseline, which then serves old processors alone and need not be fast.
+/// True if there are other targets than the baseline, which then only serves old processors and need not be fast.
 inline constexpr bool has_wide_targets = true;
 
 template <class Work>
@@ -71,8 +70,8 @@ void run_avx2(const Work& work) {
 #undef ZEROPP_DETAIL_WIDEST
 #undef ZEROPP_DETAIL_TARGET
 
-/// Calls work(the target's type) with the instructions of `target`, which the processor must have, and which is not the
-/// baseline where there are others.
+/// Calls work(target_type) with the instructions of `target`, which the processor must have. Not for the baseline if
+/// there are other targets.
 template <class Work>
 void run_on_target(host_target target, const Work& work) {
     if (target == host_target::avx512) {
@@ -82,7 +81,7 @@ void run_on_target(host_target target, const Work& work) {
     }
 }
 
-/// The targets that the processor has, the best one last.
+/// Targets that the processor supports, the best one last.
 inline std::span<const host_target> host_targets() noexcept {
     static constexpr host_target all[] = {host_target::baseline, host_target::avx2, host_target::avx512};
     static const std::size_t available = []() -> std::size_t {
@@ -113,7 +112,7 @@ inline std::span<const host_target> host_targets() noexcept {
 
 #endif
 
-/// The target in use: the best one. Tests take others.
+/// The target in use: the best one, unless a test sets another.
 inline host_target& active_host_target() noexcept {
     static host_target active = host_targets().back();
     return active;
