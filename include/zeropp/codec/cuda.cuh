@@ -18,8 +18,8 @@
 namespace zeropp {
 
 /// One kernel for each operation, and two more before it where messages have a scale, on the caller's stream: no
-/// allocation, no synchronisation. Pointers are device memory; messages start on 16-byte boundaries, tensors anywhere. A
-/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
+/// allocation, no synchronisation. Pointers are device memory. Messages start on 16-byte boundaries, tensors anywhere;
+/// a shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
 /// own.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
