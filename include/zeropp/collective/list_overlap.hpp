@@ -11,16 +11,17 @@
 
 namespace zeropp::detail {
 
-/// Number of arrays in memory for each tensor of a list: one for each shard if the list has gaps, otherwise 1.
+/// Number of arrays in memory for each tensor of a list: one for each shard if the list has gaps, otherwise 1. A list of
+/// one rank's shards has no gaps, whatever stride its tensors state.
 template <class T, class Space>
 std::size_t parts_in_memory(const tensor_list<T, Space>& list) {
-    return list.has_gaps() ? static_cast<std::size_t>(list.ranks()) : 1;
+    return list.has_gaps() && list.ranks() != 0 ? static_cast<std::size_t>(list.ranks()) : 1;
 }
 
 /// Array r of tensor t of a list.
 template <class T, class Space>
 view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, std::size_t r) {
-    if (!list.has_gaps()) return list[t];
+    if (parts_in_memory(list) == 1) return list[t];
     const segment& s = list.over_ranks()[t];
     return list[t].subview(r * s.stride, s.part.size(static_cast<int>(r)));
 }
