@@ -10,10 +10,11 @@ set(law_execution "^core/")
 set(law_quantizer "^core/")
 set(law_topology "^core/")
 set(law_transport "^(core|execution|topology)/")
-set(law_codec "^(core|execution|quantizer)/|^topology/(slice_order|slices|partition)\\.hpp$")
-string(CONCAT law_collective "^(core|topology)/|^(execution/execution|quantizer/quantizer|quantizer/wire_layout)\\.hpp$|"
+set(law_layout "^(core|topology)/|^quantizer/(quantizer|abilities)\\.hpp$")
+set(law_codec "^(core|execution|quantizer|layout)/")
+string(CONCAT law_collective "^(core|topology|layout)/|^(execution/execution|quantizer/quantizer)\\.hpp$|"
                              "^(transport/transport|transport/communicator|codec/codec)\\.hpp$")
-set(law_plan "^(core|quantizer|topology)/")
+set(law_plan "^(core|quantizer|topology|layout)/")
 # Entry headers, directly in zeropp/, include what they like, the umbrella too; no room includes an entry header.
 set(law_entry ".")
 

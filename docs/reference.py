@@ -24,6 +24,7 @@ ROOMS = {
     "": ("Entry headers", "What a program includes: everything for one kind of memory and network."),
     "collective": ("Collectives", "The primitives, and what their calls are made of."),
     "quantizer": ("Quantizers", "What the bytes of a message mean: arithmetic on one block."),
+    "layout": ("Layout", "Where elements lie: shards of tensors and lists, chunks, messages."),
     "topology": ("Topologies", "Who is who: integers only, no communication."),
     "transport": ("Transports", "How bytes move between ranks, and decorators that count, check, checksum or stage."),
     "execution": ("Executions", "Where and in what order work runs."),

@@ -7,9 +7,9 @@
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/named.hpp>
 
 #include <algorithm>

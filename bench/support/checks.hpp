@@ -5,8 +5,8 @@
 #include "support/bounds.hpp"
 #include "support/data.hpp"
 
+#include <zeropp/layout/partition.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <cstddef>

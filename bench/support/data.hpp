@@ -4,7 +4,7 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/topology/partition.hpp>
+#include <zeropp/layout/partition.hpp>
 
 #include <cstddef>
 #include <cstdint>

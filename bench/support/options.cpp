@@ -2,7 +2,7 @@
 
 #include "support/quantizers.hpp"
 
-#include <zeropp/topology/chunking.hpp>
+#include <zeropp/layout/chunking.hpp>
 
 #include <CLI/CLI.hpp>
 

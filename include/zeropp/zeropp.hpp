@@ -7,11 +7,11 @@
 ///   collective/  one header for each primitive, with its size function: quantized_all_gather (qwZ),
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
 ///                quantized_update with quantized_update_gather;
-///                arguments of calls: options, error_feedback, tensor_list, scratch, pipeline
+///                arguments of calls: options, error_feedback, scratch, pipeline
 ///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around another one: hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
-///   topology/    two_level, flat; partition (which rank owns which elements); slice_owners (if some nodes own no
-///                shards)
+///   topology/    two_level, flat; slice_owners (if some nodes own no shards)
+///   layout/      partition (which rank owns which elements), tensor_list, wire_layout (bytes of a message)
 ///   transport/   threads, mpi, nccl, callback, any; around another one: checked, counting, checksummed, staged;
 ///                adaptor and wire, for your own transports; communicator, which joins a transport to a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
@@ -24,11 +24,11 @@
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/execution/host_threads.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/time.hpp>
 #include <zeropp/plan/volume.hpp>

@@ -5,7 +5,7 @@
 #include "collective/drawn_case.hpp"
 #include "collective/ranks.hpp"
 
-#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 
 #include <cstddef>
 #include <cstring>

@@ -12,8 +12,8 @@
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>

@@ -1,6 +1,6 @@
 // expect: q\.fit\(other\). (is|would be) invalid
 #include <zeropp/core/text.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <cstdint>
 

@@ -4,9 +4,9 @@
 /// read.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 
 #include "support/catch.hpp"
 #include "support/floating_format.hpp"

@@ -9,8 +9,8 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/named.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 
 #include <array>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include "fuzz/reader.hpp"
 
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/slices.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,9 +5,9 @@
 #include "fuzz/reader.hpp"
 
 #include <zeropp/core/error.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/partition.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/slices.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 #include <zeropp/quantizer/abilities.hpp>
 
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 
 #include "support/catch.hpp"
 #include "support/floating_format.hpp"

@@ -1,7 +1,7 @@
 #include <zeropp/quantizer/residual_storage.hpp>
 
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 
 #include "support/catch.hpp"
 #include "support/toy_quantizer.hpp"

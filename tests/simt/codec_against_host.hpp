@@ -12,9 +12,9 @@
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -11,9 +11,9 @@
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 

@@ -6,7 +6,7 @@
 #include "support/catch.hpp"
 
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
-#include <zeropp/topology/partition.hpp>
+#include <zeropp/layout/partition.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <cstddef>

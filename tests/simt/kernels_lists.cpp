@@ -5,8 +5,8 @@
 #include "simt/abilities_against_host.hpp"
 #include "support/samples.hpp"
 
-#include <zeropp/collective/divided.hpp>
-#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/stochastic.hpp>

@@ -11,7 +11,7 @@
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 
 #include <cstddef>

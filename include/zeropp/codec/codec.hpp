@@ -4,11 +4,11 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/core/message_place.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/message_place.hpp>
+#include <zeropp/layout/slices.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 
@@ -45,12 +45,6 @@ constexpr ZEROPP_HOST_DEVICE inline float next_residual(float old, float error) 
     return is_finite(error) ? error : finite_or_zero(old);
 }
 }  // namespace detail
-
-/// Addresses of a list's tensors, in the memory of the execution: the tensor argument where `where` is list_slices.
-template <class T>
-struct tensor_table {
-    T* const* tensors;
-};
 
 /// The difference `tensor` - `base` of two tensors, or of two tables, to be encoded in place of a tensor. Elements of
 /// `base` that are not finite count as zero, so that one such step does not last.

@@ -3,12 +3,12 @@
 /// Error feedback for qgZ and the all-reduce: adds the quantization error of a gradient to the next gradient.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

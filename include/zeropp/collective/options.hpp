@@ -3,8 +3,8 @@
 /// Options of collectives; equal on all ranks.
 
 #include <zeropp/core/text.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/hop_sizes.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/hop_sizes.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

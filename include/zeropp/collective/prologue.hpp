@@ -8,8 +8,8 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/chunking.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/chunking.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <concepts>

@@ -3,19 +3,18 @@
 /// The gradient all-reduce of data parallelism, moving quantized blocks in place of elements.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/error_feedback.hpp>
-#include <zeropp/collective/gather_messages.hpp>
+#include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/reduce_scatter_plan.hpp>
 #include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/chunking.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 

@@ -3,7 +3,6 @@
 /// Updates weights that every node keeps whole: only differences move, and only between nodes.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
@@ -16,8 +15,9 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/divided.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/chunking.hpp>
 #include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>

@@ -3,14 +3,14 @@
 /// hpZ's storage: a rank's secondary shard of tensors that its group holds whole.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <cstddef>
 #include <cstdint>

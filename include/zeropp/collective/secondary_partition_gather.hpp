@@ -3,7 +3,6 @@
 /// hpZ: the backward weight gather of ZeRO-3, within the node.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
@@ -13,7 +12,8 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <concepts>

@@ -3,19 +3,18 @@
 /// hpZ's storage as the base of differences: weights that a node keeps whole, and that updates bring up to date.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/divided.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slice_order.hpp>
 #include <zeropp/topology/slice_owners.hpp>
-#include <zeropp/topology/slices.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <concepts>

@@ -2,11 +2,11 @@
 /// \file
 /// Memory of a training step on each rank, before any is allocated.
 
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/hop_sizes.hpp>
+#include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/plan/wire_format.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/hop_sizes.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

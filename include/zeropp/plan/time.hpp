@@ -2,10 +2,10 @@
 /// \file
 /// Time of a training step from rates and latencies of links: the alpha-beta model.
 
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/plan/wire_format.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 /// Bytes that collectives send, before any is sent.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/hop_sizes.hpp>
+#include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/wire_format.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/hop_sizes.hpp>
-#include <zeropp/topology/partition.hpp>
 #include <zeropp/topology/slice_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 

@@ -3,7 +3,7 @@
 /// A plan's view of a quantizer: the sizes of its messages.
 
 #include <zeropp/core/text.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <cstddef>
 #include <type_traits>

@@ -4,11 +4,11 @@
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/execution/host_threads.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>

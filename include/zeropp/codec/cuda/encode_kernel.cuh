@@ -8,12 +8,9 @@
 /// neither bounds to check nor registers for them.
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
-#include <zeropp/codec/cuda/merge_stats.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
-#include <zeropp/codec/cuda/noise.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
-#include <zeropp/codec/cuda/tile_shape.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>

@@ -5,6 +5,7 @@
 
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>
@@ -12,8 +13,80 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 namespace zeropp::detail {
+
+/// Merges each of N stats over groups of `Lanes` neighbouring threads of a warp; all of a group get the result.
+template <int Lanes, std::size_t N, class Stats>
+__device__ void merge_in_warp(Stats (&stats)[N]) {
+    constexpr std::size_t words = sizeof(Stats) / 4;
+#pragma unroll
+    for (int distance = 1; distance < Lanes; distance *= 2) {
+#pragma unroll
+        for (std::size_t n = 0; n != N; ++n) {
+            std::uint32_t sent[words];
+            memcpy(sent, &stats[n], sizeof(Stats));
+#pragma unroll
+            for (std::size_t w = 0; w != words; ++w) sent[w] = __shfl_xor_sync(0xffffffffu, sent[w], distance);
+            Stats other;
+            memcpy(&other, sent, sizeof(Stats));
+            stats[n].merge(other);
+        }
+    }
+}
+
+/// Merges each of N stats over teams of `Lanes` threads. Above a warp, all threads of the thread block must call it.
+template <int Lanes, std::size_t N, class Stats>
+__device__ void merge_stats(Stats (&stats)[N]) {
+    static_assert(sizeof(Stats) % 4 == 0 || std::is_empty_v<Stats>, "stats travel between threads as 32-bit words");
+    if constexpr (!std::is_empty_v<Stats>) {
+        merge_in_warp<(Lanes < 32 ? Lanes : 32)>(stats);
+        if constexpr (Lanes > 32) {
+            constexpr int team_warps = Lanes / 32;
+            __shared__ std::uint32_t of_warp[N][kernel_threads / 32][sizeof(Stats) / 4];
+            const int lane = static_cast<int>(threadIdx.x) % 32;
+            const int warp = static_cast<int>(threadIdx.x) / 32;
+            __syncthreads();  // earlier stats have been read
+            if (lane == 0) {
+#pragma unroll
+                for (std::size_t n = 0; n != N; ++n) memcpy(of_warp[n][warp], &stats[n], sizeof(Stats));
+            }
+            __syncthreads();
+            const int from = warp / team_warps * team_warps + lane % team_warps;
+#pragma unroll
+            for (std::size_t n = 0; n != N; ++n) memcpy(&stats[n], of_warp[n][from], sizeof(Stats));
+            merge_in_warp<team_warps>(stats);
+        }
+    }
+}
+
+/// Noise of elements [index, index + 8) of the tensor, of two granules if `index` is no multiple of 8. Shifted by 4, 2
+/// and 1 elements, so that no register is chosen at run time.
+template <dithering_quantizer Q>
+__device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
+    rounding_noise noise = q.noise(index / granule_size, sums);
+    const auto ahead = static_cast<unsigned>(index % granule_size);
+    if (ahead == 0) return noise;
+    const rounding_noise next = q.noise(index / granule_size + 1, sums);
+    constexpr int words = granule_size / 2;
+    std::uint32_t both[2 * words];
+#pragma unroll
+    for (int w = 0; w != words; ++w) {
+        both[w] = noise.words.word[w];
+        both[words + w] = next.words.word[w];
+    }
+#pragma unroll
+    for (int w = 0; w != 2 * words - 2; ++w) both[w] = (ahead & 4u) != 0 ? both[w + 2] : both[w];
+#pragma unroll
+    for (int w = 0; w != words + 1; ++w) both[w] = (ahead & 2u) != 0 ? both[w + 1] : both[w];
+#pragma unroll
+    for (int w = 0; w != words; ++w) {
+        noise.words.word[w] = (ahead & 1u) != 0 ? both[w] >> 16 | both[w + 1] << 16 : both[w];
+    }
+    return noise;
+}
 
 /// Integer quantizers that round to nearest with parameters fitted to the block: no search and no dithering.
 template <class Q>

@@ -2,13 +2,13 @@
 /// \file
 /// Scales of whole messages: the largest finite magnitude of a message's values, found before it is encoded.
 
-#include <zeropp/codec/cuda/merge_stats.cuh>
+#include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <cstddef>
 #include <cstdint>

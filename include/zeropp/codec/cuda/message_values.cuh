@@ -7,8 +7,8 @@
 #include <zeropp/codec/cuda/rotation.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
+#include <zeropp/layout/slices.hpp>
 #include <zeropp/quantizer/abilities.hpp>
-#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <type_traits>

@@ -6,9 +6,9 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/codes.cuh>
 #include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/abilities.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -20,7 +20,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/granule.cuh>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>

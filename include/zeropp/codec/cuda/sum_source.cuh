@@ -6,9 +6,9 @@
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/abilities.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slices.hpp>
 
 #include <cstddef>
 #include <cstdint>

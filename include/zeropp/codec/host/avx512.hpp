@@ -4,7 +4,7 @@
 /// Compilers' own vectors are used, because <immintrin.h> would take longer to compile than the rest of the codec. Bits
 /// equal the generic loops'.
 
-#include <zeropp/codec/host/pieces.hpp>
+#include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
 
 #include <cstddef>

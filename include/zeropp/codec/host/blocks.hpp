@@ -3,12 +3,12 @@
 /// Encodes blocks of floats to codes and parameters on the host, and decodes them.
 
 #include <zeropp/codec/host/pack.hpp>
-#include <zeropp/codec/host/pieces.hpp>
+#include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
-#include <zeropp/core/message_place.hpp>
+#include <zeropp/layout/message_place.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/abilities.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,16 +5,15 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
-#include <zeropp/codec/host/elements.hpp>
 #include <zeropp/codec/host/share.hpp>
-#include <zeropp/codec/host/slots.hpp>
+#include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/sums.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/host_threads.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <cstddef>
 #include <type_traits>

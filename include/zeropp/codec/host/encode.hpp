@@ -5,18 +5,16 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
-#include <zeropp/codec/host/message_values.hpp>
 #include <zeropp/codec/host/residuals.hpp>
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/sixteen_bits.hpp>
-#include <zeropp/codec/host/slots.hpp>
 #include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/host_threads.hpp>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/abilities.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slices.hpp>
 
 #include <algorithm>
 #include <array>

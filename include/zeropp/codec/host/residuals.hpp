@@ -6,8 +6,8 @@
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <cstddef>
 #include <cstring>

@@ -2,7 +2,7 @@
 /// \file
 /// Walsh-Hadamard transforms on the host.
 
-#include <zeropp/codec/host/pieces.hpp>
+#include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/quantizer/abilities.hpp>

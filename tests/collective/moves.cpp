@@ -3,8 +3,8 @@
 
 #include "support/catch.hpp"
 
+#include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/options.hpp>
-#include <zeropp/collective/reduce_scatter_plan.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>

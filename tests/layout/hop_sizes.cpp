@@ -1,4 +1,4 @@
-#include <zeropp/topology/hop_sizes.hpp>
+#include <zeropp/layout/hop_sizes.hpp>
 
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>

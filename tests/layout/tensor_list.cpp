@@ -15,9 +15,9 @@
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>

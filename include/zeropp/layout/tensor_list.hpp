@@ -3,11 +3,11 @@
 /// Lists of tensors that a collective moves together.
 
 #include <zeropp/core/error.hpp>
-#include <zeropp/core/message_place.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
-#include <zeropp/topology/partition.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/message_place.hpp>
+#include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/slices.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

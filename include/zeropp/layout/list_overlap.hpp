@@ -2,8 +2,8 @@
 /// \file
 /// Finds out whether lists of tensors share memory.
 
-#include <zeropp/collective/tensor_list.hpp>
 #include <zeropp/core/view.hpp>
+#include <zeropp/layout/tensor_list.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace zeropp::detail {
 
-/// Number of arrays in memory for each tensor of a list: one for each shard if the list has gaps, otherwise 1. A list of
-/// one rank's shards has no gaps, whatever stride its tensors state.
+/// Number of arrays in memory for each tensor of a list: one for each shard if the list has gaps, otherwise 1. A list
+/// of one rank's shards has no gaps, whatever stride its tensors state.
 template <class T, class Space>
 std::size_t parts_in_memory(const tensor_list<T, Space>& list) {
     return list.has_gaps() && list.ranks() != 0 ? static_cast<std::size_t>(list.ranks()) : 1;

@@ -1,4 +1,4 @@
-#include <zeropp/quantizer/wire_layout.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>

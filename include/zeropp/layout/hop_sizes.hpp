@@ -2,7 +2,7 @@
 /// \file
 /// Chunks and workspaces of collectives of two hops, from sizes of messages alone. Plans use them, too.
 
-#include <zeropp/topology/chunking.hpp>
+#include <zeropp/layout/chunking.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

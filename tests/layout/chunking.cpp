@@ -1,4 +1,4 @@
-#include <zeropp/topology/chunking.hpp>
+#include <zeropp/layout/chunking.hpp>
 
 #include "support/catch.hpp"
 

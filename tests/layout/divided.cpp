@@ -2,7 +2,7 @@
 /// How tensors, and lists of them, are cut into chunks: every element of every shard is in exactly one chunk, and chunks
 /// end with whole blocks. Counted element by element.
 
-#include <zeropp/collective/divided.hpp>
+#include <zeropp/layout/divided.hpp>
 
 #include "support/catch.hpp"
 

@@ -2,16 +2,15 @@
 /// \file
 /// Arrays and lists as collectives see them: tensors divided over ranks and cut into chunks.
 
-#include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/list_overlap.hpp>
-#include <zeropp/collective/tensor_list.hpp>
-#include <zeropp/core/message_place.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
-#include <zeropp/quantizer/wire_layout.hpp>
-#include <zeropp/topology/chunking.hpp>
-#include <zeropp/topology/partition.hpp>
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/list_overlap.hpp>
+#include <zeropp/layout/message_place.hpp>
+#include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/slices.hpp>
+#include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

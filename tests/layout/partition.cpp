@@ -1,4 +1,4 @@
-#include <zeropp/topology/partition.hpp>
+#include <zeropp/layout/partition.hpp>
 
 #include "support/catch.hpp"
 

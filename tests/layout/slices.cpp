@@ -1,4 +1,4 @@
-#include <zeropp/topology/slices.hpp>
+#include <zeropp/layout/slices.hpp>
 
 #include <zeropp/topology/two_level.hpp>
 

@@ -3,9 +3,9 @@
 /// Elements of a tensor, or of a list of tensors, in the messages of consecutive slots.
 
 #include <zeropp/core/math.hpp>
-#include <zeropp/core/message_place.hpp>
-#include <zeropp/topology/partition.hpp>
-#include <zeropp/topology/slice_order.hpp>
+#include <zeropp/layout/message_place.hpp>
+#include <zeropp/layout/partition.hpp>
+#include <zeropp/topology/topology.hpp>
 
 #include <cstddef>
 
@@ -199,6 +199,12 @@ struct packed_slices : Slices {
         return Slices::index(of, s);
     }
     constexpr packed_slices only_slot(int s) const { return {Slices::only_slot(s), stride, in_memory(s)}; }
+};
+
+/// Addresses of a list's tensors, in the memory of the execution: the tensor argument where `where` is list_slices.
+template <class T>
+struct tensor_table {
+    T* const* tensors;
 };
 
 }  // namespace zeropp

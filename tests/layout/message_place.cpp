@@ -1,4 +1,4 @@
-#include <zeropp/core/message_place.hpp>
+#include <zeropp/layout/message_place.hpp>
 
 #include "support/catch.hpp"
 

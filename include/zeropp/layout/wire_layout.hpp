@@ -3,7 +3,7 @@
 /// Layout of a message: [codes][params][the message's scale, if it has one][padding to 16 bytes].
 
 #include <zeropp/core/math.hpp>
-#include <zeropp/core/message_place.hpp>
+#include <zeropp/layout/message_place.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
