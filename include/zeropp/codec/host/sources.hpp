@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Values that the host codec encodes: elements as floats, slots and their messages, and sources (a tensor, a difference
-/// of tensors, or a sum of messages). A source is load(begin, n, buffer). It returns elements [begin, begin + n) of a
-/// section as floats: the whole section in place, or in `buffer`.
+/// Values that the host codec encodes: elements as floats, slots and their messages, and sources (a tensor, a
+/// difference of tensors, or a sum of messages). A source is load(begin, n, buffer). It returns elements
+/// [begin, begin + n) of a section as floats: the whole section in place, or in `buffer`.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/avx512.hpp>
