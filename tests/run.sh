@@ -3,9 +3,9 @@
 #
 #   tests/run.sh [--all | --everywhere] [--fuzz-seconds N] [--build-dir DIR]
 #
-#   (nothing)           what a change has to pass first, in a quarter of an hour on two cores, unoptimised: unit tests,
-#                       laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               everything that this machine can run, in an hour and a quarter; continuous integration does
+#   (nothing)           the tests that a change has to pass first, unoptimised, in six to twelve minutes on two cores: unit
+#                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
+#   --all               everything that this machine can run, in three quarters of an hour; continuous integration does
 #   --everywhere        what needs another world: another MPI, processor, Debian. By hand, before a release
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 60)
 #   --build-dir DIR     where to build (default: build/tests)
@@ -23,7 +23,7 @@
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
-#   Debian 13    this command and examples/run.sh in a bare Debian 13, made with debootstrap; needs root
+#   Debian 12, Debian 13   this command and examples/run.sh in a bare Debian, made with debootstrap; needs root
 #
 # Ends with what took how long, and what was left out. Exit status: 0 all passed, 1 a part failed, 2 something to run
 # them is missing.
@@ -182,9 +182,10 @@ elif [ "$everywhere" = yes ]; then
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     if [ "$(id -u)" -eq 0 ]; then
         run_script launchers tests/cluster/launchers.sh --build-dir "$build_dir/launchers"
+        run_script "Debian 12" tests/in_debian.sh --suite bookworm --build-dir "$build_dir/bookworm"
         run_script "Debian 13" tests/in_debian.sh --suite trixie --build-dir "$build_dir/trixie"
     else
-        left_out+=("Debian 13 and launchers: need root")
+        left_out+=("Debian 12 and 13 and launchers: need root")
     fi
     if [ -n "$fuzz_seconds" ]; then
         run_fuzzing

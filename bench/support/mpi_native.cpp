@@ -92,8 +92,10 @@ std::vector<algorithm> algorithms_of(MPI_Comm ranks, const std::vector<std::stri
 class fastest_of_mpi final : public native_collectives {
 public:
     explicit fastest_of_mpi(zeropp::mpi_transport transport) : transport_(std::move(transport)) {
-        int provided = 0;
-        require_mpi(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided), "MPI_T_init_thread");
+        // Open MPI takes this level for that of the whole program.
+        int level = MPI_THREAD_SINGLE;
+        require_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+        require_mpi(MPI_T_init_thread(level, &level), "MPI_T_init_thread");
         require_mpi(MPI_Op_create(add_bfloat16, 1, &add_bfloat16_), "MPI_Op_create");
     }
     ~fastest_of_mpi() override {
