@@ -1,8 +1,8 @@
-# cmake -D INCLUDE_DIR=include -P include_law.cmake
+# cmake -D INCLUDE_DIR=include -D TESTS_DIR=tests -P include_law.cmake
 #
-# The include law: which room of the library may include which, and the only headers that may name a vendor's; and no header
-# is longer, or wider, than one can read. Reads every header under INCLUDE_DIR/zeropp, prints each violation, and fails if
-# there is one.
+# The include law: which room of the library may include which, and the only headers that may name a vendor's. No header is
+# longer, or wider, than one can read. Each header has a test: at its path below TESTS_DIR, or a file there includes it. Reads
+# every header under INCLUDE_DIR/zeropp, prints each violation, and fails if there is one.
 
 # Room by room, what its headers may include, as paths below zeropp/. Every room may include itself.
 set(law_core "^$")
@@ -36,6 +36,13 @@ set(most_columns 120)
 math(EXPR too_wide "${most_columns} + 1")
 string(REPEAT "[^\n]" ${too_wide} wide_line)
 
+set(tested "")
+file(GLOB_RECURSE test_files ${TESTS_DIR}/*.cpp ${TESTS_DIR}/*.hpp ${TESTS_DIR}/*.cu ${TESTS_DIR}/*.cuh)
+foreach(test_file IN LISTS test_files)
+    file(STRINGS ${test_file} lines REGEX "^#include <zeropp/")
+    string(APPEND tested "${lines}")
+endforeach()
+
 set(violations 0)
 macro(violation text)
     math(EXPR violations "${violations} + 1")
@@ -61,6 +68,12 @@ foreach(header IN LISTS headers)
     endif()
     if(text MATCHES "${wide_line}")
         violation("has a line of more than ${most_columns} columns")
+    endif()
+
+    string(REGEX REPLACE "\\.(hpp|cuh)$" ".cpp" test_file ${header})
+    string(FIND "${tested}" "<zeropp/${header}>" place)
+    if(place EQUAL -1 AND NOT EXISTS ${TESTS_DIR}/${test_file})
+        violation("no test includes it, and none is at tests/${test_file}")
     endif()
 
     # Only the directive itself is matched, so that what follows it in the line cannot upset CMake's lists.

@@ -6,6 +6,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>

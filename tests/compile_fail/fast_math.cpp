@@ -1,3 +1,3 @@
 // expect: zeropp needs IEEE arithmetic
 // flags: -ffast-math
-#include <zeropp/core/math.hpp>
+#include <zeropp/core/config.hpp>

@@ -1,5 +1,6 @@
 # Breaks the include law one way at a time and expects the check to say so; then keeps it and expects silence.
 set(tree ${SCRATCH}/zeropp)
+set(untested "")
 
 # The law's verdict on a tree in which HEADER has one line, LINE.
 function(judge header line)
@@ -11,7 +12,15 @@ function(judge header line)
         file(WRITE ${tree}/${existing} "#pragma once\n")
     endforeach()
     file(WRITE ${tree}/${header} "#pragma once\n${line}\n")
-    execute_process(COMMAND ${CMAKE_COMMAND} -D INCLUDE_DIR=${SCRATCH} -P ${LAW} RESULT_VARIABLE result
+    file(REMOVE_RECURSE ${SCRATCH}/tests)
+    file(GLOB_RECURSE headers RELATIVE ${tree} ${tree}/*)
+    list(REMOVE_ITEM headers ${untested})
+    set(test "")
+    foreach(tested IN LISTS headers)
+        string(APPEND test "#include <zeropp/${tested}>\n")
+    endforeach()
+    file(WRITE ${SCRATCH}/tests/core/all.cpp "${test}")
+    execute_process(COMMAND ${CMAKE_COMMAND} -D INCLUDE_DIR=${SCRATCH} -D TESTS_DIR=${SCRATCH}/tests -P ${LAW} RESULT_VARIABLE result
                     OUTPUT_VARIABLE output ERROR_VARIABLE output)
     set(result ${result} PARENT_SCOPE)
     set(output "${output}" PARENT_SCOPE)
@@ -63,6 +72,12 @@ string(REPEAT "x" 117 wide)
 string(REPEAT "\n" 399 many)
 forbidden(core/a.hpp "// ${wide}x" "has a line of more than 120 columns")
 forbidden(core/a.hpp "${many}//" "has 401 lines, more than 400")
+
+set(untested core/a.hpp)
+forbidden(core/a.hpp "" "no test includes it, and none is at tests/core/a.cpp")
+set(untested core/all.hpp)
+allowed(core/all.hpp "")
+set(untested "")
 
 allowed(core/a.hpp "// ${wide}")
 string(REPEAT "\n" 398 many)

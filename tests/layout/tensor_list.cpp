@@ -17,6 +17,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/layout/list_overlap.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>

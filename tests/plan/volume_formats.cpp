@@ -5,6 +5,7 @@
 #include "plan/counted.hpp"
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/plan/wire_format.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>

@@ -1,5 +1,6 @@
 #include "simt/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/message_scale.cuh>
 #include <zeropp/quantizer/block_float.hpp>
 
 namespace simt = zeropp_test::simt;

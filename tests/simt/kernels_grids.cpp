@@ -1,5 +1,7 @@
 #include "simt/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/tuning.hpp>
+
 #include <array>
 
 namespace simt = zeropp_test::simt;

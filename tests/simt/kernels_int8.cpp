@@ -1,5 +1,8 @@
 #include "simt/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/decode_kernel.cuh>
+#include <zeropp/codec/cuda/encode_kernel.cuh>
+
 namespace simt = zeropp_test::simt;
 using zeropp::block_integer;
 

@@ -5,6 +5,7 @@
 #include "simt/abilities_against_host.hpp"
 #include "support/samples.hpp"
 
+#include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>

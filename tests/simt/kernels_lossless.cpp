@@ -1,5 +1,7 @@
 #include "simt/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/granule.cuh>
+
 namespace simt = zeropp_test::simt;
 using zeropp::lossless;
 

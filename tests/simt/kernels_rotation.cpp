@@ -1,5 +1,6 @@
 #include "simt/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/rotation.cuh>
 #include <zeropp/quantizer/hadamard.hpp>
 
 namespace simt = zeropp_test::simt;

@@ -1,5 +1,7 @@
 #include "simt/codec_against_host.hpp"
 
+#include <zeropp/codec/cuda/sum_source.cuh>
+
 namespace simt = zeropp_test::simt;
 using zeropp::block_integer;
 using zeropp::half;

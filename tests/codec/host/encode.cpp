@@ -1,5 +1,6 @@
 #include <zeropp/codec/host/encode.hpp>
 
+#include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 
 #include "conformance/codec_laws.hpp"

@@ -1,6 +1,8 @@
 #include <zeropp/codec/host/target.hpp>
 
 #include <zeropp/codec/host.hpp>
+#include <zeropp/codec/host/avx512.hpp>
+#include <zeropp/codec/host/sixteen_bits.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
