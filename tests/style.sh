@@ -8,6 +8,7 @@
 #
 #   clang-format 14   every C++ and CUDA file is as it leaves it: another version breaks lines elsewhere
 #   columns           no line of these files, comments too, is wider than 120
+#   words             comments name things: no "what", "whose", "those of" and the like, by the contributing guide
 #   scripts           shellcheck of every shell script, by .shellcheckrc
 #   clang-tidy 19     .clang-tidy's checks, of every header of the host's and of the programs that use them: the examples,
 #                     zeropp-plan, and the consumers of tests/package
@@ -57,6 +58,15 @@ clang-format-14 --dry-run -Werror "${sources[@]}" || wrong "clang-format-14 -i w
 echo "== columns"
 wide=$(grep -HnE '^.{121}' "${sources[@]}" || true)
 [ -z "$wide" ] || wrong "wider than 120 columns:"$'\n'"$wide"
+
+echo "== words"
+# Relative clauses in place of a noun. Backquoted names may be called so.
+# shellcheck disable=SC2016  # backquotes of comments
+riddles=$(files 'include/*.hpp' 'include/*.cuh' 'examples/*.cpp' 'examples/*.cu' 'examples/zero3_gpt/*.hpp' \
+    'examples/zero3_gpt/*.cpp' 'examples/plan/*' 'tests/support/*pp' 'tests/conformance/*' | xargs grep -Hno '//.*' |
+    sed 's/`[^`]*`//g' |
+    grep -E '\b([Ww]hat|[Ww]hose|[Ll]ikewise|[Ss]o many|but for|[Tt]hose of|[Aa]s above)\b' || true)
+[ -z "$riddles" ] || wrong "comments that name no noun (.github/CONTRIBUTING.md, English):"$'\n'"$riddles"
 
 echo "== shellcheck: ${#scripts[@]} scripts"
 shellcheck "${scripts[@]}" || wrong "shellcheck finds fault with scripts"

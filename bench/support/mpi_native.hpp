@@ -15,9 +15,9 @@ void let_algorithms_be_chosen();
 
 /// MPI's collectives over the ranks of `transport`. Collective.
 ///
-/// The first call of each collective, format and count tries every algorithm that Open MPI offers: its own choice, those
-/// of its component `tuned`, and the hierarchical component `han`. The fastest on the slowest rank serves later calls. On
-/// another MPI its own choice is the only one.
+/// The first call of each collective, format and count tries every algorithm that Open MPI offers: its own choice, the
+/// algorithms of its component `tuned`, and its hierarchical component `han`. The fastest on the slowest rank serves
+/// later calls. On another MPI its own choice is the only one.
 std::shared_ptr<native_collectives> mpi_native(zeropp::mpi_transport transport);
 
 }  // namespace zeropp_bench

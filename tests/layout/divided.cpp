@@ -1,6 +1,6 @@
 /// \file
-/// How tensors, and lists of them, are cut into chunks: every element of every shard is in exactly one chunk, and chunks
-/// end with whole blocks. Counted element by element.
+/// Chunks of tensors and of lists: every element of every shard is in exactly one chunk, and chunks end with whole
+/// blocks. Counted element by element.
 
 #include <zeropp/layout/divided.hpp>
 
@@ -39,7 +39,8 @@ template <class Division>
 std::string chunks_fault(const Division& division, const two_level& ranks, const std::vector<tensor>& tensors,
                          int wanted, std::size_t block) {
     const typename Division::chunks cut(division, wanted, block);
-    std::vector<std::vector<std::size_t>> done(tensors.size(), std::vector<std::size_t>(ranks.size()));
+    std::vector<std::vector<std::size_t>> done(tensors.size(),
+                                               std::vector<std::size_t>(static_cast<std::size_t>(ranks.size())));
     std::size_t not_empty = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c].in_slots(ranks.order(), 0, ranks.size());

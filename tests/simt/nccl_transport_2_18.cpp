@@ -1,5 +1,5 @@
-/// nccl_transport as it is compiled with NCCL 2.18, the oldest version that it takes: without ncclAlltoAll. Under another
-/// name: the program holds the installed version's too.
+/// nccl_transport compiled with NCCL 2.18, the oldest version that it takes: without ncclAlltoAll. Under another name,
+/// because the program also holds the one of the installed version.
 
 #include <nccl.h>
 #undef NCCL_VERSION_CODE
