@@ -46,14 +46,14 @@ struct encode_kernel {
     static constexpr int block_granules = Q::block_size / granule_size;
 
     using tile_shape = detail::tile_shape<values, block_granules, Source::together>;
-    static constexpr int most_granules = tile_shape(device_tuning).most_granules;
-    static constexpr int run = tile_shape(device_tuning).run;
+    static constexpr int most_granules = tile_shape::most_granules;
+    static constexpr int run = tile_shape::run;
     static constexpr bool stores_runs = run > 1 && granules_together<Q::code_bits> > 1;
-    static constexpr int granules_per_lane = tile_shape(device_tuning).granules_per_lane;
-    static constexpr int lanes = tile_shape(device_tuning).lanes;
-    static constexpr int teams = tile_shape(device_tuning).teams;
-    static constexpr int team_blocks = tile_shape(device_tuning).team_blocks;
-    static constexpr int tile_blocks = tile_shape(device_tuning).blocks();
+    static constexpr int granules_per_lane = tile_shape::granules_per_lane;
+    static constexpr int lanes = tile_shape::lanes;
+    static constexpr int teams = tile_shape::teams;
+    static constexpr int team_blocks = tile_shape::team_blocks;
+    static constexpr int tile_blocks = tile_shape::blocks;
     /// Whether a block stays in its team's registers, and is not read again.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
     /// What is known of the blocks meanwhile, and of one more as they merge; a word or two of it are among what every
@@ -67,11 +67,10 @@ struct encode_kernel {
     /// Where a block lies in a list takes registers too.
     static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
 
-    /// Tiles in a slot, on a GPU of that tuning; one, for its scale and its padding, where a message without elements
-    /// has bytes.
-    static constexpr std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
-        const std::size_t full = ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks,
-                                          static_cast<std::size_t>(tile_shape(tuning).blocks()));
+    /// Tiles in a slot; one, for its scale and its padding, where a message without elements has bytes.
+    static constexpr std::size_t tiles(const Slices& w) {
+        const std::size_t full =
+            ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(tile_blocks));
         return message_scaled_quantizer<Q> && full == 0 ? 1 : full;
     }
 

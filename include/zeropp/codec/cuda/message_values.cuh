@@ -20,11 +20,9 @@ struct float_granule {
     float x[granule_size];
 };
 
-/// How many granules of some `message_values` a thread of this device loads at a time, Run in a row.
+/// How many granules of some `message_values` a thread loads at a time, Run in a row.
 template <class Values, int Run>
-inline constexpr std::size_t granules_at_once = Values::in_flight(device_tuning) > Run
-                                                    ? Values::in_flight(device_tuning)
-                                                    : Run;
+inline constexpr std::size_t granules_at_once = Values::in_flight > Run ? Values::in_flight : Run;
 
 /// Granules on their way from a source to a quantizer; as the source keeps them where nothing happens to them.
 template <quantizer Q, class Source, class Residuals>
@@ -40,11 +38,9 @@ struct message_values {
     static constexpr bool fragment_is_raw = std::is_same_v<fragment, typename Source::raw>;
 
     /// How many granules a thread loads at a time.
-    static constexpr int in_flight(const kernel_tuning& tuning) {
-        return granules_in_flight(tuning, Source::loaded_bytes + Residuals::loaded_bytes,
-                                  Source::loaded_words + Residuals::loaded_words +
-                                      (fragment_is_raw ? 0 : fragment_words));
-    }
+    static constexpr int in_flight =
+        granules_in_flight(Source::loaded_bytes + Residuals::loaded_bytes,
+                           Source::loaded_words + Residuals::loaded_words + (fragment_is_raw ? 0 : fragment_words));
 
     struct cursor {
         typename Source::cursor source;

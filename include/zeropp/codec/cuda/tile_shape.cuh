@@ -6,36 +6,30 @@
 
 namespace zeropp::detail {
 
-/// How they share those of a tile of `message_values`, on a GPU of some generation, where a block has so many granules
-/// and a source is best fetched Together in a row. Host and device come to the same.
+/// Number of granules in a row that a thread takes, so that their codes are one access. One if a block of
+/// `block_granules` does not stay in registers for `most` granules and is fetched granule by granule; `together` is what
+/// the source is best fetched by.
+constexpr int granules_in_a_row(int block_granules, int most, int together) {
+    if (block_granules / most > kernel_threads) return 1;
+    const int run = together < most ? together : most;
+    return run < block_granules ? run : block_granules;
+}
+
+/// How they share those of a tile of `message_values`, where a block has so many granules and a source is best fetched
+/// Together in a row.
 template <class Values, int BlockGranules, int Together>
 struct tile_shape {
     /// How many granules a thread has registers for.
-    int most_granules;
-    /// How many in a row a thread takes, so that their codes are one access.
-    int run;
+    static constexpr int most_granules = granules_in_registers(Values::fragment_words);
+    static constexpr int run = granules_in_a_row(BlockGranules, most_granules, Together);
     /// Granules of a block for each thread of its team.
-    int granules_per_lane;
-    int lanes;
-    int teams;
+    static constexpr int granules_per_lane = lane_granules(BlockGranules, Values::in_flight, most_granules, run);
+    static constexpr int lanes = BlockGranules / granules_per_lane;
+    static constexpr int teams = kernel_threads / lanes;
     /// Blocks of a tile for each team.
-    int team_blocks;
-
-    explicit constexpr tile_shape(const kernel_tuning& tuning)
-        : most_granules(granules_in_registers(tuning, Values::fragment_words)), run(run_for(most_granules)),
-          granules_per_lane(lane_granules(BlockGranules, Values::in_flight(tuning), most_granules, run)),
-          lanes(BlockGranules / granules_per_lane), teams(kernel_threads / lanes),
-          team_blocks(granules_per_lane < Values::in_flight(tuning) ? Values::in_flight(tuning) / granules_per_lane
-                                                                    : 1) {}
-    constexpr int blocks() const { return teams * team_blocks; }
-
-private:
-    /// One where a block does not stay in registers, and is fetched granule by granule.
-    static constexpr int run_for(int most) {
-        if (BlockGranules / most > kernel_threads) return 1;
-        const int run = Together < most ? Together : most;
-        return run < BlockGranules ? run : BlockGranules;
-    }
+    static constexpr int team_blocks =
+        granules_per_lane < Values::in_flight ? Values::in_flight / granules_per_lane : 1;
+    static constexpr int blocks = teams * team_blocks;
 };
 
 }  // namespace zeropp::detail

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the kernels are tuned by, for each GPU generation. Constants only.
+/// What the kernels are tuned by. Constants only.
 
 #include <bit>
 
@@ -9,47 +9,34 @@ namespace zeropp::detail {
 /// Threads of a block of every kernel.
 inline constexpr int kernel_threads = 256;
 
-struct kernel_tuning {
-    /// Bytes that each thread asks for before it uses the first.
-    int bytes_in_flight;
-    /// Most 32-bit registers of a thread for fragments, loaded or made.
-    int fragment_registers;
-    /// Thread blocks for each multiprocessor, or as many below that as it holds a whole number of times.
-    int blocks_per_multiprocessor;
-};
+/// Bytes that each thread asks for before it uses the first.
+inline constexpr int bytes_in_flight = 64;
 
+/// Most 32-bit registers of a thread for fragments, loaded or made.
+inline constexpr int fragment_registers = 32;
+
+/// Thread blocks for each multiprocessor; `launch` takes fewer if a multiprocessor does not hold a divisor of them.
 /// `compute_capability` is major * 10 + minor.
-constexpr kernel_tuning tuning_for(int compute_capability) {
-    return {.bytes_in_flight = 64,
-            .fragment_registers = 32,
-            .blocks_per_multiprocessor = compute_capability >= 90 ? 16 : 8};
-}
+constexpr int blocks_per_multiprocessor(int compute_capability) { return compute_capability >= 90 ? 16 : 8; }
 
-/// The tuning of the device that is being compiled for.
-#if defined(__CUDA_ARCH__)
-inline constexpr kernel_tuning device_tuning = tuning_for(__CUDA_ARCH__ / 10);
-#else
-inline constexpr kernel_tuning device_tuning = tuning_for(0);
-#endif
-
-/// How many granules a thread has registers for, a power of two, if one takes so many words.
-constexpr int granules_in_registers(const kernel_tuning& tuning, int words) {
-    return words > tuning.fragment_registers
+/// Number of granules that a thread has registers for, a power of two, if one takes `words`.
+constexpr int granules_in_registers(int words) {
+    return words > fragment_registers
                ? 1
-               : static_cast<int>(std::bit_floor(static_cast<unsigned>(tuning.fragment_registers / words)));
+               : static_cast<int>(std::bit_floor(static_cast<unsigned>(fragment_registers / words)));
 }
 
-/// How many granules a thread loads at a time, a power of two up to four, if one is so many bytes and takes so many
-/// words. Beyond four, more of them only make kernels longer.
-constexpr int granules_in_flight(const kernel_tuning& tuning, int bytes, int words) {
+/// Number of granules that a thread loads at a time, a power of two up to four, if one is `bytes` and takes `words`.
+/// Beyond four, more of them only make kernels longer.
+constexpr int granules_in_flight(int bytes, int words) {
     int n = 1;
-    while (n < 4 && 2 * n * bytes <= tuning.bytes_in_flight && 2 * n <= granules_in_registers(tuning, words)) n *= 2;
+    while (n < 4 && 2 * n * bytes <= bytes_in_flight && 2 * n <= granules_in_registers(words)) n *= 2;
     return n;
 }
 
 /// Thread blocks that a multiprocessor has registers for, if the fragments of a thread are so many words: 80 registers
 /// each for three blocks, 128 for two. What is not values takes about fifty.
-constexpr int resident_blocks_for(int words) { return words < device_tuning.fragment_registers ? 3 : 2; }
+constexpr int resident_blocks_for(int words) { return words < fragment_registers ? 3 : 2; }
 
 /// How many granules of a block each lane of its team takes. Many, since what is done once for a block is done by each
 /// lane; but eight lanes side by side read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes.
