@@ -59,7 +59,7 @@ struct codec<cuda_stream> {
         for_each_regular(where, [&](const Slices& part, int first) {
             with_sums(from, messages, contributors, where, first, [&]<class Source>(const Source& source) {
                 using kernel = detail::decode_kernel<Source, T, Slices, Tensor>;
-                detail::launch(stream, part.slots, kernel::tiles(part, detail::tuning_of(stream)),
+                detail::launch(stream, part.slots, kernel::tiles(part),
                                kernel{source, part, tensor, last, exact_reciprocal(last.divisor)});
             });
         });
@@ -75,12 +75,10 @@ private:
             using clear = detail::clear_scale_kernel<Q, Slices>;
             detail::launch(stream, 1, clear::tiles(where.slots), clear{where, messages});
             using find = detail::find_scale_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
-            detail::launch(stream, where.slots, find::tiles(where, detail::tuning_of(stream)),
-                           find{source, where, messages, residuals});
+            detail::launch(stream, where.slots, find::tiles(where), find{source, where, messages, residuals});
         }
         using kernel = detail::encode_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
-        detail::launch(stream, where.slots, kernel::tiles(where, detail::tuning_of(stream)),
-                       kernel{q, source, where, messages, residuals});
+        detail::launch(stream, where.slots, kernel::tiles(where), kernel{q, source, where, messages, residuals});
     }
 
     template <element T>

@@ -25,10 +25,7 @@ struct decode_kernel {
     float exact_reciprocal;
 
     /// Number of granules of a tile for each thread.
-    static constexpr int granules_per_thread_for(const kernel_tuning& tuning) {
-        return granules_in_flight(tuning, Source::loaded_bytes, Source::loaded_words);
-    }
-    static constexpr int granules_per_thread = granules_per_thread_for(device_tuning);
+    static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
     /// Most granules in a row for a thread: their codes are one access, two of 16-bit elements fill a memory sector.
     static constexpr int most_together = 2;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
@@ -41,16 +38,15 @@ struct decode_kernel {
     /// Granules of a block. In a list, every block counts as whole.
     static constexpr std::size_t block_granules = Source::block_size / granule_size;
 
-    /// Number of tiles in a slot, on a GPU of that `tuning`.
-    static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
-        const auto of_tile = static_cast<std::size_t>(granules_per_thread_for(tuning) * kernel_threads);
+    /// Number of tiles in a slot.
+    static std::size_t tiles(const Slices& w) {
         if constexpr (Slices::is_list) {
             if (w.sections() == 0) return 0;
             const std::size_t blocks =
                 w.last().blocks(Source::block_size) + ceil_div(w.last_count(), Source::block_size);
-            return ceil_div(blocks * block_granules, of_tile);
+            return ceil_div(blocks * block_granules, tile_granules);
         } else {
-            return ceil_div(w.count, of_tile * granule_size);
+            return ceil_div(w.count, tile_granules * granule_size);
         }
     }
 

@@ -42,14 +42,14 @@ struct encode_kernel {
     static constexpr int block_granules = Q::block_size / granule_size;
 
     using tile_shape = detail::tile_shape<values, block_granules, Source::together>;
-    static constexpr int most_granules = tile_shape(device_tuning).most_granules;
-    static constexpr int run = tile_shape(device_tuning).run;
+    static constexpr int most_granules = tile_shape::most_granules;
+    static constexpr int run = tile_shape::run;
     static constexpr bool stores_runs = run > 1 && granules_together<Q::code_bits> > 1;
-    static constexpr int granules_per_lane = tile_shape(device_tuning).granules_per_lane;
-    static constexpr int lanes = tile_shape(device_tuning).lanes;
-    static constexpr int teams = tile_shape(device_tuning).teams;
-    static constexpr int team_blocks = tile_shape(device_tuning).team_blocks;
-    static constexpr int tile_blocks = tile_shape(device_tuning).blocks();
+    static constexpr int granules_per_lane = tile_shape::granules_per_lane;
+    static constexpr int lanes = tile_shape::lanes;
+    static constexpr int teams = tile_shape::teams;
+    static constexpr int team_blocks = tile_shape::team_blocks;
+    static constexpr int tile_blocks = tile_shape::blocks;
     /// True if a block stays in its team's registers, and is not read again.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
     /// Registers for a block's stats. One or two words count as 0, because `resident_blocks_for` allows for them.
@@ -62,11 +62,10 @@ struct encode_kernel {
     /// Lists take registers to locate a block.
     static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
 
-    /// Number of tiles in a slot, on a GPU of that `tuning`. With scales at least one: a message without elements has
-    /// bytes to clear.
-    static constexpr std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
-        const std::size_t full = ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks,
-                                          static_cast<std::size_t>(tile_shape(tuning).blocks()));
+    /// Number of tiles in a slot. With scales at least one: a message without elements has bytes to clear.
+    static constexpr std::size_t tiles(const Slices& w) {
+        const std::size_t full =
+            ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(tile_blocks));
         return message_scaled_quantizer<Q> && full == 0 ? 1 : full;
     }
 

@@ -37,9 +37,6 @@ __global__ void __launch_bounds__(kernel_threads, Kernel::resident_blocks) run(c
 void emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel);
 #endif
 
-/// Tuning of the stream's device. A kernel compiled for another generation has other tiles, and loops.
-inline kernel_tuning tuning_of(const cuda_stream& stream) { return tuning_for(stream.compute_capability()); }
-
 /// Number of the kernel's thread blocks that a multiprocessor holds at a time. Asked of the first device in use: a
 /// process is taken to have equal devices.
 template <class Kernel>
@@ -65,7 +62,7 @@ void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kerne
     if (slots == 0 || tiles == 0) return;
     const int y = std::min(slots, most_blocks_y);
     const int resident = resident_blocks<Kernel>();
-    const int times = std::max(1, tuning_of(stream).blocks_per_multiprocessor / resident);
+    const int times = std::max(1, blocks_per_multiprocessor(stream.compute_capability()) / resident);
     const auto fill = static_cast<std::size_t>(stream.multiprocessors()) * static_cast<std::size_t>(resident * times);
     const std::size_t most = std::max<std::size_t>(1, fill / static_cast<std::size_t>(y));
     const dim3 grid(static_cast<unsigned>(std::min(tiles, most)), static_cast<unsigned>(y));

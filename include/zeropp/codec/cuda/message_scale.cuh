@@ -46,14 +46,13 @@ struct find_scale_kernel {
 
     using values = message_values<Q, Source, Residuals>;
 
-    static constexpr int granules_per_thread = values::in_flight(device_tuning);
+    static constexpr int granules_per_thread = values::in_flight;
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
     static constexpr int resident_blocks = 2;
 
     /// Number of tiles in a slot. Each tensor of a list starts with another thread block, which keeps all of them busy.
-    static std::size_t tiles(const Slices& w, const kernel_tuning& tuning) {
-        return ceil_div(w.last().elements + w.last_count(),
-                        static_cast<std::size_t>(values::in_flight(tuning) * kernel_threads * granule_size));
+    static std::size_t tiles(const Slices& w) {
+        return ceil_div(w.last().elements + w.last_count(), tile_granules * granule_size);
     }
 
     __device__ void operator()() const {

@@ -22,9 +22,7 @@ struct float_granule {
 
 /// Number of granules of `Values` (a `message_values`) that a thread loads at a time, `Run` in a row.
 template <class Values, int Run>
-inline constexpr std::size_t granules_at_once = Values::in_flight(device_tuning) > Run
-                                                    ? Values::in_flight(device_tuning)
-                                                    : Run;
+inline constexpr std::size_t granules_at_once = Values::in_flight > Run ? Values::in_flight : Run;
 
 /// Turns a source's granules into a quantizer's input. Fragments are the source's own if values need no change.
 template <quantizer Q, class Source, class Residuals>
@@ -40,11 +38,9 @@ struct message_values {
     static constexpr bool fragment_is_raw = std::is_same_v<fragment, typename Source::raw>;
 
     /// Number of granules that a thread loads at a time.
-    static constexpr int in_flight(const kernel_tuning& tuning) {
-        return granules_in_flight(tuning, Source::loaded_bytes + Residuals::loaded_bytes,
-                                  Source::loaded_words + Residuals::loaded_words +
-                                      (fragment_is_raw ? 0 : fragment_words));
-    }
+    static constexpr int in_flight =
+        granules_in_flight(Source::loaded_bytes + Residuals::loaded_bytes,
+                           Source::loaded_words + Residuals::loaded_words + (fragment_is_raw ? 0 : fragment_words));
 
     struct cursor {
         typename Source::cursor source;
