@@ -25,9 +25,7 @@ set(mpi_fence "^transport/mpi(_wire)?\\.hpp$")
 set(nccl_headers "^nccl")
 set(nccl_fence "^transport/nccl\\.hpp$")
 set(cuda_headers "^(cuda|cub/|thrust/|nv/|nvtx|cooperative_groups|driver_types|vector_types|mma\\.h|math_constants\\.h)")
-string(CONCAT cuda_fence "^cuda_span\\.cuh$|^execution/cuda_(stream|workspace)\\.hpp$|^codec/cuda|^transport/(nccl|staged)\\.hpp$|"
-                         "^core/element[^/]*\\.(hpp|cuh)$")
-
+set(cuda_fence "^cuda_span\\.cuh$|^execution/cuda_(stream|workspace)\\.hpp$|^codec/cuda|^transport/(nccl|staged)\\.hpp$")
 set(xxhash_headers "^xx(hash|h3|h_)")
 set(xxhash_fence "^transport/checksummed\\.hpp$")
 
