@@ -48,8 +48,8 @@ public:
         zeropp::hierarchical_quantized_reduce_scatter(exec_, comm_, inside, across, full_, shard_, how, scratch_);
         first_.wait();
     }
-    void all_reduce(int chunks, zeropp::all_reduce_route route) {
-        const zeropp::all_reduce_options how{.chunks = chunks, .route = route};
+    void all_reduce(int chunks, zeropp::all_reduce_algorithm algorithm) {
+        const zeropp::all_reduce_options how{.chunks = chunks, .algorithm = algorithm};
         reserve(
             zeropp::quantized_all_reduce_workspace_bytes(comm_.topology(), inside, across, across, full_.size(), how));
         zeropp::quantized_all_reduce(exec_, comm_, inside, across, across, full_, result_, how, scratch_);
@@ -86,12 +86,12 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
     comm_on<host_place> comm(ranks.nodes(), ranks.world());
     for (const std::size_t bytes : o.sizes()) {
         calls made(ranks, comm, bytes / sizeof(float));
-        using route = zeropp::all_reduce_route;
+        using algorithm = zeropp::all_reduce_algorithm;
         const auto measure = [&](const std::string& name, const std::function<void(int)>& call, bool has_gather) {
             std::vector<std::function<void()>> contestants;
             for (const int chunks : fixed) contestants.push_back([&call, chunks] { call(chunks); });
-            if (has_gather) contestants.push_back([&made] { made.all_reduce(1, route::gather); });
-            contestants.push_back([&call] { call(zeropp::automatic); });
+            if (has_gather) contestants.push_back([&made] { made.all_reduce(1, algorithm::one_shot); });
+            contestants.push_back([&call] { call(zeropp::auto_chunks); });
             const auto seconds =
                 time_interleaved(contestants, o.warmup_iterations, o.iterations, [&] { ranks.barrier(); });
             std::vector<double> medians;
@@ -119,7 +119,9 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             "reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);
         measure(
             "all-reduce",
-            [&](int chunks) { made.all_reduce(chunks, chunks == zeropp::automatic ? route::by_size : route::scatter); },
+            [&](int chunks) {
+                made.all_reduce(chunks, chunks == zeropp::auto_chunks ? algorithm::by_size : algorithm::two_shot);
+            },
             true);
     }
     return finish_report(rows, o, 0);

@@ -52,8 +52,8 @@ route route_of(const Inside& inside, const Across& across, const zeropp::two_lev
         if (hop_across) hops.push_back({hop::link::across, hop::pattern::all_gather, bytes, count});
         if (hop_inside) hops.push_back({hop::link::inside, hop::pattern::all_gather, groups * bytes, groups * count});
     };
-    if (zeropp::detail::route_for(zeropp::all_reduce_route::by_size, nodes.size(), ranks * first) ==
-        zeropp::all_reduce_route::gather) {
+    if (zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes.size(), ranks * first) ==
+        zeropp::all_reduce_algorithm::one_shot) {
         add_gather(ranks * first, ranks * slice);
         return hops;
     }
@@ -127,9 +127,8 @@ unquantized_cases unquantized_of(ranks_on<Place>& ranks, comm_on<Place>& comm, i
             return {[=] { native->all_reduce(format, a->full.view().data(), a->result.view().data(), elements); },
                     check, [native] { return native->algorithm_of_last_call(); }};
         }
-        const quantized_case lossless =
-            case_of<T>(q, q, ranks, comm, chunks, a, std::make_shared<typename Place::template array<std::byte>>(),
-                       executions);
+        const quantized_case lossless = case_of<T>(
+            q, q, ranks, comm, chunks, a, std::make_shared<typename Place::template array<std::byte>>(), executions);
         return {[call = lossless.call] { call(false); }, [check = lossless.check] { return check(false); }};
     };
     return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{}),

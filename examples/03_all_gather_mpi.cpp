@@ -20,7 +20,7 @@ float gather() {
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const zeropp::two_level nodes = zeropp::shared_memory_nodes(transport);
     zeropp::communicator comm(nodes, std::move(transport));
-    const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+    const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 
     // The number of elements need not be a multiple of the number of ranks: the last shards are shorter.
     const zeropp::partition part(1'000'003, comm.size());

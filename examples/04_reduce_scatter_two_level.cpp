@@ -23,7 +23,7 @@ int main() try {
         const zeropp::two_level topology(nodes, ranks_per_node);
         zeropp::communicator comm(topology, zeropp::counting(transport, topology));
         const zeropp::block_integer<8, 256> int8;
-        const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 
         std::vector<float> full(elements);
         for (std::size_t i = 0; i != full.size(); ++i) full[i] = gradient(comm.rank(), i);

@@ -45,7 +45,7 @@ void train(const zeropp::thread_transport& world) {
     const zeropp::cuda_stream exec(own.stream);
     zeropp::communicator comm(zeropp::two_level(2, 2), world);
     const zeropp::block_integer<8, 256> int8;
-    const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+    const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 
     const zeropp::partition part(1'000'003, comm.size());
     std::vector<element> mine(part.size(comm.rank()));

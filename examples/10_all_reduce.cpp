@@ -44,7 +44,7 @@ int main() try {
         report("bf16", 0.006f);
 
         const zeropp::block_integer<8, 256> int8;
-        const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16> int4;
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> int4;
         zeropp::quantized_all_reduce(zeropp::host{}, comm, int8, int4, int4, gradient, mean,
                                      {.operation = zeropp::reduction::mean});
         report("int8 inside nodes, int4 across", 0.2f);

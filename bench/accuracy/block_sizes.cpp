@@ -19,14 +19,14 @@ using spikes = zeropp::named_quantizers<zeropp::spike_reserving<4, 32>, zeropp::
                                         zeropp::spike_reserving<4, 512>, zeropp::spike_reserving<4, 2048>>;
 /// What the rotation, the signed range and the search gain, one after the other.
 using gains = zeropp::named_quantizers<
-    zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_extreme>>,
-    zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_extreme>>>,
-    zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_extreme>>, 128>>;
+    zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax>>,
+    zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>>,
+    zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>, 128>>;
 
 /// Those of bench/convergence that have no names of their own in the library.
 using trained =
     zeropp::named_quantizers<zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>>,
-                             zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>,
+                             zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>,
                              zeropp::block_float<zeropp::e4m3, 128, zeropp::bfloat16>>;
 
 template <class... Names>

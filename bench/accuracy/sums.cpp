@@ -58,7 +58,7 @@ std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_
     };
     using zeropp::block_integer;
     using zeropp::hadamard;
-    using int4_signed = block_integer<4, 128, zeropp::signed_extreme, zeropp::half>;
+    using int4_signed = block_integer<4, 128, zeropp::signed_absmax, zeropp::half>;
     measure(block_integer<4, 128>{}, block_integer<4, 128>{});
     measure(block_integer<8, 512>{}, block_integer<4, 128>{});
     measure(hadamard<block_integer<8, 512>>{}, hadamard<block_integer<4, 128>>{});
@@ -89,7 +89,7 @@ sixteen_bits_accuracy measure_sixteen_bits(distribution d, int nodes, int ranks_
         const zeropp::lossless<bfloat16> wire;
         std::vector<bfloat16>& own = of_rank[static_cast<std::size_t>(comm.rank())];
         zeropp::quantized_all_reduce(zeropp::host{}, comm, wire, wire, wire, own, own,
-                                     {.route = zeropp::all_reduce_route::scatter});
+                                     {.algorithm = zeropp::all_reduce_algorithm::two_shot});
         if (comm.rank() == 0) result = own;
     });
     const auto error = [&](const std::vector<bfloat16>& given) {

@@ -295,7 +295,7 @@ def shown(tree):
     name, *arguments = tree
     if name == "block_integer":
         bits, block, scheme, scale = (shown(a) for a in arguments)
-        options = {"symmetric": "", "signed_extreme": ":signed"}.get(scheme, f":{scheme}")
+        options = {"symmetric": "", "signed_absmax": ":signed"}.get(scheme, f":{scheme}")
         options += "" if scale == "float" else f":{scale}"
         return f"int{bits}:{block}{options}"
     if name in ("hadamard", "scale_search"):

@@ -81,7 +81,7 @@ assert predicted({**light, "in_flight_kib": 4}, "H200")[1] == "in flight"
 
 
 assert parsed("a<b<c, 1> , d*>, e")[:2] == ["a", ["b", ["c"], ["1"]]]
-assert shown(parsed("hadamard<block_integer<4, 128, signed_extreme, half>, 32>")) == "int4:128:signed:half:h32"
+assert shown(parsed("hadamard<block_integer<4, 128, signed_absmax, half>, 32>")) == "int4:128:signed:half:h32"
 assert shown(parsed("sum_source<lloyd_max<2, 128, unbiased>, 0>")) == "any lloyd_max<2, 128, unbiased>"
 
 

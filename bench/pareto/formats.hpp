@@ -38,7 +38,7 @@ struct noisy : zeropp::lossless<float> {
 struct formats : zero3_gpt::wire_formats {
     template <int Bits, int Block, int Window>
     using rotated =
-        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_extreme, zeropp::bfloat16>, Window>;
+        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_absmax, zeropp::bfloat16>, Window>;
 
     template <int Levels, class Bias = zeropp::least_error>
     using lloyd = zeropp::hadamard<zeropp::lloyd_max<Levels, 128, Bias>, 128>;

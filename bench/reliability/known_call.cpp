@@ -33,7 +33,7 @@ using collective_test::widened;
 namespace reference = collective_test::reference;
 
 using int8 = zeropp::block_integer<8, 256>;
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using quantizers = zeropp::named_quantizers<zeropp::lossless<float>, zeropp::lossless<zeropp::bfloat16>, int8, int4>;
 
 constexpr zeropp::host exec;
@@ -140,7 +140,7 @@ prepared_call all_reduce(const known_call& call, const Inside& inside, const Acr
     };
     const zeropp::all_reduce_options options{.operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum,
                                              .chunks = call.chunks,
-                                             .route = zeropp::all_reduce_route::scatter};
+                                             .algorithm = zeropp::all_reduce_algorithm::two_shot};
     const auto a = std::make_shared<arrays>();
     a->full.resize(call.elements);
     const std::size_t first = call.elements / 3;

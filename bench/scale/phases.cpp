@@ -20,9 +20,9 @@ using zeropp::detail::require_mpi;
 constexpr zeropp::lossless<element> plain;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half> weights;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_inside;
-constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16> gradients_across;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> gradients_across;
 // Of what nodes keep, and of the gradients beside them.
-constexpr zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>> differences;
+constexpr zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>> differences;
 constexpr zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>> rotated_inside;
 
 /// A transport that moves nothing: what is left of a collective is its codec.

@@ -157,8 +157,8 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
         app.add_option("--chunks", o.chunks,
                        "chunks whose hops overlap, on two threads of every rank; 1: one hop after the other; auto: as "
                        "many as the library takes")
-            ->transform(CLI::Transformer(std::map<std::string, int>{{"auto", zeropp::automatic}}))
-            ->check(CLI::Range(1, 1'000'000) | CLI::IsMember(std::set<int>{zeropp::automatic}))
+            ->transform(CLI::Transformer(std::map<std::string, int>{{"auto", zeropp::auto_chunks}}))
+            ->check(CLI::Range(1, 1'000'000) | CLI::IsMember(std::set<int>{zeropp::auto_chunks}))
             ->capture_default_str();
     }
 

@@ -18,12 +18,12 @@ namespace zeropp_bench {
 using bench_quantizers =
     zeropp::named_quantizers<zeropp::lossless<float>, zeropp::lossless<zeropp::bfloat16>, zeropp::block_integer<8, 256>,
                              zeropp::block_integer<8, 2048>, zeropp::block_integer<4, 128>,
-                             zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+                             zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>;
 
 /// Those of codec_perf: of these only the passes of one rank are compiled.
 using codec_quantizers =
     zeropp::named_quantizers<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>,
-                             zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>,
+                             zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>,
                              zeropp::block_float<zeropp::e4m3, 128>, zeropp::mxfp4>;
 
 /// The name of an element type as -d and the column "type" spell it: nccl-tests' names.

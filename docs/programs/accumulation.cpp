@@ -24,7 +24,7 @@ int main() try {
         const zeropp::two_level nodes(2, 2);
         zeropp::communicator comm(nodes, zeropp::counting(transport, nodes));
         const zeropp::block_integer<8, 256> inside;
-        const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16> across;
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> across;
         std::vector<float> gradient(n), once(n / 4), each(n / 4), exact(n / 4);
         for (std::size_t i = 0; i != exact.size(); ++i) {
             const std::size_t at = static_cast<std::size_t>(comm.rank()) * exact.size() + i;

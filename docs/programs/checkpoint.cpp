@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t n = 20'000;
 using bf16 = zeropp::lossless<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256>;
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using secondary_type = zeropp::secondary_partition<bf16, zeropp::host_space>;
 using feedback_type = zeropp::error_feedback<int8, int4, zeropp::residuals_in_int8, zeropp::host_space>;
 

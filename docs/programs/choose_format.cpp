@@ -16,7 +16,7 @@ namespace {
 // [formats]
 using bf16 = zeropp::lossless<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>;
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using int4_rotated = zeropp::hadamard<int4, 32>;
 using formats = zeropp::named_quantizers<bf16, int8, int4, int4_rotated>;  // what this program is compiled with
 // [formats]

@@ -44,7 +44,7 @@ private:
 using element = zeropp::bfloat16;
 using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>;
 using int8_gradients = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
-using int4_gradients = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using int4_gradients = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 
 void train(zeropp::nccl_transport world, int gpus_per_node, cudaStream_t stream) {
     const zeropp::cuda_stream exec(stream);  // borrows the engine's

@@ -176,11 +176,11 @@ void record(const zeropp::thread_transport& world, album& pictures) {
          {state("before", "gradient", rank, gradient), state("after", "shard of the sum", rank, shard)});
 
     zeropp::quantized_all_reduce(zeropp::host{}, comm, exact{}, exact{}, exact{}, gradient, full,
-                                 {.route = zeropp::all_reduce_route::scatter});
+                                 {.algorithm = zeropp::all_reduce_algorithm::two_shot});
     page("quantized_all_reduce", {state("before", "gradient", rank, gradient), state("after", "sum", rank, full)});
 
     zeropp::quantized_all_reduce(zeropp::host{}, comm, exact{}, exact{}, exact{}, gradient, full,
-                                 {.route = zeropp::all_reduce_route::gather});
+                                 {.algorithm = zeropp::all_reduce_algorithm::one_shot});
     page("quantized_all_reduce_gather",
          {state("before", "gradient", rank, gradient), state("after", "sum", rank, full)});
 

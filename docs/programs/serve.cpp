@@ -16,9 +16,9 @@ int main() try {
         const zeropp::host exec;
         const zeropp::two_level nodes(3, 2);
         zeropp::communicator comm(nodes, zeropp::counting(transport, nodes));
-        const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16> int4;  // "int4:128:signed:bf16"
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> int4;  // "int4:128:signed:bf16"
 
-        const zeropp::slice_owners trainers(nodes, 1);  // the ranks of the first node
+        const zeropp::shard_owners trainers(nodes, 1);  // the ranks of the first node
         using replica_type = zeropp::secondary_replica<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
         std::vector<std::byte> storage(replica_type::storage_bytes(trainers, n));
         replica_type replica(trainers, comm.rank(), n, storage);

@@ -18,7 +18,7 @@ int main() try {
         const zeropp::host exec;
         const zeropp::two_level nodes(2, 3);
         zeropp::communicator comm(nodes, zeropp::counting(transport, nodes));
-        using int2_type = zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>;
+        using int2_type = zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>;
         const zeropp::hadamard<int2_type, 32> int2;  // "int2:64:signed:bf16:h32"
 
         std::vector<zeropp::bfloat16> shard(zeropp::partition(n, comm.size()).size(comm.rank()));

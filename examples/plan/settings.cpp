@@ -34,7 +34,7 @@ struct with_more<zeropp::named_quantizers<Q...>> {
     using small = zeropp::block_integer<Bits, 64, zeropp::symmetric, zeropp::half>;
     template <int Bits, int Block, int Window>
     using rotated =
-        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_extreme, zeropp::bfloat16>, Window>;
+        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_absmax, zeropp::bfloat16>, Window>;
     template <int Levels, class Bias = zeropp::least_error>
     using lloyd = zeropp::hadamard<zeropp::lloyd_max<Levels, 128, Bias>, 128>;
     using type =

@@ -13,9 +13,9 @@ struct wire_formats {
     using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
     using int8_rotated = zeropp::hadamard<int8>;
     using int6 = zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>;
-    using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+    using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
     using int4_rotated = zeropp::hadamard<int4>;
-    using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>>;
+    using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
     using signs = zeropp::hadamard<zeropp::lloyd_max<2, 128, zeropp::unbiased>, 128>;
     using three_levels = zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>;
     using fp8 = zeropp::block_float<zeropp::e4m3, 128, zeropp::bfloat16>;

@@ -10,7 +10,7 @@
 ///                arguments of calls: options, error_feedback, scratch, pipeline
 ///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around another one: hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
-///   topology/    two_level, flat; slice_owners (if some nodes own no shards)
+///   topology/    two_level, flat; shard_owners (if some nodes own no shards)
 ///   layout/      partition (which rank owns which elements), tensor_list, wire_layout (bytes of a message)
 ///   transport/   threads, mpi, nccl, callback, any; around another one: checked, counting, checksummed, staged;
 ///                adaptor and wire, for your own transports; communicator, which joins a transport to a topology
@@ -43,7 +43,7 @@
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/flat.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/any.hpp>

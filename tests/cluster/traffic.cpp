@@ -34,7 +34,7 @@ void call(const std::string& collective, communicator& comm) {
         for (int i = 0; i != calls; ++i) zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
     } else if (collective == "hierarchical_quantized_reduce_scatter") {
         const zeropp::block_integer<8, 256> inside;
-        const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across;
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> across;
         for (int i = 0; i != calls; ++i)
             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full, shard);
     } else if (collective == "secondary_partition_gather") {

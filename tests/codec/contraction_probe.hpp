@@ -68,7 +68,7 @@ void append_candidates(std::size_t count, std::vector<std::byte>& results) {
 
 inline std::vector<std::byte> contraction_results(const std::vector<float>& values) {
     std::vector<std::byte> results;
-    append_codec_results<block_integer<8, 256>, block_integer<4, 128, signed_extreme>>(values, results);
+    append_codec_results<block_integer<8, 256>, block_integer<4, 128, signed_absmax>>(values, results);
     append_codec_results<block_integer<6, 64, asymmetric>, block_integer<4, 128, asymmetric, half>>(values, results);
     append_codec_results<hadamard<scale_search<block_integer<4, 128, asymmetric>>>,
                          stochastic<hadamard<block_integer<4, 128>>>>(values, results);

@@ -14,7 +14,7 @@ using zeropp::block_integer;
 using zeropp::half;
 using zeropp::host;
 using zeropp::lossless;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::symmetric;
 
 }  // namespace
@@ -23,7 +23,7 @@ TEST_CASE("the host's codec writes and reads the documented bytes, floats", "[co
     const host exec;
     check_codec<float>(exec, block_integer<8, 256>{});
     check_codec<float>(exec, block_integer<4, 128, symmetric, half>{});
-    check_codec<float>(exec, block_integer<4, 128, signed_extreme, half>{});
+    check_codec<float>(exec, block_integer<4, 128, signed_absmax, half>{});
     check_codec<float>(exec, block_integer<4, 32, asymmetric, half>{});
     check_codec<float>(exec, block_integer<6, 512, asymmetric>{});
     check_codec<float>(exec, block_integer<3, 8, symmetric, bfloat16>{});

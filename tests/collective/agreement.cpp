@@ -13,7 +13,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/transport/checked.hpp>
 
 using namespace collective_test;
@@ -58,7 +58,7 @@ auto reduce(std::size_t n, const zeropp::reduce_options& options) {
 /// An update of as long a description as there is: of a long list, by one group, to a late version.
 auto update(int chunks) {
     return [chunks](auto& comm) {
-        const zeropp::slice_owners owners(comm.topology(), 1);
+        const zeropp::shard_owners owners(comm.topology(), 1);
         std::vector<float> elements(200);
         std::vector<zeropp::list_tensor<float, zeropp::host_space>> tensors, none;
         for (float& x : elements) {

@@ -25,7 +25,7 @@ using zeropp::host;
 
 namespace {
 
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>;
 using int8 = zeropp::block_integer<8, 256>;
 
 template <class Storage, class Inside = int8, class Across = int4>
@@ -171,7 +171,7 @@ TEST_CASE("error feedback: blocks of INT8, on a queue") {
 
 TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients, in doubles that know of no codec") {
     using Inside = zeropp::hadamard<int8>;
-    using Across = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>>;
+    using Across = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
     using memory_type = memory_of<zeropp::residuals_in_fp32, Inside, Across>;
     constexpr std::size_t steps = 100;
     constexpr std::size_t n = 1003;

@@ -14,7 +14,7 @@ using zeropp::host;
 namespace {
 
 constexpr zeropp::block_integer<8, 256> int8;
-constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 constexpr zeropp::lossless<float> fp32;
 
 using results_by_rank = std::vector<std::vector<float>>;

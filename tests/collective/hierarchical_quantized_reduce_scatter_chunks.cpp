@@ -58,7 +58,7 @@ void check_chunks(const node_map& map, std::size_t n, const Inside& inside, cons
 
 TEST_CASE("reduce-scatter: chunks and executions do not show in the bits") {
     const zeropp::block_integer<8, 256> int8;
-    const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+    const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
     for (const node_map& map : node_maps()) {
         check_chunks(map, 10007, int8, int4);
         check_chunks(map, 4 * 256 + 3, int8, int4);

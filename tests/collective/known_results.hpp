@@ -19,7 +19,7 @@ namespace collective_test::known {
 
 constexpr std::size_t elements = 4099;
 constexpr zeropp::block_integer<8, 256> inside;
-constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme> across;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax> across;
 constexpr zeropp::reduce_options options{.operation = zeropp::reduction::mean, .chunks = 3};
 
 /// Two ranks on each node where that divides, one elsewhere.

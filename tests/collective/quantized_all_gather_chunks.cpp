@@ -14,7 +14,7 @@ using namespace collective_test;
 
 namespace {
 
-constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 
 /// All chunk counts on `host`, one `host_queue` and two, on each rank.
 void check_chunks(const node_map& map, std::size_t n) {

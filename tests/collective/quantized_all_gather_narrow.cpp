@@ -11,7 +11,7 @@ using namespace collective_test;
 TEST_CASE("all-gather of fp16: bits of the reference") {
     check_all_gather<zeropp::half>(zeropp::lossless<zeropp::half>{}, 8);
     check_all_gather<zeropp::half>(zeropp::block_integer<8, 256>{}, 9);
-    check_all_gather<zeropp::half>(zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>{}, 0);
+    check_all_gather<zeropp::half>(zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>{}, 0);
 }
 
 TEST_CASE("all-gather of bf16: bits of the reference") {

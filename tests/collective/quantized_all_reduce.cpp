@@ -25,8 +25,8 @@
 #include <vector>
 
 using namespace collective_test;
+using zeropp::all_reduce_algorithm;
 using zeropp::all_reduce_options;
-using zeropp::all_reduce_route;
 using zeropp::host;
 using zeropp::host_queue;
 using zeropp_test::expectations;
@@ -50,7 +50,7 @@ void check_drawn(int seed, const Inside& inside, const Across& across, const Bac
     const bool gathers = drawn.random.below(3) == 0;
     const std::size_t shift = drawn.shift<T>();
     const all_reduce_options options{mean ? zeropp::reduction::mean : zeropp::reduction::sum, drawn.chunks,
-                                     gathers ? all_reduce_route::gather : all_reduce_route::scatter};
+                                     gathers ? all_reduce_algorithm::one_shot : all_reduce_algorithm::two_shot};
     INFO(drawn.text() << (mean ? ", mean" : ", sum") << (gathers ? ", gathered" : ", scattered")
                       << (in_place ? ", in place" : "") << ", shift " << shift);
     std::vector<std::vector<float>> fulls;
@@ -120,13 +120,13 @@ TEST_CASE("all-reduce: small tensors go round whole, large ones in slices, by th
 }
 
 TEST_CASE("all-reduce: what is not finite on one rank is not hidden on any") {
-    for (const auto route : {all_reduce_route::gather, all_reduce_route::scatter}) {
+    for (const auto route : {all_reduce_algorithm::one_shot, all_reduce_algorithm::two_shot}) {
         for (const float broken : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
             on_threads(6, "not finite", [&](zeropp::thread_transport& transport, expectations& expect) {
                 zeropp::communicator comm(zeropp::two_level(2, 3), transport);
                 std::vector<float> tensor(5000, 1.0f);
                 if (comm.rank() == 4) tensor[3000] = broken;
-                zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, tensor, tensor, {.route = route});
+                zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, tensor, tensor, {.algorithm = route});
                 expect(tensor[3000] != tensor[3000]);
                 expect(std::isfinite(tensor[2900]));
             });
@@ -218,9 +218,9 @@ TEST_CASE("all-reduce: refuses wrong arguments on every rank, before anything mo
         refuses(
             [&] {
                 zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, full,
-                                             {.route = all_reduce_route::gather}, scratch.view(), memory);
+                                             {.algorithm = all_reduce_algorithm::one_shot}, scratch.view(), memory);
             },
-            "expected the route `scatter` for error feedback, given `gather`");
+            "expected the algorithm `two_shot` for error feedback, given `one_shot`");
         zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, std::vector<float>(), std::vector<float>());
     });
 }

@@ -27,7 +27,7 @@ using zeropp::host;
 
 namespace {
 
-constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> int4;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
 using int8_type = zeropp::block_integer<8, 64>;
 constexpr int8_type int8;
 
@@ -319,7 +319,7 @@ TEST_CASE("updates: a difference that is not finite is NaN in its block alone") 
 }
 
 TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and the same on all nodes") {
-    const zeropp::hadamard<zeropp::block_integer<4, 64, zeropp::signed_extreme, zeropp::half>> q;
+    const zeropp::hadamard<zeropp::block_integer<4, 64, zeropp::signed_absmax, zeropp::half>> q;
     constexpr std::size_t n = 130;
     std::vector<std::vector<float>> last(2);
     std::vector<double> early(2), late(2);
@@ -352,7 +352,7 @@ TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and th
 }
 
 TEST_CASE("updates: rotated differences of slices that end inside a window, on every topology") {
-    using rotated4 = zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>;
+    using rotated4 = zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>;
     using rotated8 = zeropp::hadamard<int8_type>;
     for (const node_map& map : node_maps()) {
         const auto ranks = at(map.ranks());

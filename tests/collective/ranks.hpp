@@ -8,7 +8,7 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/threads.hpp>
@@ -197,7 +197,7 @@ struct owning {
 /// f(what calls are told of the ranks): the topology itself, or its owners where those are the first groups alone.
 template <class F>
 void over_owners(const zeropp::two_level& topology, int first_groups, F f) {
-    first_groups == 0 ? f(topology) : f(zeropp::slice_owners(topology, first_groups));
+    first_groups == 0 ? f(topology) : f(zeropp::shard_owners(topology, first_groups));
 }
 
 inline const std::vector<node_map>& node_maps() {

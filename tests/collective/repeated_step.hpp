@@ -71,15 +71,15 @@ public:
 
 private:
     static constexpr zeropp::block_integer<8, 256> inside{};
-    static constexpr zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> across{};
+    static constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> across{};
     static constexpr zeropp::lossless<float> exact{};
     static constexpr zeropp::gather_options in_chunks{.chunks = 2};
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
     static constexpr zeropp::all_reduce_options all{
-        .operation = zeropp::reduction::mean, .chunks = 3, .route = zeropp::all_reduce_route::scatter};
+        .operation = zeropp::reduction::mean, .chunks = 3, .algorithm = zeropp::all_reduce_algorithm::two_shot};
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,
-                                               zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>,
+                                               zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>,
                                                zeropp::residuals_in_int8, zeropp::host_space>;
     using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
 

@@ -11,7 +11,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/any.hpp>
 #include <zeropp/transport/checked.hpp>
@@ -46,7 +46,7 @@ struct plain_transport {
     plain_transport split(std::span<const int> members) { return {inner.split(members)}; }
 };
 
-std::size_t own_size(const zeropp::slice_owners& owners, int rank) {
+std::size_t own_size(const zeropp::shard_owners& owners, int rank) {
     return rank < owners.size() ? zeropp::partition(n, owners.size()).size(rank) : 0;
 }
 
@@ -54,7 +54,7 @@ std::size_t own_size(const zeropp::slice_owners& owners, int rank) {
 struct rank_of_six {
     explicit rank_of_six(int first_groups) : owners(nodes, first_groups) {}
     zeropp::two_level nodes{3, 2};
-    zeropp::slice_owners owners;
+    zeropp::shard_owners owners;
     zeropp::workspace<zeropp::host_space> storage{replica_type::storage_bytes(owners, n)};
 
     replica_type replica(int rank) { return {owners, rank, n, storage.view()}; }
@@ -200,7 +200,7 @@ TEST_CASE("owners: a holder that keeps other bits, or has missed an update, is f
 
 TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
     const zeropp::two_level nodes(3, 2);
-    const zeropp::slice_owners owners(nodes, 2);
+    const zeropp::shard_owners owners(nodes, 2);
     std::vector<float> memory(n);
     const zeropp::tensor_list<float> over_all(nodes, {memory});
     zeropp::workspace<zeropp::host_space> storage(1 << 12);

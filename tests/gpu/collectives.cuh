@@ -80,7 +80,7 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
     using space = typename Execution::space;
     using array = typename array_of<T, space>::type;
     const zeropp::block_integer<8, 256> eight_bits;
-    const zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half> four_bits;
+    const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> four_bits;
     using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, space>;
 
     zeropp::communicator comm(ranks, std::move(world));

@@ -13,7 +13,7 @@ TEST_CASE("kernels: sums from one quantizer to another", "[gpu][kernels]") {
 // Few launches of every kernel: what compute-sanitizer, which slows them down a hundredfold, is given.
 TEST_CASE("kernels: a small slice", "[gpu][slice]") {
     gpu::check_tensors<bfloat16>(block_integer<8, 256>(), {9, 257, 3001});
-    gpu::check_tensors<float>(block_integer<4, 128, signed_extreme, half>(), {9, 129, 3001});
+    gpu::check_tensors<float>(block_integer<4, 128, signed_absmax, half>(), {9, 129, 3001});
     gpu::check_tensors<half>(block_integer<6, 128>(), {9, 129, 3001});
     gpu::check_tensors<half>(block_integer<8, 8192>(), {9, 20'001});
     gpu::check_sums(block_integer<8, 256>(), block_integer<4, 128>(), {9, 257, 3001});

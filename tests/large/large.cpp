@@ -38,7 +38,7 @@ struct zeropp::element_traits<sixteenth> {
 
 namespace {
 
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>;
 
 /// Elements after which the numbers repeat: whole blocks, and three times a power of two.
 constexpr std::size_t period = 3 * 65536;

@@ -19,14 +19,14 @@ TEST_CASE("chunks are automatic by the root of the bytes, from one to sixteen", 
 }
 
 TEST_CASE("an all-reduce sends small tensors whole", "[topology][chunking]") {
-    CHECK(zeropp::sums_everywhere(4, 32 * 1024));
-    CHECK_FALSE(zeropp::sums_everywhere(4, 32 * 1024 + 1));
-    CHECK(zeropp::sums_everywhere(1, 0));
+    CHECK(zeropp::prefers_one_shot(4, 32 * 1024));
+    CHECK_FALSE(zeropp::prefers_one_shot(4, 32 * 1024 + 1));
+    CHECK(zeropp::prefers_one_shot(1, 0));
 }
 
 TEST_CASE("what cannot be a number of chunks says so", "[topology][chunking]") {
     CHECK(zeropp::chunks_problem(1).empty());
-    CHECK(zeropp::chunks_problem(zeropp::automatic).empty());
+    CHECK(zeropp::chunks_problem(zeropp::auto_chunks).empty());
     CHECK(zeropp::chunks_problem(0) == "expected at least 1 chunk, given 0");
     CHECK(zeropp::chunks_problem(-2) == "expected at least 1 chunk, given -2");
 }

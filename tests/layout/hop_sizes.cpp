@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-using zeropp::automatic;
+using zeropp::auto_chunks;
 using zeropp::flat;
 using zeropp::two_level;
 using zeropp::detail::chunks_for;
@@ -15,9 +15,9 @@ using zeropp::detail::reduce_buffers;
 
 TEST_CASE("chunks are automatic where hops overlap, and there is one to overlap with", "[topology][hop_sizes]") {
     const std::size_t large = 8192 * 1024;
-    CHECK(chunks_for(automatic, two_level(2, 3), large, true) == 16);
-    CHECK(chunks_for(automatic, two_level(2, 3), large, false) == 1);
-    CHECK(chunks_for(automatic, flat(6), large, true) == 1);
+    CHECK(chunks_for(auto_chunks, two_level(2, 3), large, true) == 16);
+    CHECK(chunks_for(auto_chunks, two_level(2, 3), large, false) == 1);
+    CHECK(chunks_for(auto_chunks, flat(6), large, true) == 1);
     CHECK(chunks_for(5, flat(6), large, false) == 5);
     CHECK(chunks_for(5, two_level(2, 3), 0, true) == 5);
 }

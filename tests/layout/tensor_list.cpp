@@ -152,7 +152,7 @@ void check_reductions(int seed, const Inside& inside, const Across& across) {
             comm.topology(), inside, across, full, reduce));
         zeropp::hierarchical_quantized_reduce_scatter(both, comm, inside, across, full, shard, reduce, scratch.view());
         const zeropp::all_reduce_options all{
-            .operation = operation, .chunks = drawn.chunks, .route = zeropp::all_reduce_route::scatter};
+            .operation = operation, .chunks = drawn.chunks, .algorithm = zeropp::all_reduce_algorithm::two_shot};
         guarded<std::byte> more(
             zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, full, all));
         zeropp::quantized_all_reduce(both, comm, inside, across, inside, full, in_place ? full : other, all,
@@ -218,10 +218,11 @@ TEST_CASE("lists: small tensors with gaps are all-reduced into dense ones, and b
         const tensor_list<float> gaps(comm.topology(), {{spread, {.stride = 8, .elements = 17}}});
         const tensor_list<float> none(comm.topology(), {dense});
         zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, gaps, none,
-                                     {.route = zeropp::all_reduce_route::gather});
+                                     {.algorithm = zeropp::all_reduce_algorithm::one_shot});
         for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == 4 * spread[at_slice(i)], "a sum of four");
-        zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, none, gaps,
-                                     {.operation = zeropp::reduction::mean, .route = zeropp::all_reduce_route::gather});
+        zeropp::quantized_all_reduce(
+            host{}, comm, int8, int8, int8, none, gaps,
+            {.operation = zeropp::reduction::mean, .algorithm = zeropp::all_reduce_algorithm::one_shot});
         for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == spread[at_slice(i)], "the mean of equal numbers");
         for (const std::size_t gap : {5u, 6u, 7u, 13u, 14u, 15u, 21u, 22u, 23u})
             expect(spread[gap] == -1.0f, "an intact gap");
@@ -307,7 +308,7 @@ TEST_CASE("lists: what is not finite in one tensor stays in it") {
         if (comm.rank() == 2) tensors[1][77] = std::numeric_limits<float>::infinity();
         const tensor_list<float> list(comm.topology(), listed(tensors));
         zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, list, list,
-                                     {.route = zeropp::all_reduce_route::scatter});
+                                     {.algorithm = zeropp::all_reduce_algorithm::two_shot});
         for (const std::size_t t : {0u, 2u}) expect(tensors[t] == std::vector<float>(500, 4.0f));
         expect(tensors[1][77] != tensors[1][77]);
         expect(tensors[1][400] == 4.0f);

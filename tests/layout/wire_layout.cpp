@@ -20,7 +20,7 @@ using zeropp::bfloat16;
 using zeropp::block_integer;
 using zeropp::half;
 using zeropp::lossless;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::wire_layout;
 
 std::vector<std::size_t> telling_counts(std::size_t block) {
@@ -70,13 +70,13 @@ void check_integer() {
 
 TEST_CASE("layouts of messages follow the formula", "[quantizer][wire_layout]") {
     check_integer<2, 8, zeropp::symmetric, float>();
-    check_integer<3, 8, signed_extreme, half>();
+    check_integer<3, 8, signed_absmax, half>();
     check_integer<4, 128, zeropp::symmetric, half>();
     check_integer<4, 128, asymmetric, half>();
     check_integer<5, 64, asymmetric, float>();
     check_integer<6, 128, zeropp::symmetric, bfloat16>();
     check_integer<7, 16, asymmetric, bfloat16>();
-    check_integer<8, 2048, signed_extreme, float>();
+    check_integer<8, 2048, signed_absmax, float>();
     check_layout<lossless<float>>({scheme::lossless, 32, 256, fp32_format});
     check_layout<lossless<half>>({scheme::lossless, 16, 256, fp16_format});
     check_layout<lossless<bfloat16>>({scheme::lossless, 16, 256, bf16_format});

@@ -54,6 +54,6 @@ void check_reduce_scatter(const Inside& inside, const Across& across) {
 
 TEST_CASE("reduce-scatter on MPI: bits of the reference") {
     check_reduce_scatter<float>(zeropp::block_integer<8, 256>{},
-                                zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>{});
+                                zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>{});
     check_reduce_scatter<zeropp::bfloat16>(zeropp::lossless<float>{}, zeropp::block_integer<6, 128>{});
 }

@@ -24,7 +24,7 @@ TEST_CASE("updates on MPI: what the first nodes own reaches all") {
                 INFO(map.name << ", " << n << " elements, the first " << first_groups << " groups");
                 const owning of(map, first_groups);
                 const std::size_t ranks = of.ranks.size();
-                const zeropp::slice_owners owners(nodes, first_groups);
+                const zeropp::shard_owners owners(nodes, first_groups);
                 zeropp::communicator comm(nodes, zeropp::checked(world()));
                 using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
                 zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(owners, n));

@@ -106,7 +106,7 @@ void check_all_reduces(const Inside& inside, const Across& across) {
     for (const auto [nodes, per_node] : grid) {
         const zeropp::two_level ranks(nodes, per_node);
         for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}, std::size_t{120'001}}) {
-            for (const int chunks : {1, 3, zeropp::automatic}) {
+            for (const int chunks : {1, 3, zeropp::auto_chunks}) {
                 check_sent(
                     ranks, ranks, "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
                     zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(inside), zeropp::wire_format_of(across),

@@ -51,7 +51,7 @@ TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
             INFO(n << " elements on " << ranks.groups() << " x " << ranks.group_size());
             CHECK(zeropp::secondary_gather_workspace({ranks.group_size(), zeropp::wire_format_of(int8)}, n) ==
                   zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(), int8, n));
-            for (const int chunks : {1, 2, 5, 1000, zeropp::automatic}) {
+            for (const int chunks : {1, 2, 5, 1000, zeropp::auto_chunks}) {
                 CHECK(zeropp::update_gather_workspace(ranks, zeropp::wire_format_of(int4), zeropp::wire_format_of(bf16),
                                                       n, chunks) ==
                       zeropp::quantized_update_gather_workspace_bytes(ranks, int4, bf16, n, {.chunks = chunks}));

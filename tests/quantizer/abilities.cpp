@@ -25,7 +25,7 @@ using namespace zeropp;
 using namespace zeropp_test;
 
 using plain = block_integer<4, 128>;
-using searched = hadamard<scale_search<block_integer<4, 128, signed_extreme, half>>, 128>;
+using searched = hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128>;
 using dithered = stochastic<hadamard<plain>>;
 
 /// A quantizer's abilities, a letter each: rotates, searches, dithers, knows positions, scales messages.
@@ -34,7 +34,7 @@ std::string abilities_of() {
     std::string letters;
     if (rotating_quantizer<Q>) letters += 'r';
     if (searching_quantizer<Q>) letters += 's';
-    if (dithering_quantizer<Q>) letters += 'd';
+    if (stochastic_quantizer<Q>) letters += 'd';
     if (positional_quantizer<Q>) letters += 'p';
     if (message_scaled_quantizer<Q>) letters += 'm';
     return letters;
@@ -89,7 +89,7 @@ TEST_CASE("abilities show in names, and names choose them", "[quantizer][abiliti
 
 TEST_CASE("abilities cost no bytes but the scale of a message", "[quantizer][abilities][wire_layout]") {
     for (const std::size_t n : {0u, 1u, 127u, 128u, 129u, 1000u}) {
-        CHECK(wire_bytes(searched{}, n) == wire_bytes(block_integer<4, 128, signed_extreme, half>{}, n));
+        CHECK(wire_bytes(searched{}, n) == wire_bytes(block_integer<4, 128, signed_absmax, half>{}, n));
         CHECK(wire_bytes(dithered{}, n) == wire_bytes(plain{}, n));
         // A code a byte, 3 bytes for each block of 8, then a float where it is aligned.
         const std::size_t params_end = n + (n + 7) / 8 * 3;

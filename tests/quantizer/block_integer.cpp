@@ -14,7 +14,7 @@ using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::bfloat16;
 using zeropp::half;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::symmetric;
 
 template <class Scheme>
@@ -56,7 +56,7 @@ void check_bounds_are_tight(const integer_model& m) {
             double range = std::max(-low, high);
             if (f.how == scheme::asymmetric) range = most - least + unit * std::fabs(least) + 0x1p-24;
             const double step = range / f.furthest() * (1.0 + unit) + 0x1p-24;
-            const double off = f.how == scheme::signed_extreme ? 1.0 : 0.5;
+            const double off = f.how == scheme::signed_absmax ? 1.0 : 0.5;
             const quantized_block result = m.quantizer.round_trip(block);
             for (std::size_t i = 0; i != n; ++i) {
                 const double most_allowed =
@@ -72,7 +72,7 @@ void check_bounds_are_tight(const integer_model& m) {
 }
 
 /// Nothing is clipped: the extremes come back within half a step of themselves; a value as large as the extreme but of
-/// the other sign within a whole one where the scheme is `signed_extreme`.
+/// the other sign within a whole one where the scheme is `signed_absmax`.
 void check_extremes(const integer_model& m) {
     CAPTURE(m.quantizer.name);
     const reference_format& f = m.reference;
@@ -86,8 +86,8 @@ void check_extremes(const integer_model& m) {
         const double unit = std::ldexp(1.0, -f.stored.mantissa_bits);
         const double range = f.how == scheme::asymmetric ? high - low + unit * std::fabs(low) : std::max(-low, high);
         const double half_step = range / f.furthest() * (1.0 + unit) / 2 * (1.0 + 0x1p-11);
-        const bool whole_for_high = f.how == scheme::signed_extreme && -low >= high;
-        const bool whole_for_low = f.how == scheme::signed_extreme && -low < high;
+        const bool whole_for_high = f.how == scheme::signed_absmax && -low >= high;
+        const bool whole_for_low = f.how == scheme::signed_absmax && -low < high;
         const auto decoded = m.quantizer.round_trip(block).decoded;
         CHECK(std::fabs(static_cast<double>(decoded[8]) - high) <= half_step * (whole_for_high ? 2 : 1));
         CHECK(std::fabs(static_cast<double>(decoded[9]) - low) <= half_step * (whole_for_low ? 2 : 1));
@@ -97,12 +97,12 @@ void check_extremes(const integer_model& m) {
 }  // namespace
 
 TEMPLATE_TEST_CASE("integer quantizers of every width and scale keep the laws", "[quantizer][block_integer]", symmetric,
-                   signed_extreme, asymmetric) {
+                   signed_absmax, asymmetric) {
     for (const auto& m : every_scale_and_width<TestType>()) check_quantizer_laws(m.quantizer);
 }
 
 TEMPLATE_TEST_CASE("integer quantizers of every block size keep the laws", "[quantizer][block_integer]", symmetric,
-                   signed_extreme, asymmetric) {
+                   signed_absmax, asymmetric) {
     for (const auto& m : every_block_size<TestType>()) {
         check_stats_laws(m.quantizer, 4);
         check_zeros(m.quantizer);
@@ -116,19 +116,19 @@ TEMPLATE_TEST_CASE("integer quantizers of every block size keep the laws", "[qua
 }
 
 TEMPLATE_TEST_CASE("stated bounds are within half a step, or one", "[quantizer][block_integer]", symmetric,
-                   signed_extreme, asymmetric) {
+                   signed_absmax, asymmetric) {
     for (const auto& m : every_scale_and_width<TestType>()) check_bounds_are_tight(m);
     for (const auto& m : every_block_size<TestType>()) check_bounds_are_tight(m);
 }
 
-TEMPLATE_TEST_CASE("extremes are not clipped", "[quantizer][block_integer]", symmetric, signed_extreme, asymmetric) {
+TEMPLATE_TEST_CASE("extremes are not clipped", "[quantizer][block_integer]", symmetric, signed_absmax, asymmetric) {
     for (const auto& m : every_scale_and_width<TestType>()) check_extremes(m);
 }
 
 TEST_CASE("names of integer quantizers", "[quantizer][block_integer]") {
     CHECK(zeropp::block_integer<8, 256>::name().str() == "int8:256");
-    CHECK(zeropp::block_integer<4, 65536, signed_extreme>::name().str() == "int4:65536:signed");
-    CHECK(zeropp::block_integer<4, 128, signed_extreme, half>::name().str() == "int4:128:signed:fp16");
+    CHECK(zeropp::block_integer<4, 65536, signed_absmax>::name().str() == "int4:65536:signed");
+    CHECK(zeropp::block_integer<4, 128, signed_absmax, half>::name().str() == "int4:128:signed:fp16");
     CHECK(zeropp::block_integer<2, 8, asymmetric, bfloat16>::name().str() == "int2:8:asymmetric:bf16");
     CHECK(zeropp::block_integer<6, 128, symmetric, half>::name().str() == "int6:128:fp16");
 }

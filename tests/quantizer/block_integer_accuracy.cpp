@@ -17,7 +17,7 @@ using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::bfloat16;
 using zeropp::half;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::symmetric;
 
 constexpr std::size_t count = 1'000'000;
@@ -136,10 +136,10 @@ TEST_CASE("accuracy on heavy-tailed values", "[quantizer][accuracy]") {
     check_accuracy<zeropp::block_integer<4, 128, asymmetric, half>, shifted>(heavy_tailed(), 15.4, 0.5);
 }
 
-TEST_CASE("signed_extreme is more accurate than symmetric at few bits", "[quantizer][accuracy]") {
-    using signed_half = zeropp::block_integer<4, 128, signed_extreme, half>;
+TEST_CASE("signed_absmax is more accurate than symmetric at few bits", "[quantizer][accuracy]") {
+    using signed_half = zeropp::block_integer<4, 128, signed_absmax, half>;
     const double of_symmetric = sqnr_of<zeropp::block_integer<4, 128>>(heavy_tailed());
-    check_accuracy<zeropp::block_integer<4, 128, signed_extreme>, scheme::signed_extreme>(heavy_tailed(),
-                                                                                          of_symmetric + 1.1, 0.3);
-    check_accuracy<signed_half, scheme::signed_extreme>(heavy_tailed(), of_symmetric + 1.1, 0.3);
+    check_accuracy<zeropp::block_integer<4, 128, signed_absmax>, scheme::signed_absmax>(heavy_tailed(),
+                                                                                        of_symmetric + 1.1, 0.3);
+    check_accuracy<signed_half, scheme::signed_absmax>(heavy_tailed(), of_symmetric + 1.1, 0.3);
 }

@@ -23,7 +23,7 @@ using zeropp::block_integer;
 using zeropp::hadamard;
 using zeropp::half;
 using zeropp::scale_search;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::stochastic;
 
 using h32 = hadamard<block_integer<4, 128>>;
@@ -87,7 +87,7 @@ TEST_CASE("rotated elements come back within the stated bound", "[quantizer][had
     check_bounds<h32>();
     check_bounds<hadamard<block_integer<4, 128>, 128>>();
     check_bounds<hadamard<block_integer<8, 64, asymmetric, half>, 8>>();
-    check_bounds<hadamard<block_integer<2, 256, signed_extreme, half>, 256>>();
+    check_bounds<hadamard<block_integer<2, 256, signed_absmax, half>, 256>>();
 }
 
 TEST_CASE("bounds of a rotation hold whatever is below or above it", "[quantizer][hadamard]") {

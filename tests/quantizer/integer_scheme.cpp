@@ -16,7 +16,7 @@ using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::bfloat16;
 using zeropp::half;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::symmetric;
 
 constexpr float largest = std::numeric_limits<float>::max();
@@ -98,7 +98,7 @@ void check_against_reference(const integer_model& m, const block_list& blocks) {
 }  // namespace
 
 TEMPLATE_TEST_CASE("schemes compute what their documentation says, to the bit", "[quantizer][integer_scheme]",
-                   symmetric, signed_extreme, asymmetric) {
+                   symmetric, signed_absmax, asymmetric) {
     const block_list blocks = telling_blocks();
     for (const auto& m : integer_models<16, TestType, float>()) check_against_reference(m, blocks);
     for (const auto& m : integer_models<16, TestType, half>()) check_against_reference(m, blocks);
@@ -112,8 +112,8 @@ TEST_CASE("symmetric by hand", "[quantizer][integer_scheme]") {
     CHECK(r.decoded == std::vector<float>{7, -7, 0, 2, -2, 3, 0, -7});
 }
 
-TEST_CASE("the positive extreme is not clipped by signed_extreme", "[quantizer][integer_scheme]") {
-    const auto q = describe<zeropp::block_integer<4, 8, signed_extreme>>();
+TEST_CASE("the positive extreme is not clipped by signed_absmax", "[quantizer][integer_scheme]") {
+    const auto q = describe<zeropp::block_integer<4, 8, signed_absmax>>();
     const auto positive = q.round_trip({8.0f, -8.0f, 1.0f, -7.0f, 0.0f});
     // A tie between the signs goes to the negative one.
     CHECK(positive.decoded == std::vector<float>{7, -8, 1, -7, 0});
@@ -146,7 +146,7 @@ TEST_CASE("a scale beyond half gives NaN and not infinity or a wrong number", "[
     const auto int8 = describe<zeropp::block_integer<8, 8, symmetric, half>>();
     CHECK_FALSE(nan(int8, {65504.0f * 127.0f, 1.0f}));
     CHECK(nan(int8, {65505.0f * 127.0f, 1.0f}));
-    const auto int4 = describe<zeropp::block_integer<4, 8, signed_extreme, half>>();
+    const auto int4 = describe<zeropp::block_integer<4, 8, signed_absmax, half>>();
     CHECK_FALSE(nan(int4, {65504.0f * 8.0f, 1.0f}));
     CHECK(nan(int4, {1.0f, -65505.0f * 8.0f}));
     const auto shifted = describe<zeropp::block_integer<4, 8, asymmetric, half>>();

@@ -68,7 +68,7 @@ TEST_CASE("every standard name stands for its quantizer", "[quantizer][named]") 
     }
     CHECK(std::variant_size_v<standard_quantizers::variant> == names.size());
     const auto q = standard_quantizers::parse("int4:128:signed:fp16");
-    CHECK(std::holds_alternative<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::half>>(q));
+    CHECK(std::holds_alternative<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>>(q));
 }
 
 TEST_CASE("defaults may be spelt out", "[quantizer][named]") {

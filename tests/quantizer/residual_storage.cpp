@@ -12,7 +12,7 @@
 namespace {
 
 using namespace zeropp;
-using q4 = hadamard<block_integer<4, 128, signed_extreme, half>>;
+using q4 = hadamard<block_integer<4, 128, signed_absmax, half>>;
 
 static_assert(std::is_same_v<residuals_in_fp32::storage<q4>, lossless<float>>);
 static_assert(std::is_same_v<residuals_in_bf16::storage<q4>, lossless<bfloat16>>);

@@ -20,7 +20,7 @@ using zeropp::block_integer;
 using zeropp::hadamard;
 using zeropp::half;
 using zeropp::scale_search;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 
 constexpr std::size_t count = 1 << 19;
 
@@ -92,7 +92,7 @@ TEST_CASE("accuracy of rotated integers of 4 bits", "[quantizer][accuracy][hadam
     // What the formats were simulated to reach.
     const hadamard<block_integer<4, 128>> h32;
     const hadamard<block_integer<4, 128>, 128> h128;
-    const hadamard<scale_search<block_integer<4, 128, signed_extreme, half>>, 128> best;
+    const hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128> best;
     const std::vector<float> heavy_tailed = student_floats(count, 42);
     CHECK(sqnr_of(h32, heavy_tailed) >= 18.6);
     CHECK(sqnr_of(h128, heavy_tailed) >= 19.1);

@@ -25,7 +25,7 @@ using zeropp::bfloat16;
 using zeropp::block_integer;
 using zeropp::half;
 using zeropp::scale_search;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::symmetric;
 
 using q4 = scale_search<block_integer<4, 128>>;
@@ -214,7 +214,7 @@ void check_laws() {
 
 TEST_CASE("scale_search keeps the range of least squared error", "[quantizer][scale_search]") {
     check_search<4, 128, symmetric, float>(128);
-    check_search<4, 128, signed_extreme, half>(128);
+    check_search<4, 128, signed_absmax, half>(128);
     check_search<4, 32, asymmetric, half>(128);
     check_search<2, 8, symmetric, bfloat16>(128);
     check_search<6, 512, asymmetric, float, 32>(64);
@@ -223,7 +223,7 @@ TEST_CASE("scale_search keeps the range of least squared error", "[quantizer][sc
 
 TEST_CASE("scale_search clips no outlier of a large block to serve the others", "[quantizer][scale_search]") {
     check_search<8, 2048, symmetric, float>(16);
-    check_search<4, 16384, signed_extreme, float>(64);
+    check_search<4, 16384, signed_absmax, float>(64);
 }
 
 TEST_CASE("of equal errors the first range is kept", "[quantizer][scale_search]") {
@@ -239,12 +239,12 @@ TEST_CASE("of equal errors the first range is kept", "[quantizer][scale_search]"
 TEST_CASE("errors of a whole block fit their sum", "[quantizer][scale_search]") {
     check_errors_add_up<q4>();
     check_errors_add_up<scale_search<block_integer<8, 65536, asymmetric>>>();
-    check_errors_add_up<scale_search<block_integer<2, 8, signed_extreme>, 32>>();
+    check_errors_add_up<scale_search<block_integer<2, 8, signed_absmax>, 32>>();
 }
 
 TEST_CASE("scale_search keeps the laws of quantizers", "[quantizer][scale_search]") {
     check_laws<q4>();
-    check_laws<scale_search<block_integer<4, 128, signed_extreme, half>>>();
+    check_laws<scale_search<block_integer<4, 128, signed_absmax, half>>>();
     check_laws<scale_search<block_integer<4, 32, asymmetric, half>>>();
 }
 

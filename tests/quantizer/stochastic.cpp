@@ -23,12 +23,12 @@ using zeropp::asymmetric;
 using zeropp::bfloat16;
 using zeropp::block_integer;
 using zeropp::half;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::stochastic;
 using zeropp::symmetric;
 
 using q4 = stochastic<block_integer<4, 128>>;
-static_assert(zeropp::dithering_quantizer<q4> && zeropp::bounded_quantizer<q4>);
+static_assert(zeropp::stochastic_quantizer<q4> && zeropp::bounded_quantizer<q4>);
 static_assert(q4::block_size == 128 && q4::code_bits == 4);
 
 template <class Q>
@@ -163,7 +163,7 @@ TEST_CASE("noise lies strictly within half a step, evenly, with mean zero", "[qu
 
 TEST_CASE("multiples of a step are kept, whatever the noise", "[quantizer][stochastic]") {
     check_every_width<symmetric, float>();
-    check_every_width<signed_extreme, half>();
+    check_every_width<signed_absmax, half>();
     check_every_width<asymmetric, float>();
     check_every_width<asymmetric, bfloat16>();
 }
@@ -172,10 +172,10 @@ TEST_CASE("on average nothing is lost", "[quantizer][stochastic]") {
     std::vector<float> block = normal_floats(256, 12);
     check_unbiased<stochastic<block_integer<4, 256>>>(block);
     check_unbiased<stochastic<block_integer<8, 256, asymmetric, half>>>(block);
-    // Those that signed_extreme clips: beyond the last positive code.
+    // Those that signed_absmax clips: beyond the last positive code.
     block[7] = -4.0f;
     for (float& x : block) x = std::fmin(x, 3.4f);
-    check_unbiased<stochastic<block_integer<4, 256, signed_extreme>>>(block);
+    check_unbiased<stochastic<block_integer<4, 256, signed_absmax>>>(block);
     check_unbiased<stochastic<block_integer<2, 256>>>(block);
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("rounding at random is off by less than a step", "[quantizer][stochast
         const std::vector<float> block = normal_floats(128, random.next(), scale);
         check(q4{}, block);
         check(stochastic<block_integer<8, 128, asymmetric>>{}, block);
-        check(stochastic<block_integer<4, 128, signed_extreme>>{}, block);
+        check(stochastic<block_integer<4, 128, signed_absmax>>{}, block);
     }
     CHECK(beyond == 0);
 }
@@ -255,7 +255,7 @@ TEST_CASE("blocks that hold NaN, Inf or nothing but zeros keep the laws with noi
     };
     check(q4{});
     check(stochastic<block_integer<8, 64, asymmetric, half>>{});
-    check(stochastic<block_integer<2, 64, signed_extreme, bfloat16>>{});
+    check(stochastic<block_integer<2, 64, signed_absmax, bfloat16>>{});
 }
 
 TEST_CASE("names of quantizers that round at random", "[quantizer][stochastic]") {

@@ -221,7 +221,7 @@ void check_all_reduce(const Inside& inside, const Across& across, const ranks_an
 }
 
 /// Whole weights and a difference of a list of tensors, in floats, to replicas in T, gathered on the way and once more.
-/// Slices are owned by the ranks of `over`: the topology, or its slice_owners.
+/// Slices are owned by the ranks of `over`: the topology, or its shard_owners.
 template <class T, zeropp::quantizer Q, zeropp::quantizer Inside, zeropp::topology Topology>
 void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks, const Topology& over,
                   const std::vector<std::size_t>& sizes, const zeropp::gather_options& options,
@@ -312,7 +312,7 @@ void check_updates(const make_transport& make) {
         };
         check(ranks.topology);
         for (int groups = 1; groups < ranks.topology.groups(); ++groups) {
-            check(zeropp::slice_owners(ranks.topology, groups));
+            check(zeropp::shard_owners(ranks.topology, groups));
         }
     }
     REQUIRE(device_fault() == "");
@@ -320,16 +320,16 @@ void check_updates(const make_transport& make) {
 }
 
 void check_all_reduces(const make_transport& make) {
-    using zeropp::all_reduce_route;
+    using zeropp::all_reduce_algorithm;
     using zeropp::block_integer;
     using zeropp::reduction;
     const live_objects before = live();
     for (const ranks_and_nodes& ranks : topologies()) {
         check_all_reduce<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), ranks,
-                                           {3001, 0, 5, 700, 1, 9000}, {reduction::mean, 3, all_reduce_route::scatter},
-                                           make);
+                                           {3001, 0, 5, 700, 1, 9000},
+                                           {reduction::mean, 3, all_reduce_algorithm::two_shot}, make);
         check_all_reduce<zeropp::bfloat16>(block_integer<8, 256>(), block_integer<4, 128>(), ranks, {40, 1301},
-                                           {reduction::sum, 1, all_reduce_route::gather}, make);
+                                           {reduction::sum, 1, all_reduce_algorithm::one_shot}, make);
     }
     REQUIRE(device_fault() == "");
     REQUIRE(live() == before);

@@ -48,7 +48,7 @@ void check_all_gathers(const make_transport& make);
 /// The same for reductions, with other options each time.
 void check_reduce_scatters(const make_transport& make);
 
-/// The same for all-reduces of lists of tensors, on both routes.
+/// The same for all-reduces of lists of tensors, by both algorithms.
 void check_all_reduces(const make_transport& make);
 
 /// The same for updates of lists of tensors.

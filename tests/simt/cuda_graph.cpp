@@ -97,11 +97,11 @@ TEST_CASE("graph: collectives on two streams are captured from the inner one, an
     });
     check_replay("all-reduce", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
         zeropp::quantized_all_reduce(exec, comm, eight_bits, four_bits, eight_bits, full.view(), out.view(),
-                                     {.chunks = 3, .route = zeropp::all_reduce_route::scatter}, scratch);
+                                     {.chunks = 3, .algorithm = zeropp::all_reduce_algorithm::two_shot}, scratch);
     });
     check_replay("all-reduce of everybody's", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
         zeropp::quantized_all_reduce(exec, comm, eight_bits, four_bits, eight_bits, full.view(), out.view(),
-                                     {.route = zeropp::all_reduce_route::gather}, scratch);
+                                     {.algorithm = zeropp::all_reduce_algorithm::one_shot}, scratch);
     });
 }
 

@@ -179,10 +179,10 @@ TEST_CASE("scratch from a device's resource: nothing waits, and it is free once 
         zeropp::hierarchical_quantized_reduce_scatter(exec, comm, eight_bits, four_bits, full.view(), slice(out),
                                                       {.chunks = 3}, scratch);
     });
-    for (const auto route : {zeropp::all_reduce_route::scatter, zeropp::all_reduce_route::gather}) {
+    for (const auto route : {zeropp::all_reduce_algorithm::two_shot, zeropp::all_reduce_algorithm::one_shot}) {
         check_resource("all-reduce", [&](const auto& exec, auto& comm, const auto& out, auto&& scratch) {
             zeropp::quantized_all_reduce(exec, comm, eight_bits, four_bits, eight_bits, full.view(), out.view(),
-                                         {.chunks = 2, .route = route}, scratch);
+                                         {.chunks = 2, .algorithm = route}, scratch);
         });
     }
 }

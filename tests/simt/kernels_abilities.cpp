@@ -39,7 +39,7 @@ static_assert(zeropp::message_scaled_quantizer<rotated_and_scaled> && zeropp::ro
 
 TEST_CASE("kernels: the parameters of least error", "[simt][kernels]") {
     simt::check_encodings<zeropp::bfloat16>(scale_search<block_integer<4, 128>>());
-    simt::check_encodings<float>(scale_search<hadamard<block_integer<3, 2048, zeropp::signed_extreme>, 256>, 4>());
+    simt::check_encodings<float>(scale_search<hadamard<block_integer<3, 2048, zeropp::signed_absmax>, 256>, 4>());
 }
 
 TEST_CASE("kernels: codes of one bit and of few levels", "[simt][kernels]") {

@@ -158,9 +158,9 @@ void check_width() {
     CHECK(wrong_encodings<block_integer<Bits, 8>>() == 0);
     CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::symmetric, half>>() == 0);
     CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::symmetric, bfloat16>>() == 0);
-    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_extreme>>() == 0);
-    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_extreme, half>>() == 0);
-    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_extreme, bfloat16>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_absmax>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_absmax, half>>() == 0);
+    CHECK(wrong_encodings<block_integer<Bits, 8, zeropp::signed_absmax, bfloat16>>() == 0);
 }
 
 }  // namespace
@@ -203,7 +203,7 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
         float decode(std::uint32_t, const params&) const noexcept { return 1.0f; }
     };
     STATIC_REQUIRE(zeropp::integer_quantizer<block_integer<4, 128>>);
-    STATIC_REQUIRE(zeropp::integer_quantizer<block_integer<2, 128, zeropp::signed_extreme, half>>);
+    STATIC_REQUIRE(zeropp::integer_quantizer<block_integer<2, 128, zeropp::signed_absmax, half>>);
     STATIC_REQUIRE(!zeropp::integer_quantizer<block_integer<4, 128, zeropp::asymmetric>>);
     STATIC_REQUIRE(!zeropp::integer_quantizer<derived>);
     STATIC_REQUIRE(zeropp::integer_quantizer<zeropp::stochastic<zeropp::hadamard<block_integer<4, 128>>>>);

@@ -21,5 +21,5 @@ TEST_CASE("kernels: sums between blocks of unlike sizes", "[simt][kernels]") {
     simt::check_sums(block_integer<8, 2048>(), block_integer<4, 128, zeropp::asymmetric, half>());
     simt::check_sums(block_integer<6, 128>(), block_integer<4, 2048>());
     simt::check_sums(block_integer<3, 8>(), block_integer<5, 64>());
-    simt::check_sums(block_integer<5, 64, zeropp::signed_extreme, half>(), block_integer<8, 65536>());
+    simt::check_sums(block_integer<5, 64, zeropp::signed_absmax, half>(), block_integer<8, 65536>());
 }

@@ -58,7 +58,7 @@ inline double single(double x) { return fp32.nearest(x); }
 
 /// A quantizer, derived from its name.
 struct quantizer {
-    enum class kind { symmetric, signed_extreme, asymmetric, lossless };
+    enum class kind { symmetric, signed_absmax, asymmetric, lossless };
 
     kind scheme = kind::symmetric;
     int bits = 0;
@@ -76,7 +76,7 @@ struct quantizer {
             } else if (word.starts_with("int")) {
                 bits = number(word.substr(3));
             } else if (word == "signed") {
-                scheme = kind::signed_extreme;
+                scheme = kind::signed_absmax;
             } else if (word == "asymmetric") {
                 scheme = kind::asymmetric;
             } else {
@@ -126,7 +126,7 @@ private:
             last = std::ldexp(1.0, bits - 1) - 1;
             first = -last;
             ideal = single(std::max(std::fabs(low), std::fabs(high)) / last);
-        } else if (scheme == kind::signed_extreme) {
+        } else if (scheme == kind::signed_absmax) {
             first = -std::ldexp(1.0, bits - 1);
             last = -first - 1;
             steps_off = 1;

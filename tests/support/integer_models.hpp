@@ -14,9 +14,9 @@
 namespace zeropp_test {
 
 template <class Scheme>
-inline constexpr scheme scheme_named = std::is_same_v<Scheme, zeropp::symmetric>        ? scheme::symmetric
-                                       : std::is_same_v<Scheme, zeropp::signed_extreme> ? scheme::signed_extreme
-                                                                                        : scheme::asymmetric;
+inline constexpr scheme scheme_named = std::is_same_v<Scheme, zeropp::symmetric>       ? scheme::symmetric
+                                       : std::is_same_v<Scheme, zeropp::signed_absmax> ? scheme::signed_absmax
+                                                                                       : scheme::asymmetric;
 template <class Number>
 inline constexpr floating_format format_of = std::is_same_v<Number, zeropp::half>       ? fp16_format
                                              : std::is_same_v<Number, zeropp::bfloat16> ? bf16_format

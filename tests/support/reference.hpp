@@ -25,7 +25,7 @@ inline float float_quotient(float a, float b) {
     return static_cast<float>(static_cast<double>(a) / static_cast<double>(b));
 }
 
-enum class scheme { symmetric, signed_extreme, asymmetric, lossless };
+enum class scheme { symmetric, signed_absmax, asymmetric, lossless };
 
 /// A message format; `stored` is the type of the scales, or of the elements if the scheme is lossless.
 struct reference_format {
@@ -49,7 +49,7 @@ struct reference_format {
     /// Largest distance of a code from the codes' origin, in steps.
     int furthest() const {
         if (how == scheme::symmetric) return (1 << (bits - 1)) - 1;
-        if (how == scheme::signed_extreme) return 1 << (bits - 1);
+        if (how == scheme::signed_absmax) return 1 << (bits - 1);
         return (1 << bits) - 1;
     }
 
@@ -96,7 +96,7 @@ struct reference_format {
         const float step = step_for(absmax, 0.0f);
         // The extreme maps to the negative end, so a positive one makes the step negative; -absmax wins over +absmax.
         const bool positive = !(low == -absmax && std::signbit(low));
-        return {how == scheme::signed_extreme && positive ? -step : step, 0.0f};
+        return {how == scheme::signed_absmax && positive ? -step : step, 0.0f};
     }
 
     /// Code of x: x in steps (multiplied by 1 / step), clamped, plus noise, rounded to nearest even, and clamped again.
@@ -107,8 +107,8 @@ struct reference_format {
             if (is_nan(x)) return (bits_of(x) >> 31 << 15) | stored.infinity() | (1u << (stored.mantissa_bits - 1));
             return stored.nearest(static_cast<double>(x));
         }
-        const int low = how == scheme::symmetric ? -furthest() : how == scheme::signed_extreme ? -furthest() : 0;
-        const int high = how == scheme::signed_extreme ? furthest() - 1 : furthest();
+        const int low = how == scheme::symmetric ? -furthest() : how == scheme::signed_absmax ? -furthest() : 0;
+        const int high = how == scheme::signed_absmax ? furthest() - 1 : furthest();
         const float steps_in_one = p.step == 0.0f ? 0.0f : float_quotient(1.0f, p.step);
         const float reach = static_cast<float>(furthest());
         const float steps = std::clamp(float_product(float_sum(x, -p.minimum), steps_in_one), -reach, reach);

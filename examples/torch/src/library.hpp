@@ -39,10 +39,10 @@ using fp16 = zeropp::lossless<zeropp::half>;
 using bf16 = zeropp::lossless<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
 using int6 = zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>;
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>;
+using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using int8_rotated = zeropp::hadamard<int8>;
 using int4_rotated = zeropp::hadamard<int4>;
-using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_extreme, zeropp::bfloat16>>;
+using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
 
 /// What a gather can put on the wire.
 using gather_formats =

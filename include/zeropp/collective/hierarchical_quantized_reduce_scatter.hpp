@@ -93,9 +93,9 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
-template <executes Exec, class Communicator, quantizer Inside, quantizer Across, tensors_in<space_of<Exec>> Full,
-          mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = allocate_scratch,
-          class Memory = no_error_feedback>
+template <execution_or_pipeline Exec, class Communicator, quantizer Inside, quantizer Across,
+          tensors_in<space_of<Exec>> Full, mutable_tensors_in<space_of<Exec>> Shard,
+          scratch_in<space_of<Exec>> Scratch = allocate_scratch, class Memory = no_error_feedback>
 void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm, const Inside& inside,
                                            const Across& across, Full&& full, Shard&& shard,
                                            const reduce_options& options = {}, Scratch&& scratch = {},

@@ -15,10 +15,10 @@ namespace zeropp {
 
 /// Options of an all-gather.
 struct gather_options {
-    /// Number of chunks of each shard, above 0, or `automatic`: while one is gathered within the node and decoded,
-    /// others cross nodes. Fewer if the shard has fewer blocks. `automatic` is 1 where no hops overlap (one execution,
-    /// or one node), otherwise `automatic_chunks`.
-    int chunks = automatic;
+    /// Number of chunks of each shard, above 0, or `auto_chunks`: while one is gathered within the node and decoded,
+    /// others cross nodes. Fewer if the shard has fewer blocks. `auto_chunks` means `automatic_chunks`, and 1 where no
+    /// hops overlap (one execution, or one node).
+    int chunks = auto_chunks;
 };
 
 /// Result of a reduction: the sum of the ranks' values, or sum / ranks.
@@ -35,7 +35,7 @@ constexpr short_text reduction_text(reduction operation, int in_chunks) {
 struct reduce_options {
     reduction operation = reduction::sum;
     /// Number of chunks of each shard, as in gather_options. Hops of successive chunks overlap.
-    int chunks = automatic;
+    int chunks = auto_chunks;
     /// Adds to the shard instead of replacing it.
     bool accumulate = false;
 
@@ -47,29 +47,29 @@ struct reduce_options {
     }
 };
 
-/// Algorithm of an all-reduce. `gather` is one-shot: all ranks gather all tensors and sum them, in one hop (two for
-/// several nodes). It suits small tensors, where starting messages costs more than moving bytes. `scatter` is two-shot:
-/// a reduce-scatter and an all-gather, in two hops (four), which move far fewer bytes. `by_size` chooses.
-enum class all_reduce_route { by_size, gather, scatter };
+/// Algorithm of an all-reduce. `one_shot`: all ranks gather all tensors and sum them, in one hop (two for several
+/// nodes). It suits small tensors, where starting messages costs more than moving bytes. `two_shot`: a reduce-scatter
+/// and an all-gather, in two hops (four), which move far fewer bytes. `by_size` chooses.
+enum class all_reduce_algorithm { by_size, one_shot, two_shot };
 
 /// Options of an all-reduce.
 struct all_reduce_options {
     reduction operation = reduction::sum;
-    /// Number of chunks of each shard, as in gather_options. The route `gather` has one.
-    int chunks = automatic;
-    all_reduce_route route = all_reduce_route::by_size;
+    /// Number of chunks of each shard, as in gather_options. `one_shot` has one.
+    int chunks = auto_chunks;
+    all_reduce_algorithm algorithm = all_reduce_algorithm::by_size;
 
-    /// The options in words, for `in_chunks` chunks on the route `scatter`, or for the route `gather`.
+    /// The options in words, for `in_chunks` chunks of `two_shot`, or for `one_shot`.
     constexpr short_text text(int in_chunks) const { return detail::reduction_text(operation, in_chunks); }
     constexpr short_text text() const { return operation == reduction::mean ? "mean of all" : "sum of all"; }
 };
 
 namespace detail {
 
-/// `wanted`, or for `by_size` the route of `ranks` messages of `tensor_bytes` bytes, each of a whole tensor.
-constexpr all_reduce_route route_for(all_reduce_route wanted, int ranks, std::size_t tensor_bytes) {
-    if (wanted != all_reduce_route::by_size) return wanted;
-    return sums_everywhere(ranks, tensor_bytes) ? all_reduce_route::gather : all_reduce_route::scatter;
+/// `wanted`, or for `by_size` the algorithm for `ranks` messages of `tensor_bytes` bytes, each of a whole tensor.
+constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ranks, std::size_t tensor_bytes) {
+    if (wanted != all_reduce_algorithm::by_size) return wanted;
+    return prefers_one_shot(ranks, tensor_bytes) ? all_reduce_algorithm::one_shot : all_reduce_algorithm::two_shot;
 }
 
 /// bytes(chunks), or its largest value if their number is automatic.

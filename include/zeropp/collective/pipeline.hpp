@@ -47,12 +47,12 @@ void join(const pipeline<E>& exec) {
 
 /// The execution argument of a collective: an execution, on which hops run one after the other, or a pipeline.
 template <class E>
-concept executes = requires {
+concept execution_or_pipeline = requires {
     typename detail::pipeline_traits<E>::execution_type;
 };
 
 /// Memory space of an execution or a pipeline.
-template <executes E>
+template <execution_or_pipeline E>
 using space_of = typename detail::pipeline_traits<E>::execution_type::space;
 
 }  // namespace zeropp

@@ -113,7 +113,7 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ
-template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
+template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
           mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = allocate_scratch,
           class Stored = not_stored>
 void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard, Full&& full,

@@ -34,16 +34,16 @@ namespace detail {
 template <quantizer Inside, quantizer Across, quantizer Back, class Division>
 struct all_reduce_plan {
     reduce_scatter_plan<Inside, Across, Division> reduce;
-    all_reduce_route route;
+    all_reduce_algorithm algorithm;
     std::size_t ranks;
     std::size_t gathered_bytes = 0;  // all ranks' messages: of the largest chunk's all-gather phase, or one-shot
 
     template <topology Topology>
-    all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_route wanted, int chunks)
-        : reduce(topology, whole, chunks, Back::block_size), route(wanted_route(topology, whole, wanted)),
+    all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_algorithm wanted, int chunks)
+        : reduce(topology, whole, chunks, Back::block_size), algorithm(wanted_algorithm(topology, whole, wanted)),
           ranks(static_cast<std::size_t>(topology.size())) {
         if (whole.elements() == 0) return;
-        if (route == all_reduce_route::gather) {
+        if (algorithm == all_reduce_algorithm::one_shot) {
             gathered_bytes = ranks * ranks * first_hop_bytes(topology, whole);
             return;
         }
@@ -53,7 +53,7 @@ struct all_reduce_plan {
     }
 
     std::size_t workspace_bytes() const {
-        if (route == all_reduce_route::gather) return gathered_bytes;
+        if (algorithm == all_reduce_algorithm::one_shot) return gathered_bytes;
         return reduce.workspace_bytes() + std::min<std::size_t>(reduce.cut.size(), 2) * gathered_bytes;
     }
 
@@ -69,9 +69,10 @@ private:
         return has_hop_inside(topology) ? whole_wire_bytes<Inside>(whole) : whole_wire_bytes<Across>(whole);
     }
     template <topology Topology>
-    static all_reduce_route wanted_route(const Topology& topology, const Division& whole, all_reduce_route wanted) {
+    static all_reduce_algorithm wanted_algorithm(const Topology& topology, const Division& whole,
+                                                 all_reduce_algorithm wanted) {
         const auto n = static_cast<std::size_t>(topology.size());
-        return route_for(wanted, topology.size(), n * first_hop_bytes(topology, whole));
+        return algorithm_for(wanted, topology.size(), n * first_hop_bytes(topology, whole));
     }
 };
 
@@ -142,14 +143,15 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
 /// Bytes of workspace of a call, whether its hops overlap or not.
 template <quantizer Inside, quantizer Across, quantizer Back, topology Topology, class Division>
 std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, const all_reduce_options& options) {
-    const auto bytes = [&](all_reduce_route route) {
+    const auto bytes = [&](all_reduce_algorithm algorithm) {
         return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Across>(whole), [&](int chunks) {
-            return all_reduce_plan<Inside, Across, Back, Division>(ranks, whole, route, chunks).workspace_bytes();
+            return all_reduce_plan<Inside, Across, Back, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
         });
     };
     // With error feedback, `by_size` is `scatter`.
-    return options.route == all_reduce_route::by_size ? std::max(bytes(options.route), bytes(all_reduce_route::scatter))
-                                                      : bytes(options.route);
+    return options.algorithm == all_reduce_algorithm::by_size
+               ? std::max(bytes(options.algorithm), bytes(all_reduce_algorithm::two_shot))
+               : bytes(options.algorithm);
 }
 
 }  // namespace detail
@@ -172,25 +174,25 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors
 /// Result    decode(encode(sum or mean)) in float, rounded to the element type once: the same bits on all ranks. The
-///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. On the
-///           route `gather`, the sum over the ranks, by index and then by node, each quantized once with the first
+///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. In
+///           `one_shot`, the sum over the ranks, by index and then by node, each quantized once with the first
 ///           hop's quantizer, and not encoded again. The bits do not depend on execution, transport or chunks; with a
 ///           message_scaled_quantizer, on chunks alone
 /// In place  result may be full; otherwise they must not overlap, and full is not changed. Tensors of a list may have
 ///           other gaps in result than in full
 /// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `back`: its messages are not
-///           encoded again for the node, which could only lose more. On the route `gather`, as quantized_all_gather
+///           encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
 ///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Feedback  with a last argument error_feedback for this `Back`, adds the residuals of the last call on every hop, and
-///           keeps new ones. It needs the route `scatter`
+///           keeps new ones. It needs `two_shot`
 /// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined
-template <executes Exec, class Communicator, quantizer Inside, quantizer Across, quantizer Back,
+template <execution_or_pipeline Exec, class Communicator, quantizer Inside, quantizer Across, quantizer Back,
           tensors_in<space_of<Exec>> Full, mutable_tensors_in<space_of<Exec>> Result,
           scratch_in<space_of<Exec>> Scratch = allocate_scratch, class Memory = no_error_feedback>
 void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& inside, const Across& across,
@@ -216,18 +218,19 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     const int chunks =
         detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
 
-    // On the route `gather`, all ranks make all sums: residuals have no owner.
+    // In `one_shot`, all ranks make all sums: residuals have no owner.
     constexpr bool feeds_back = !std::same_as<std::remove_cvref_t<Memory>, no_error_feedback>;
     if constexpr (feeds_back) {
         static_assert(std::remove_cvref_t<Memory>::template is_for<Inside, Across, Back>,
-                      "error feedback must be for the same quantizers, that of the way back included");
+                      "error feedback must be for the same quantizers, that of the all-gather phase included");
     }
-    const all_reduce_route route =
-        feeds_back && options.route == all_reduce_route::by_size ? all_reduce_route::scatter : options.route;
+    const all_reduce_algorithm algorithm = feeds_back && options.algorithm == all_reduce_algorithm::by_size
+                                               ? all_reduce_algorithm::two_shot
+                                               : options.algorithm;
 
-    const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(ranks, whole, route,
-                                                                                                   chunks);
-    const bool gathers = plan.route == all_reduce_route::gather;
+    const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(ranks, whole,
+                                                                                                   algorithm, chunks);
+    const bool gathers = plan.algorithm == all_reduce_algorithm::one_shot;
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
 
     detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name);
@@ -245,7 +248,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     call.require([&] { return memory.problem(whole, ranks); });
     call.require([&]() -> std::string {
         if (!gathers || !feeds_back) return {};
-        return "expected the route `scatter` for error feedback, given `gather`";
+        return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
     });
     call.run(
         on, comm.world(), scratch,

@@ -18,7 +18,7 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/transport.hpp>
@@ -127,7 +127,7 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
     constexpr bool gathers = !std::is_same_v<Out, not_gathered>;
 
     const pipeline<execution_type> on = pipeline_traits<Exec>::of(exec);
-    const slice_owners& owners = replica.owners();
+    const shard_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
     const int chunks = chunks_for(options.chunks, owners, whole_wire_bytes<Quantizer>(whole), overlaps_hops(on));
@@ -211,7 +211,7 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
 
 /// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
 /// replicas that are gathered through `Inside`: one message for each chunk and group of owners. `ranks` is the topology
-/// or slice_owners of the replica.
+/// or shard_owners of the replica.
 template <topology Topology, quantizer Quantizer, quantizer Inside>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
@@ -235,7 +235,7 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 /// updates, a replica is off by at most one difference's quantization error and the rounding to its own element type.
 /// An empty replica gets whole weights, in its own element type.
 ///
-/// If only some groups own shards (replicas of slice_owners), ranks of the others make the same calls with an empty
+/// If only some groups own shards (replicas of shard_owners), ranks of the others make the same calls with an empty
 /// shard of the same type: an array of no elements, or a tensor_list without tensors. Their replicas become equal to
 /// the owners'.
 ///
@@ -262,8 +262,8 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           transport that cannot broadcast where it must, or a replica that has missed an update; on every rank alike
 ///           if the fault is on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
-template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
-          quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>
+template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
+          quantizer Exact, quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>
 void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
                       secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,
                       const gather_options& options = {}, Scratch&& scratch = {}) {
@@ -281,8 +281,8 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
 /// Moves     between groups as quantized_update, and within the group one message of `Inside` for each of its other
 ///           ranks, group and chunk
 /// In place  shard may lie inside full; otherwise as quantized_update, as are Order, Requires, Throws and Source
-template <executes Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard, quantizer Exact,
-          quantizer Inside, mutable_tensors_in<space_of<Exec>> Full,
+template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
+          quantizer Exact, quantizer Inside, mutable_tensors_in<space_of<Exec>> Full,
           scratch_in<space_of<Exec>> Scratch = allocate_scratch>
 void quantized_update_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
                              secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,

@@ -35,7 +35,7 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 }
 
 /// Bytes of workspace that secondary_partition_gather needs for `tensors` in secondary_replicas over `ranks`, a
-/// topology or slice_owners, gathered as messages of `Inside`: one message for each of `ranks`.
+/// topology or shard_owners, gathered as messages of `Inside`: one message for each of `ranks`.
 template <topology Topology, quantizer Inside>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const Inside&,
                                                        const tensors_shape& tensors) {
@@ -72,7 +72,7 @@ concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typen
 ///
 /// Shapes    full [n], n as the partition's, or a tensor_list as the partition is for; scratch as
 ///           secondary_partition_gather_workspace_bytes(...), aligned to 16 bytes. A replica's list is over its
-///           slice_owners: all ranks, unless it was made with fewer
+///           shard_owners: all ranks, unless it was made with fewer
 /// Result    full == the parts stored on the ranks of the group, each through its quantizer; the same bits on all of
 ///           them
 /// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, `secondary` and communicator must

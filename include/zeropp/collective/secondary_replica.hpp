@@ -14,7 +14,7 @@
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <concepts>
@@ -33,7 +33,7 @@ namespace zeropp {
 /// tensors of it within the group, in messages of `Inside`. Refers to the caller's storage, of `storage_bytes(...)`: as
 /// in hpZ, 1/k of the tensors for k ranks in a group.
 ///
-/// If only some groups own shards (slice_owners), these are the owners' shards. Ranks of other groups keep the shards
+/// If only some groups own shards (shard_owners), these are the owners' shards. Ranks of other groups keep the shards
 /// of the owners of their index.
 ///
 /// Stamped with a version, which every update raises by one: a rank that has missed one is an error.
@@ -45,7 +45,7 @@ public:
     using quantizer_type = Inside;
 
     /// An empty replica for `tensors`, an element count or a tensor_list of whole tensors, over `ranks`, on rank
-    /// `rank`. `ranks` is a topology, or the slice_owners of one, of which `rank` need not be one. Allocates 24 bytes
+    /// `rank`. `ranks` is a topology, or the shard_owners of one, of which `rank` need not be one. Allocates 24 bytes
     /// for each rank and, for a list, a table of 64 for each tensor, for which it blocks in device_space. Throws
     /// precondition_error unless a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
@@ -61,7 +61,7 @@ public:
         detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
     }
 
-    /// Bytes of storage for `tensors` over `ranks`, a topology or slice_owners.
+    /// Bytes of storage for `tensors` over `ranks`, a topology or shard_owners.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
@@ -83,7 +83,7 @@ public:
     std::optional<std::uint64_t> version() const { return version_; }
 
     /// The ranks that own shards, and whether this one does.
-    const slice_owners& owners() const { return owners_; }
+    const shard_owners& owners() const { return owners_; }
     bool owns() const { return group_ < owners_.groups(); }
     /// This rank's number among `owners()`: its shards are `partition(n, owners().size()).size(owner())`. Requires
     /// owns().
@@ -212,7 +212,7 @@ private:
 
     Inside inside_;
     detail::tensors_identity of_;
-    slice_owners owners_;
+    shard_owners owners_;
     int group_;
     int index_;
     view<std::byte, Space> storage_;

@@ -11,7 +11,7 @@
 namespace zeropp {
 
 /// In place of a number of chunks: the library chooses it (`automatic_chunks`).
-inline constexpr int automatic = -1;
+inline constexpr int auto_chunks = -1;
 
 /// Best number of chunks, from 1 to 16, if two hops overlap: sqrt(b / 32 KiB) for inter-node messages of b =
 /// `message_bytes` bytes for a whole shard. Each chunk costs the start of its messages, and c chunks lose 1 / c of the
@@ -29,7 +29,7 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
 
 /// True if an all-reduce should be one-shot: `ranks` tensors of `tensor_bytes` bytes, as messages, have at most 128
 /// KiB. Receiving them then costs less than starting more messages. Measured (bench/all_reduce.sh).
-constexpr bool sums_everywhere(int ranks, std::size_t tensor_bytes) {
+constexpr bool prefers_one_shot(int ranks, std::size_t tensor_bytes) {
     return static_cast<std::size_t>(ranks) * tensor_bytes <= std::size_t{128} * 1024;
 }
 
@@ -55,7 +55,7 @@ struct chunking {
 
 /// Reason why `wanted` cannot be a number of chunks, as "expected ..., given ..."; empty if it can.
 [[gnu::cold]] inline std::string chunks_problem(int wanted) {
-    if (wanted == automatic || wanted > 0) return {};
+    if (wanted == auto_chunks || wanted > 0) return {};
     return "expected at least 1 chunk, given " + std::to_string(wanted);
 }
 

@@ -10,10 +10,10 @@
 
 namespace zeropp::detail {
 
-/// Number of chunks: `wanted` or, if `automatic`, by the size of inter-node messages; 1 if no hops overlap.
+/// Number of chunks: `wanted` or, if `auto_chunks`, by the size of inter-node messages; 1 if no hops overlap.
 template <topology Topology>
 constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
-    if (wanted != automatic) return wanted;
+    if (wanted != auto_chunks) return wanted;
     return overlaps && has_hop_across(ranks) ? automatic_chunks(message_bytes) : 1;
 }
 

@@ -75,10 +75,10 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
 }
 
 namespace detail {
-/// bytes(chunks). If `automatic`, the larger of a pipeline's and one execution's, which has one chunk.
+/// bytes(chunks). If `auto_chunks`, the larger of a pipeline's and one execution's, which has one chunk.
 template <class Bytes>
 std::uint64_t largest_workspace(int chunks, Bytes bytes) {
-    return chunks == automatic ? std::max(bytes(automatic), bytes(1)) : bytes(chunks);
+    return chunks == auto_chunks ? std::max(bytes(auto_chunks), bytes(1)) : bytes(chunks);
 }
 }  // namespace detail
 

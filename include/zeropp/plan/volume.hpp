@@ -7,7 +7,7 @@
 #include <zeropp/layout/hop_sizes.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/wire_format.hpp>
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -45,12 +45,12 @@ inline std::uint64_t message_bytes(const chunking& cut, const wire_format& forma
 }
 
 namespace detail {
-/// Cuts a tensor's shards into `chunks` chunks or, if `automatic`, as many as a pipeline takes; `across` is the format
-/// of inter-node messages.
+/// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `across` is the
+/// format of inter-node messages.
 template <topology Topology>
 chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
                         std::size_t block) {
-    static_assert(!std::same_as<Topology, slice_owners>, "plans are of topologies whose ranks all own slices");
+    static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own slices");
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     return {slice, chunks_for(chunks, ranks, across.bytes(slice), true), block};
 }
@@ -69,8 +69,8 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
             .across = (groups - 1) * message_bytes(cut, differences)};
 }
 
-/// Bytes that a rank sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `automatic`. It sends
-/// its messages to its counterparts, then the messages of its index to its node.
+/// Bytes that a rank sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
+/// sends its messages to its counterparts, then the messages of its index to its node.
 template <topology Topology>
 volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
     return update_gather_volume(ranks, format, format, elements, chunks);
@@ -85,7 +85,7 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
 }
 
 /// Bytes that a rank sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
-/// `automatic`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
+/// `auto_chunks`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
                              std::size_t elements, int chunks = 1) {
@@ -97,11 +97,11 @@ volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, c
             .across = (groups - 1) * message_bytes(cut, across)};
 }
 
-/// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `automatic`. By size:
-/// one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `back`.
+/// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
+/// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `back`.
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
-                         const wire_format& back, std::size_t elements, int chunks = automatic) {
+                         const wire_format& back, std::size_t elements, int chunks = auto_chunks) {
     if (elements == 0) return {};
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
@@ -111,7 +111,7 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     const std::uint64_t whole =
         static_cast<std::uint64_t>(ranks.size()) * (has_hop_inside(ranks) ? inside.bytes(slice) : across.bytes(slice));
-    if (sums_everywhere(ranks.size(), whole)) return gathered(whole);
+    if (prefers_one_shot(ranks.size(), whole)) return gathered(whole);
     const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
                                                 std::max({inside.block_size, across.block_size, back.block_size}));
     return volume{.inside = (group_size - 1) * groups * message_bytes(cut, inside),
@@ -171,7 +171,7 @@ struct step_options {
     /// Format of the replicas that every node keeps, divided over its ranks. `weights` is then the format of their
     /// differences, and `secondary` must be empty.
     std::optional<wire_format> replicas = std::nullopt;
-    /// Number of chunks of the reduce-scatter, and of the all-gathers. `automatic`: as many as a pipeline takes.
+    /// Number of chunks of the reduce-scatter, and of the all-gathers. `auto_chunks`: as many as a pipeline takes.
     int chunks = 1;
     int gather_chunks = 1;
 };

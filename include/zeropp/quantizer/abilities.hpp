@@ -57,7 +57,7 @@ struct rounding_noise {
 /// returns the noise of elements [8 * granule, 8 * granule + 8) of the whole tensor. `sum` is true for sums of
 /// quantized elements, which must not be rounded by the noise that quantized them.
 template <class Q>
-concept dithering_quantizer = quantizer<Q> &&
+concept stochastic_quantizer = quantizer<Q> &&
     requires(const Q& q, const typename Q::params& params, float x, float noise, std::uint64_t granule, bool sum) {
     { q.encode(x, params, noise) }
     noexcept->std::same_as<std::uint32_t>;
@@ -125,10 +125,10 @@ constexpr ZEROPP_HOST_DEVICE void add_element(typename Q::stats& stats, float x,
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
                                                           std::uint32_t position, float noise) noexcept {
-    static_assert(!(positional_quantizer<Q> && dithering_quantizer<Q>), "no codec rounds positional codes at random");
+    static_assert(!(positional_quantizer<Q> && stochastic_quantizer<Q>), "no codec rounds positional codes at random");
     if constexpr (positional_quantizer<Q>) {
         return q.encode(x, params, position);
-    } else if constexpr (dithering_quantizer<Q>) {
+    } else if constexpr (stochastic_quantizer<Q>) {
         return q.encode(x, params, noise);
     } else {
         return q.encode(x, params);

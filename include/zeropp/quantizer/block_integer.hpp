@@ -16,7 +16,7 @@ namespace zeropp {
 ///
 /// Bits       2 to 8. Codes are packed densely: two of 4 bits take a byte, four of 6 bits three bytes
 /// BlockSize  a power of two from 8 to 65536. Smaller blocks cost more scales and lose less accuracy
-/// Scheme     `symmetric`, `signed_extreme` or `asymmetric`
+/// Scheme     `symmetric`, `signed_absmax` or `asymmetric`
 /// Scale      type of stored scales: float, half or bfloat16
 /// A code is x * (1 / step) in float, for `asymmetric` from the minimum on, rounded to nearest even. A block decodes to
 /// NaN in every element if it holds NaN or Inf, or if `Scale` cannot hold its scale or minimum. With `symmetric`, half
@@ -81,7 +81,7 @@ struct block_integer {
         return most;
     }
 
-    /// Half a step, or a whole one for `signed_extreme`, plus one part in 2^12 for the rounding of the arithmetic.
+    /// Half a step, or a whole one for `signed_absmax`, plus one part in 2^12 for the rounding of the arithmetic.
     /// Blocks shifted far from zero (`asymmetric`) add the rounding of float at x.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
         const float magnitude = x < 0 ? -x : x;

@@ -94,7 +94,7 @@ struct symmetric {
 /// Codes -2^(Bits-1)..2^(Bits-1)-1. The step's sign maps the block's extreme to the wider, negative end: one level more
 /// than in `symmetric`, so a smaller step. But a value as large, of the other sign, is off by a whole step. Zero is
 /// exact. Best at few bits.
-struct signed_extreme {
+struct signed_absmax {
     static constexpr std::string_view name = "signed";
     static constexpr bool multiplies = true;
     static constexpr bool reaches_above = true;

@@ -116,10 +116,10 @@ using standard_quantizers = named_quantizers<
     lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
     block_integer<8, 256, symmetric, bfloat16>, block_integer<8, 2048>, block_integer<6, 128>,
     block_integer<6, 128, symmetric, half>, block_integer<4, 128>, block_integer<4, 128, symmetric, half>,
-    block_integer<4, 128, signed_extreme, half>, block_integer<4, 128, signed_extreme, bfloat16>,
+    block_integer<4, 128, signed_absmax, half>, block_integer<4, 128, signed_absmax, bfloat16>,
     block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>, hadamard<block_integer<8, 256, symmetric, half>>,
-    hadamard<block_integer<4, 128, symmetric, half>>, hadamard<block_integer<4, 128, signed_extreme, half>, 128>,
-    hadamard<scale_search<block_integer<4, 128, signed_extreme, half>>, 128>,
+    hadamard<block_integer<4, 128, symmetric, half>>, hadamard<block_integer<4, 128, signed_absmax, half>, 128>,
+    hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128>,
     stochastic<block_integer<4, 128, symmetric, half>>, spike_reserving<4, 128>, spike_reserving<3, 128>,
     spike_reserving<2, 32>, block_float<e4m3, 128>, block_float<e5m2, 128>, mxfp8<e4m3>, mxfp8<e5m2>, mxfp6<e2m3>,
     mxfp6<e3m2>, mxfp4, nvfp4>;

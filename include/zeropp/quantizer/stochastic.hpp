@@ -19,7 +19,7 @@ namespace zeropp {
 /// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
 template <quantizer Base>
 struct stochastic : Base {
-    static_assert(!dithering_quantizer<Base>, "stochastic: the base quantizer rounds at random already");
+    static_assert(!stochastic_quantizer<Base>, "stochastic: the base quantizer rounds at random already");
     static_assert(
         !positional_quantizer<Base> &&
             requires(const Base& q, const typename Base::params& p, float x, float noise) { q.encode(x, p, noise); },

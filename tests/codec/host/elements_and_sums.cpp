@@ -19,7 +19,7 @@ using zeropp::half;
 using zeropp::host;
 using zeropp::host_queue;
 using zeropp::lossless;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 using zeropp::symmetric;
 
 }  // namespace
@@ -36,7 +36,7 @@ TEST_CASE("the host's codec writes and reads the documented bytes, other element
 
 TEST_CASE("the codec of a queue writes and reads the documented bytes", "[codec][host]") {
     const host_queue exec;
-    check_codec<float>(exec, block_integer<7, 64, signed_extreme>{});
+    check_codec<float>(exec, block_integer<7, 64, signed_absmax>{});
     check_codec<half>(exec, block_integer<2, 8, asymmetric, half>{});
     check_between(exec, block_integer<8, 64>{}, block_integer<4, 32, symmetric, half>{});
 }
@@ -45,7 +45,7 @@ TEST_CASE("sums become messages of any other quantizer", "[codec][host]") {
     const host exec;
     check_between(exec, block_integer<8, 256>{}, block_integer<4, 128>{});
     check_between(exec, block_integer<4, 128, symmetric, half>{}, block_integer<8, 256, asymmetric>{});
-    check_between(exec, block_integer<4, 32, asymmetric, half>{}, block_integer<4, 32, signed_extreme, half>{});
+    check_between(exec, block_integer<4, 32, asymmetric, half>{}, block_integer<4, 32, signed_absmax, half>{});
     check_between(exec, lossless<float>{}, block_integer<6, 512>{});
     check_between(exec, block_integer<8, 64>{}, lossless<bfloat16>{});
 }

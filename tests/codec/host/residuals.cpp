@@ -23,7 +23,7 @@ using zeropp::block_integer;
 using zeropp::feedback;
 using zeropp::hadamard;
 using zeropp::lossless;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 
 /// A quantizer in words of the reference: its format, and the window of its rotation, or 1.
 template <class Q>
@@ -142,7 +142,7 @@ using q4 = block_integer<4, 128>;
 }  // namespace
 
 TEST_CASE("residuals are what a message lacks, and are added to the next", "[codec][host][feedback]") {
-    using rotating = hadamard<block_integer<4, 128, signed_extreme>>;
+    using rotating = hadamard<block_integer<4, 128, signed_absmax>>;
     on_each_target([] {
         for (const cut& c : cuts_at_blocks(128)) {
             for (const settings& with : {settings{}, settings{.any_held = false}, settings{.in_place = true}}) {

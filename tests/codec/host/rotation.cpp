@@ -22,7 +22,7 @@ using zeropp::block_integer;
 using zeropp::hadamard;
 using zeropp::half;
 using zeropp::lossless;
-using zeropp::signed_extreme;
+using zeropp::signed_absmax;
 
 /// Messages of rotated elements: those of the base, of values that went through the recursive transform.
 template <class Base, int Window>
@@ -133,7 +133,7 @@ TEST_CASE("messages of rotated elements, byte by byte", "[codec][host][rotation]
 
 TEST_CASE("sums of rotated messages are rotated back once, and for the next hop once more", "[codec][host][rotation]") {
     using q8 = block_integer<8, 64>;
-    using q4 = block_integer<4, 128, signed_extreme, half>;
+    using q4 = block_integer<4, 128, signed_absmax, half>;
     for (const cut& c : telling_cuts(128)) check_reduce_encode_rotated<q8, 8, q4, 128>(c);
 }
 

@@ -60,7 +60,7 @@ template <class Make>
 std::vector<float> results_on(Make make) {
     using int8 = zeropp::block_integer<8, 256>;
     using int4 = zeropp::stochastic<
-        zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>, 32>>;
+        zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>, 32>>;
     using feedback = zeropp::error_feedback<int8, zeropp::nvfp4, zeropp::residuals_in_int8, zeropp::host_space>;
     constexpr int ranks = 4;
     constexpr std::size_t n = 4 * 150'001;

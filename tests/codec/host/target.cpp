@@ -222,10 +222,10 @@ void check_encoding(const std::uint16_t (&rare)[N], std::size_t finite, float le
         });
     };
     check(zeropp::block_integer<8, 256>());
-    check(zeropp::block_integer<8, 64, zeropp::signed_extreme, half>());
+    check(zeropp::block_integer<8, 64, zeropp::signed_absmax, half>());
     check(zeropp::block_integer<4, 128, zeropp::symmetric, half>());
-    check(zeropp::block_integer<4, 128, zeropp::signed_extreme, bfloat16>());
-    check(zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_extreme>>());
+    check(zeropp::block_integer<4, 128, zeropp::signed_absmax, bfloat16>());
+    check(zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>());
     static_assert(zeropp::integer_quantizer<up_to_100>);
     check(up_to_100());
 }
@@ -234,8 +234,8 @@ void check_encoding(const std::uint16_t (&rare)[N], std::size_t finite, float le
 
 TEST_CASE("every instruction set of the processor gives the same bits", "[codec][host_target]") {
     check_targets<zeropp::block_integer<8, 256>>();
-    check_targets<zeropp::block_integer<4, 128, zeropp::signed_extreme, zeropp::bfloat16>>();
-    check_targets<zeropp::hadamard<zeropp::block_integer<4, 32, zeropp::signed_extreme, half>, 8>>();
+    check_targets<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>();
+    check_targets<zeropp::hadamard<zeropp::block_integer<4, 32, zeropp::signed_absmax, half>, 8>>();
     check_targets<zeropp::hadamard<zeropp::block_integer<4, 256>, 256>>();
     check_targets<zeropp::block_integer<6, 64, zeropp::asymmetric, half>>();
     check_targets<zeropp::block_float<zeropp::e4m3, 64>>();

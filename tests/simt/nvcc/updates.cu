@@ -8,8 +8,8 @@ using namespace zeropp;
 
 namespace shipped {
 
-using int2 = hadamard<block_integer<2, 64, signed_extreme, bfloat16>>;
-using int4 = block_integer<4, 128, signed_extreme, bfloat16>;
+using int2 = hadamard<block_integer<2, 64, signed_absmax, bfloat16>>;
+using int4 = block_integer<4, 128, signed_absmax, bfloat16>;
 using weights = lossless<bfloat16>;
 
 template <class Slices, class Masters, class Replica>

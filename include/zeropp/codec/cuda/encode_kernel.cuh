@@ -111,7 +111,7 @@ private:
                 of.size(where.rank(s)),
                 where.elements_end(i) - of.place.elements,
                 where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
-                dithering_quantizer<Q> ? where.index(of, s) : 0,
+                stochastic_quantizer<Q> ? where.index(of, s) : 0,
                 message + layout.codes_at(of.place),
                 message + layout.params_at(of.place),
                 loaded_scale<Q>::load(message, layout.scale_offset)};
@@ -333,7 +333,7 @@ private:
         const auto encode_with = [&](auto noise) {
             return encode_granule(part.scale.apply(q), x, p, position(granule, 0), valid, noise);
         };
-        if constexpr (dithering_quantizer<Q>) {
+        if constexpr (stochastic_quantizer<Q>) {
             const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
             return encode_with([&](int i) { return words.at(i); });
         } else {

@@ -64,7 +64,7 @@ __device__ void merge_stats(Stats (&stats)[N]) {
 
 /// Noise of elements [index, index + 8) of the tensor, of two granules if `index` is no multiple of 8. Shifted by 4, 2
 /// and 1 elements, so that no register is chosen at run time.
-template <dithering_quantizer Q>
+template <stochastic_quantizer Q>
 __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     rounding_noise noise = q.noise(index / granule_size, sums);
     const auto ahead = static_cast<unsigned>(index % granule_size);
@@ -90,7 +90,7 @@ __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
 
 /// Integer quantizers that round to nearest with parameters fitted to the block: no search and no dithering.
 template <class Q>
-concept encodes_integers = integer_quantizer<Q> && !searching_quantizer<Q> && !dithering_quantizer<Q>;
+concept encodes_integers = integer_quantizer<Q> && !searching_quantizer<Q> && !stochastic_quantizer<Q>;
 
 /// a * b + c, rounded once.
 __device__ inline float fused(float a, float b, float c) {

@@ -35,7 +35,7 @@ struct kernel_residuals<no_feedback> {
 /// `previous` and `next` may be the same memory: each granule is read by the thread that writes it, before it does.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
-    static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !dithering_quantizer<Storage> &&
+    static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !stochastic_quantizer<Storage> &&
                       !message_scaled_quantizer<Storage> && !positional_quantizer<Storage>,
                   "residuals on GPUs are stored by a quantizer of single elements");
 

@@ -67,7 +67,7 @@ struct encoded_elements {
 };
 
 /// Returns p, p[i] being the noise of element `index` + i, for n elements. `noise` needs room for n + 14 floats.
-template <dithering_quantizer Q>
+template <stochastic_quantizer Q>
 const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* noise) {
     const std::size_t ahead = what.index % granule_elements;
     for (std::size_t g = 0; g * granule_elements < ahead + n; ++g) {
@@ -89,9 +89,9 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
     code_word<Q::code_bits> words[piece];
     float room[piece + 2 * granule_elements];
     const float* noise = room;
-    if constexpr (dithering_quantizer<Q>) noise = noise_of(q, what, n, room);
+    if constexpr (stochastic_quantizer<Q>) noise = noise_of(q, what, n, room);
     for (std::size_t i = 0; i != n; ++i) {
-        const float of_element = dithering_quantizer<Q> ? noise[i] : 0.0f;
+        const float of_element = stochastic_quantizer<Q> ? noise[i] : 0.0f;
         words[i] = static_cast<code_word<Q::code_bits>>(
             encode_element(q, values[i], params, position + static_cast<std::uint32_t>(i), of_element));
     }

@@ -17,20 +17,20 @@ namespace zeropp {
 /// servers of the trained model). Itself a topology: the owners as a world, numbered in rank order, over which
 /// `partition` divides tensors. Can replace a topology in a secondary_replica, sizes of storage and scratch, and a
 /// tensor_list of whole tensors.
-class slice_owners {
+class shard_owners {
 public:
     /// A single rank, which owns all shards.
-    slice_owners() = default;
+    shard_owners() = default;
 
     /// The first `groups` groups of `ranks`. Throws precondition_error unless there are that many and at least 1, or if
     /// `ranks` does not number groups by their lowest rank and indices by rank.
     template <class Topology>
-    requires(!std::same_as<Topology, slice_owners> && topology<Topology>)
-        slice_owners(const Topology& ranks, int groups)
+    requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
+        shard_owners(const Topology& ranks, int groups)
         : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
         for (int r = 0; r != ranks.size(); ++r) {
             if (all_.group_of(r) == ranks.group_of(r) && all_.index_of(r) == ranks.index_of(r)) continue;
-            throw precondition_error("slice_owners",
+            throw precondition_error("shard_owners",
                                      "a topology that numbers groups by their lowest ranks, and indices by ranks",
                                      "group " + std::to_string(ranks.group_of(r)) + " and index " +
                                          std::to_string(ranks.index_of(r)) + " for rank " + std::to_string(r));
@@ -48,16 +48,16 @@ public:
     int rank_of(int group, int index) const { return owners_.rank_of(group, index); }
     slice_order order() const { return owners_.order(); }
 
-    friend bool operator==(const slice_owners&, const slice_owners&) = default;
+    friend bool operator==(const shard_owners&, const shard_owners&) = default;
     /// True if the owners' shards move between nodes, to other owners or to ranks that own none.
-    friend bool has_hop_across(const slice_owners& ranks) { return zeropp::has_hop_across(ranks.all()); }
+    friend bool has_hop_across(const shard_owners& ranks) { return zeropp::has_hop_across(ranks.all()); }
 
 private:
     /// The ranks of the first `groups` groups.
     template <class Topology>
     static two_level part(const Topology& ranks, int groups) {
         if (groups < 1 || groups > ranks.groups()) {
-            throw precondition_error("slice_owners", "1 to " + std::to_string(ranks.groups()) + " groups",
+            throw precondition_error("shard_owners", "1 to " + std::to_string(ranks.groups()) + " groups",
                                      std::to_string(groups));
         }
         std::vector<int> group_of_rank;
@@ -71,15 +71,15 @@ private:
     two_level owners_;
 };
 
-static_assert(topology<slice_owners>);
+static_assert(topology<shard_owners>);
 
 namespace detail {
-/// Owners of shards: the ranks of all groups, unless `ranks` is a slice_owners.
+/// Owners of shards: the ranks of all groups, unless `ranks` is a shard_owners.
 template <topology Topology>
-slice_owners owners_of(const Topology& ranks) {
-    return slice_owners(ranks, ranks.groups());
+shard_owners owners_of(const Topology& ranks) {
+    return shard_owners(ranks, ranks.groups());
 }
-inline const slice_owners& owners_of(const slice_owners& owners) { return owners; }
+inline const shard_owners& owners_of(const shard_owners& owners) { return owners; }
 }  // namespace detail
 
 }  // namespace zeropp

@@ -1,4 +1,4 @@
-#include <zeropp/topology/slice_owners.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 
 #include "conformance/topology_laws.hpp"
 #include "support/catch.hpp"
@@ -11,7 +11,7 @@
 
 namespace {
 
-using zeropp::slice_owners;
+using zeropp::shard_owners;
 using zeropp::two_level;
 
 /// Numbers its two groups of one in the wrong order.
@@ -22,14 +22,14 @@ struct backwards : two_level {
 
 }  // namespace
 
-TEST_CASE("slice_owners are a topology of their own, numbered in the order of their ranks", "[topology]") {
+TEST_CASE("shard_owners are a topology of their own, numbered in the order of their ranks", "[topology]") {
     const std::vector<std::vector<int>> maps{
         {0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {5, 2, 9, 2, 5, 9}, {2, 0, 1, 1, 2, 0, 0, 2, 1}};
     for (const std::vector<int>& map : maps) {
         const two_level ranks{std::span<const int>(map)};
         for (int groups = 1; groups <= ranks.groups(); ++groups) {
             INFO(map.size() << " ranks, the first " << groups << " groups");
-            const slice_owners owners(ranks, groups);
+            const shard_owners owners(ranks, groups);
             zeropp_test::topology_laws(owners);
             CHECK(owners.groups() == groups);
             CHECK(owners.group_size() == ranks.group_size());
@@ -46,15 +46,15 @@ TEST_CASE("slice_owners are a topology of their own, numbered in the order of th
             if (groups == ranks.groups()) CHECK(zeropp::detail::owners_of(ranks) == owners);
         }
     }
-    CHECK(slice_owners(zeropp::flat(3), 1).order().table == nullptr);
-    CHECK(slice_owners(two_level(4, 2), 3).order().table == nullptr);  // strides say it: the GPU needs no table
-    CHECK(slice_owners(slice_owners(two_level(4, 2), 3).all(), 1) == slice_owners(two_level(4, 2), 1));
+    CHECK(shard_owners(zeropp::flat(3), 1).order().table == nullptr);
+    CHECK(shard_owners(two_level(4, 2), 3).order().table == nullptr);  // strides say it: the GPU needs no table
+    CHECK(shard_owners(shard_owners(two_level(4, 2), 3).all(), 1) == shard_owners(two_level(4, 2), 1));
 }
 
-TEST_CASE("slice_owners are some of the groups that there are, and in a topology's order", "[topology]") {
-    CHECK_THROWS_WITH(slice_owners(two_level(3, 2), 0), "slice_owners: expected 1 to 3 groups, given 0");
-    CHECK_THROWS_WITH(slice_owners(two_level(3, 2), 4), "slice_owners: expected 1 to 3 groups, given 4");
-    CHECK_THROWS_WITH(slice_owners(backwards(), 1),
-                      "slice_owners: expected a topology that numbers groups by their lowest ranks, and indices by "
+TEST_CASE("shard_owners are some of the groups that there are, and in a topology's order", "[topology]") {
+    CHECK_THROWS_WITH(shard_owners(two_level(3, 2), 0), "shard_owners: expected 1 to 3 groups, given 0");
+    CHECK_THROWS_WITH(shard_owners(two_level(3, 2), 4), "shard_owners: expected 1 to 3 groups, given 4");
+    CHECK_THROWS_WITH(shard_owners(backwards(), 1),
+                      "shard_owners: expected a topology that numbers groups by their lowest ranks, and indices by "
                       "ranks, given group 1 and index 0 for rank 0");
 }
