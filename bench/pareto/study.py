@@ -4,7 +4,7 @@
 study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
 
 PROGRAMS has pareto and pareto_changes. Writes a configuration for each training into RUNS, runs what has no result there
-yet, and makes pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
+yet, and makes pareto.md and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
 seeds of their own or, as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is
 Python's own library, of which 3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
 """
@@ -414,9 +414,6 @@ above. What the table says is that a larger model does not suffer more from few 
 It pays where rates are those of fine-tuning, and hardly where they are those of training from nothing.
 """
     (results / "pareto.md").write_text(page)
-    (results / "pareto.json").write_text(json.dumps(
-        {"seeds": seeds, "runs": entries, "at_other_rates": at_other_rates, "large": large, "feedback": feedback,
-         "changes": changes}, indent=1) + "\n")
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for e in entries:
             values = e["difference_percent"]
