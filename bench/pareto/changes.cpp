@@ -2,6 +2,8 @@
 /// How many weights a training step changes once they are rounded to bfloat16, and what exact_update sends of them: the
 /// command line of zero3_gpt, and --json.
 
+#include "support/json_file.hpp"
+
 #include <host_pass.hpp>
 #include <trainer.hpp>
 
@@ -11,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -106,10 +107,7 @@ int main(int argc, char** argv) {
         }
         nlohmann::ordered_json results = nlohmann::ordered_json::array();
         for (const run_settings& run : s->runs) measure(*s, run, work, nodes, results);
-        std::ofstream out(s->json_file);
-        out << results.dump(1) << '\n';
-        out.close();
-        if (!out) throw std::runtime_error("cannot write " + s->json_file);
+        zeropp_bench::write_json(s->json_file, results);
         return 0;
     } catch (const std::exception& e) {
         std::cerr << "changes: " << e.what() << '\n';

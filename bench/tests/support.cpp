@@ -3,6 +3,7 @@
 #include "support/checks.hpp"
 #include "support/collective_rows.hpp"
 #include "support/data.hpp"
+#include "support/json_file.hpp"
 #include "support/launch.hpp"
 #include "support/options.hpp"
 #include "support/quantizers.hpp"
@@ -161,6 +162,28 @@ TEST_CASE("the signal to noise ratio is that of the errors", "[bench]") {
     CHECK(std::isnan(tally{1, 100, inf}.sqnr_db()));
     CHECK(json_number(inf).is_null());
     CHECK(json_number(2.5) == 2.5);
+}
+
+// bench/tests/results_json.py expects the same text of Python.
+TEST_CASE("a JSON file has one record a line", "[bench]") {
+    const std::string text = R"({
+ "name": "\u0001 \"",
+ "facts": {"a":1,"b":2.5},
+ "rows": [
+  {"a":{"b":[1,2]}},
+  {"c":[],"d":null}
+ ],
+ "by_name": {
+  "k": {"n":1},
+  "l": {}
+ },
+ "none": []
+})";
+    const auto value = nlohmann::ordered_json::parse(text);
+    CHECK(json_text(value) == text);
+    CHECK(json_text(value["rows"]) == "[\n {\"a\":{\"b\":[1,2]}},\n {\"c\":[],\"d\":null}\n]");
+    CHECK(json_text(value["none"]) == "[]");
+    CHECK(json_text(value["facts"]) == "{\n \"a\": 1,\n \"b\": 2.5\n}");
 }
 
 TEST_CASE("results of the collectives are right, and wrong over a transport that is", "[bench]") {
