@@ -5,7 +5,7 @@
 
     PROGRAM        codec_perf, which measures tensors of 4096 elements and writes down the instructions that it executes
     --arm PROGRAM  codec_perf for 64-bit Arm, linked statically and at fixed addresses, which qemu-aarch64 runs
-    --write        writes the table to bench/results/codec_ports.{json,md}
+    --write        writes the table to bench/results/codec_ports.md
     --llvm FOLDER  where llvm-mca and llvm-objdump are (default: the newest of Debian's, or the PATH)
 
 llvm-mca is given all instructions of a pass in the order in which they were executed, so nothing is assumed of loops. It
@@ -218,7 +218,6 @@ def main():
     text = page(rows, facts, version)
     if options.write:
         (RESULTS / "codec_ports.md").write_text(text)
-        (RESULTS / "codec_ports.json").write_text(json.dumps({"facts": facts, "llvm": version, "rows": rows}, indent=1) + "\n")
     else:
         print(text)
 

@@ -33,7 +33,6 @@ import collections
 import ctypes
 import importlib
 import itertools
-import json
 import math
 import os
 import pathlib
@@ -41,6 +40,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import results_json
 
 try:
     import torch.cuda  # where there is none, the folder beside this file is called torch too
@@ -291,7 +292,7 @@ def main():
                 print(table_row(row), flush=True)
             # What is known so far survives a run that is cut short.
             if arguments.results:
-                arguments.results.write_text(json.dumps(results, indent=1) + "\n")
+                results_json.write(arguments.results, results)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 COLLECTIVES = {
     "all_gather": "quantized_all_gather",
@@ -43,7 +44,7 @@ def quantizer_order(name):
 def load(folder):
     """{(place, what): contents}, in the order of places"""
     results = {}
-    files = [file.name.split(".", 2) for file in folder.glob("*.*.json") if not file.name.endswith(".interface.json")]
+    files = [file.name.split(".", 2) for file in folder.glob("*.*.json")]
     for place, what, _ in sorted(files, key=lambda name: (place_order(name[0]), name[1])):
         results[place, what] = json.loads((folder / f"{place}.{what}.json").read_text())
     return results
@@ -207,13 +208,13 @@ def plot(folder, name, heading, unit, heads, rows):
     """Bars: a group for each row, a bar for each column after the first."""
     if not rows:
         return ""
-    data = folder / f"{name}.dat"
     lines = [" ".join(["where"] + heads)]
     lines += [" ".join(f'"{cell}"' if i == 0 else str(cell) for i, cell in enumerate(row)) for row in rows]
-    data.write_text("\n".join(lines) + "\n")
-    image = folder / f"{name}.png"
-    settings = f"data='{data}'; image='{image}'; heading='{heading}'; unit='{unit}'"
-    subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "bars.gnuplot")], check=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
+        data.write("\n".join(lines) + "\n")
+        data.flush()
+        settings = f"data='{data.name}'; image='{folder / name}.png'; heading='{heading}'; unit='{unit}'"
+        subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "bars.gnuplot")], check=True)
     return f"![{heading}]({name}.png)\n"
 
 

@@ -24,7 +24,7 @@ require_packages gnuplot-nox iproute2 util-linux
 build_programs "$build_dir" zeropp_bench zero3_gpt_mpi
 
 rm -f "$results"/{codec,local,threads_*,cluster_*}.*.json \
-    "$results"/{codec,all_gather,reduce_scatter,secondary,zero3_gpt}.{dat,png}
+    "$results"/{codec,all_gather,reduce_scatter,secondary,zero3_gpt}.png
 programs=$build_dir/bench
 gpt=$build_dir/examples/zero3_gpt/zero3_gpt_mpi
 configs=()
@@ -80,19 +80,20 @@ step() { # TITLE COMMAND...: runs it, and goes on where it fails
 }
 
 # shellcheck disable=SC2317  # called through step
-on_cluster() { # NxR RATE NAME COMMAND...
-    local nodes=$1 rate=$2 name=$3
-    shift 3
+on_cluster() { # NxR RATE COMMAND...
+    local nodes=$1 rate=$2
+    shift 2
     if [ "$(id -u)" -ne 0 ]; then
         echo "left out: a network needs root"
         return 77
     fi
     OPENBLAS_NUM_THREADS=1 "$root/bench/cluster/cluster.sh" run --nodes "${nodes%x*}" --per-node "${nodes#*x}" --rate "$rate" \
-        --json "$results/cluster_${nodes}_$rate.$name.interface.json" -- "$@"
+        -- "$@"
 }
 
-python3 - "$results/machine.json" "$command" <<'END'
-import json, os, platform, re, subprocess, sys
+PYTHONPATH=$root/bench python3 - "$results/machine.json" "$command" <<'END'
+import os, pathlib, platform, re, subprocess, sys
+import results_json
 first_line = lambda *command: subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[0]
 with open("/proc/cpuinfo") as file:
     processor = re.search(r"model name\s*: (.*)", file.read())
@@ -102,8 +103,7 @@ machine = {"command": sys.argv[2], "processor": processor.group(1) if processor 
            "cores": os.cpu_count(), "memory": f"{memory / 2**20:.1f} GiB", "kernel": platform.release(),
            "compiler": first_line("c++", "--version"), "MPI": first_line("mpirun", "--version"),
            "load at the start": f"{os.getloadavg()[0]:.2f}"}
-with open(sys.argv[1], "w") as file:
-    json.dump(machine, file, indent=1)
+results_json.write(pathlib.Path(sys.argv[1]), machine)
 END
 
 step "codec" "$programs/codec_perf" "${codec[@]}" --threads 2 -d float,bfloat16,half \
@@ -120,12 +120,12 @@ done
 for nodes in "${clusters[@]}"; do
     for rate in "${rates[@]}"; do
         for what in all_gather reduce_scatter secondary; do
-            step "$what on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" "$what" \
+            step "$what on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" \
                 "$programs/${program[$what]}" -t mpi "${cluster[@]}" -q "${quantizers[$what]}" \
                 -J "$results/cluster_${nodes}_$rate.$what.json"
         done
         for what in all_gather reduce_scatter; do
-            step "$what in chunks on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" "${what}_chunks" \
+            step "$what in chunks on a cluster of $nodes at $rate" on_cluster "$nodes" "$rate" \
                 "$programs/${program[$what]}" -t mpi "${chunked[@]}" --chunks 8 -q "${quantizers[$what]}" \
                 -J "$results/cluster_${nodes}_$rate.${what}_chunks.json"
         done
@@ -136,7 +136,7 @@ done
 step "zero3_gpt on this machine" launch_ranks 4 "$gpt" "${configs[0]}" \
     --ranks-per-node 2 --steps "$steps" --json "$results/local.zero3_gpt.json"
 for rate in "${training_rates[@]}"; do
-    step "zero3_gpt on a cluster of 2x2 at $rate" on_cluster 2x2 "$rate" zero3_gpt "$gpt" "${configs[@]}" \
+    step "zero3_gpt on a cluster of 2x2 at $rate" on_cluster 2x2 "$rate" "$gpt" "${configs[@]}" \
         --steps "$steps" --json "$results/cluster_2x2_$rate.zero3_gpt.json"
 done
 

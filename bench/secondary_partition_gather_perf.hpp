@@ -3,9 +3,7 @@
 /// secondary_partition_gather measured as nccl-tests measure all_gather: inside every node, on all nodes at once.
 
 #include "support/checks.hpp"
-#include "support/collective_rows.hpp"
-#include "support/data.hpp"
-#include "support/quantizers.hpp"
+#include "support/collective_perf.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -14,128 +12,97 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <variant>
+#include <string>
+#include <utility>
 #include <vector>
 
-namespace zeropp_bench::secondary_partition_gather_perf {
+namespace zeropp_bench {
 
-inline constexpr std::uint64_t seed = 1;
-inline constexpr std::uint64_t version = 1;
+struct secondary_partition_gather_perf {
+    static constexpr std::uint64_t seed = 1;
+    static constexpr std::uint64_t version = 1;
+    static constexpr wire quantizes = wire::one_hop;
+    static constexpr bool has_in_place = false;
+    static constexpr bool equal_shards = true;
+    static constexpr double passes = 1;
 
-/// The ranks of this rank's node.
-inline std::vector<int> node_of(const rank_context& ranks) {
-    const zeropp::two_level& nodes = ranks.nodes();
-    std::vector<int> members;
-    for (int i = 0; i != nodes.group_size(); ++i) members.push_back(nodes.rank_of(nodes.group_of(ranks.rank()), i));
-    return members;
-}
-
-template <class T, class Place, zeropp::quantizer Q>
-quantized_case case_of(const Q& q, ranks_on<Place>& ranks, comm_on<Place>& comm,
-                       std::shared_ptr<typename Place::template array<T>> full,
-                       std::shared_ptr<typename Place::template array<std::byte>> scratch,
-                       std::shared_ptr<typename Place::executions> executions) {
-    using secondary_type = zeropp::secondary_partition<Q, typename Place::space>;
-    const int group_size = ranks.nodes().group_size();
-    const std::size_t elements = full->size();
-    const zeropp::partition part(elements, group_size);
-    scratch->reserve(zeropp::secondary_partition_gather_workspace_bytes(group_size, q, elements));
-
-    const auto storage = std::make_shared<typename Place::template array<std::byte>>(
-        secondary_type::storage_bytes(q, elements, group_size));
-    const auto secondary = std::make_shared<secondary_type>(q, elements, group_size,
-                                                            ranks.nodes().index_of(ranks.rank()), storage->view());
-    full->write([](std::span<T> values) { fill<T>(values, seed, 0); });
-    executions->run([&](const auto& exec) { secondary->store(exec.inside, full->view(), version); });
-
-    quantized_case c;
-    c.quantizer = zeropp::short_text(q.name()).str();
-    if (group_size > 1) {
-        c.hops = {
-            {hop::link::inside, hop::pattern::all_gather, zeropp::wire_bytes(q, part.slice_size()), part.slice_size()}};
+    static program_facts facts() {
+        return {.name = "secondary_partition_gather_perf",
+                .purpose = "Times zeropp::secondary_partition_gather, whose group is the node, beside the transport's "
+                           "own all-gather inside nodes and beside the bare exchange of its messages, in turns.",
+                .quantizers = {"bf16", "int8:256"},
+                .quantizes = quantizes};
     }
-    c.has_in_place = false;
-    set_calls(c, ranks, comm, [=](comm_on<Place>& on, bool) {
-        (void)storage;  // what the partition refers to
-        executions->run([&](const auto& exec) {
-            zeropp::secondary_partition_gather(exec.inside, on, *secondary, version, full->view(), scratch->view());
-        });
-    });
-    c.reset = [full] { full->write([](std::span<T> values) { std::fill(values.begin(), values.end(), T(0.0f)); }); };
-    c.check = [=](bool) {
-        const auto values = full->read(0, full->size());
-        return check_gathered<T>(q, values, part, seed);
-    };
-    return c;
-}
+    static std::string native_name(const rank_context& ranks) {
+        const std::string name = ranks.native_all_gather_name();
+        return name.empty() ? name : name + " inside nodes";
+    }
+    /// The ranks of this rank's node.
+    static std::vector<int> members(const rank_context& ranks) {
+        const zeropp::two_level& nodes = ranks.nodes();
+        std::vector<int> all;
+        for (int i = 0; i != nodes.group_size(); ++i) all.push_back(nodes.rank_of(nodes.group_of(ranks.rank()), i));
+        return all;
+    }
 
-/// The transport's own all-gather inside the node or, where it has none, the library's gather of an exact partition; and
-/// the library's.
-template <class Place>
-unquantized_cases unquantized_of(ranks_on<Place>& ranks, comm_on<Place>& comm,
-                      std::shared_ptr<typename Place::executions> executions, std::size_t elements) {
-    const std::size_t count = zeropp::partition(elements, ranks.nodes().group_size()).slice_size();
-    const std::shared_ptr<native_collectives> native = ranks.native(node_of(ranks));
-    const auto form = [&]<class T>(native_format format, T, bool ours = false) -> unquantized_cases::form {
-        using array = typename Place::template array<T>;
-        // Native collectives want equal shards.
-        const auto full = std::make_shared<array>(count * static_cast<std::size_t>(ranks.nodes().group_size()));
-        const quantized_case lossless =
-            case_of<T>(zeropp::lossless<T>(), ranks, comm, full,
-                       std::make_shared<typename Place::template array<std::byte>>(), executions);
-        const auto check = [check = lossless.check] { return check(false); };
-        if (native && !ours) {
-            const auto shard = std::make_shared<array>(count);
-            const std::size_t offset = count * static_cast<std::size_t>(ranks.nodes().index_of(ranks.rank()));
-            shard->write([&](std::span<T> values) { fill<T>(values, seed, offset); });
-            return {[=] { native->all_gather(format, shard->view().data(), full->view().data(), count); }, check,
-                    [native] { return native->algorithm_of_last_call(); }};
+    /// The shard is what the transport's own all-gather sends.
+    template <class T, class Place>
+    using tensors = arrays<T, Place>;
+
+    template <class T, class Place>
+    static void reset(arrays<T, Place>& a) {
+        a.shard.write([&](std::span<T> shard) { fill<T>(shard, seed, a.part.offset(a.rank)); });
+        a.full.write([](std::span<T> full) { std::fill(full.begin(), full.end(), T(0.0f)); });
+    }
+
+    template <class T, class Place>
+    static void call_native(native_collectives& native, native_format format, arrays<T, Place>& a) {
+        native.all_gather(format, a.shard.view().data(), a.full.view().data(), a.shard.size());
+    }
+    template <class T, class Place>
+    static tally check_native(arrays<T, Place>& a) {
+        return check<T>(zeropp::lossless<T>(), a);
+    }
+
+    template <class T, class Place, zeropp::quantizer Q>
+    class calls {
+    public:
+        calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const Q& q)
+            : a_(std::move(a)), q_(q), storage_(partition_type::storage_bytes(q, a_->full.size(), a_->part.ranks())),
+              secondary_(q, a_->full.size(), a_->part.ranks(), a_->rank, storage_.view()) {
+            a_->full.write([](std::span<T> values) { fill<T>(values, seed, 0); });
+            run.executions.run([&](const auto& exec) { secondary_.store(exec.inside, a_->full.view(), version); });
         }
-        return {[call = lossless.call] { call(false); }, check};
-    };
-    return {form(native_format::fp32, float{}), form(native_format::bf16, zeropp::bfloat16{}),
-            form(native_format::bf16, zeropp::bfloat16{}, true)};
-}
 
-template <class T, class Place>
-void measure(collective_rows& rows, const options& o, ranks_on<Place>& ranks, comm_on<Place>& comm,
-             std::shared_ptr<typename Place::executions> executions, std::size_t bytes) {
-    const int group_size = ranks.nodes().group_size();
-    const auto full = std::make_shared<typename Place::template array<T>>(bytes / sizeof(T));
-    const auto scratch = std::make_shared<typename Place::template array<std::byte>>();
-    std::vector<quantized_case> cases;
-    for (const std::string& name : o.quantizers) {
-        std::visit([&](const auto& q) { cases.push_back(case_of<T>(q, ranks, comm, full, scratch, executions)); },
-                   bench_quantizers::parse(name));
-    }
-    const std::size_t elements = full->size();
-    const double others = static_cast<double>(group_size - 1) / group_size;
-    rows.measure({elements * sizeof(T), elements, zeropp::partition(elements, group_size).slice_size(), datatype<T>,
-                  sizeof(T), others},
-                 unquantized_of(ranks, comm, executions, elements), cases);
-}
-
-inline program_facts facts() {
-    return {.name = "secondary_partition_gather_perf",
-            .purpose = "Times zeropp::secondary_partition_gather, whose group is the node, beside the transport's own "
-                       "all-gather inside nodes and beside the bare exchange of its messages, in turns.",
-            .quantizers = {"bf16", "int8:256"}};
-}
-
-/// What every rank runs.
-template <class Place>
-int run(const options& o, ranks_on<Place>& ranks) {
-    const std::string native = ranks.native_all_gather_name();
-    collective_rows rows(facts(), o, ranks,
-                         native.empty() ? "secondary_partition_gather with lossless" : native + " inside nodes");
-    comm_on<Place> comm(ranks.nodes(), ranks.world());
-    const auto executions = std::make_shared<typename Place::executions>(1);
-    for (const std::string& type : o.datatypes) {
-        for (const std::size_t bytes : o.sizes()) {
-            with_datatype(type, [&]<class T>(T) { measure<T>(rows, o, ranks, comm, executions, bytes); });
+        route hops() const {
+            const std::size_t shard = a_->part.slice_size();
+            if (a_->part.ranks() == 1) return {};
+            return {{hop::link::inside, hop::pattern::all_gather, zeropp::wire_bytes(q_, shard), shard}};
         }
-    }
-    return rows.finish();
-}
+        std::size_t workspace_bytes() const {
+            return zeropp::secondary_partition_gather_workspace_bytes(a_->part.ranks(), q_, a_->full.size());
+        }
+        template <class Exec, class Scratch>
+        void call(const Exec& exec, comm_on<Place>& comm, bool, Scratch scratch) {
+            zeropp::secondary_partition_gather(exec.inside, comm, secondary_, version, a_->full.view(), scratch);
+        }
+        tally check(bool) { return secondary_partition_gather_perf::check<T>(q_, *a_); }
 
-}  // namespace zeropp_bench::secondary_partition_gather_perf
+    private:
+        using partition_type = zeropp::secondary_partition<Q, typename Place::space>;
+
+        std::shared_ptr<arrays<T, Place>> a_;
+        Q q_;
+        typename Place::template array<std::byte> storage_;
+        partition_type secondary_;
+    };
+
+private:
+    template <class T, class Place, zeropp::quantizer Q>
+    static tally check(const Q& q, arrays<T, Place>& a) {
+        const auto full = a.full.read(0, a.full.size());
+        return check_gathered<T>(q, full, a.part, seed);
+    }
+};
+
+}  // namespace zeropp_bench

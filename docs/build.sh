@@ -12,12 +12,13 @@
 # packages go into the build folder; once they are there, nothing needs a network. What fails the build:
 #
 #   docs/reference.py   a public name without a comment
+#   docs/figures.py     a recording of messages that no picture fits
 #   docs/examples.py    C++ in docs/programs that does not compile, or in a page that is no part of anything compiled
 #   docs/stage.py       a link to a file that the repository does not have
 #   Sphinx              a link to a page or heading that is not there, a page in no table of contents, and all else that
 #                       it warns of
 #
-# All four run, whichever fails. The folder of the site is emptied: it must be empty, or have been built by this.
+# All five run, whichever fails. The folder of the site is emptied: it must be empty, or have been built by this.
 # Exit status: 0 built, 1 a check failed, 2 something to build it with is missing, 77 it cannot be had here.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
@@ -54,6 +55,10 @@ fi
 export ZEROPP_ROOT=$root PYTHONDONTWRITEBYTECODE=1
 failed=0
 check() { "$@" || failed=1; }
+draw_figures() {
+    g++ -std=c++20 -I "$root/include" "$root/docs/programs/messages.cpp" -pthread -o "$build_dir/messages" &&
+        "$build_dir/messages" | python3 "$root/docs/figures.py" "$stage/figures"
+}
 
 # From nothing each time, so that a page that is gone is gone from the site too.
 stage=$build_dir/pages
@@ -70,6 +75,12 @@ echo "== reference"
 } >"$build_dir/Doxyfile"
 check env -C "$root/include" doxygen "$build_dir/Doxyfile"
 check python3 "$root/docs/reference.py" "$build_dir/xml" "$root/include/zeropp" "$stage/reference"
+
+# The test of this script has a repository without pictures.
+if [ -e "$root/docs/programs/messages.cpp" ]; then
+    echo "== figures"
+    check draw_figures
+fi
 
 echo "== pages"
 check python3 "$root/docs/stage.py" "$root" "$stage" "$repository_url"

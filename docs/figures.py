@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws what docs/programs/messages.cpp has recorded: a picture of each collective on 2 nodes of 3 ranks.
 
-    g++ -std=c++20 -I include docs/programs/messages.cpp -pthread -o build/messages
-    build/messages | python3 docs/figures.py docs/figures
+    build/messages | python3 docs/figures.py FOLDER
 
+docs/build.sh compiles that program and draws the pictures of the site; the repository has none.
 Every cell, arrow and number of slots is of a message that was sent. A picture brings its own background, for light and
 for dark pages, and its letters are large enough for a phone.
 """
@@ -200,6 +200,7 @@ def draw(name, lines):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
     recorded = json.load(sys.stdin)
     assert recorded.keys() == WORDS.keys(), "a picture without words, or words without a picture"
     for name, lines in recorded.items():

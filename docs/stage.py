@@ -12,10 +12,12 @@ begins with a slash. Here it becomes that of a page of the site:
     a folder              its README.md, or a page that lists what is in it
     another file          a page with its text; pictures are copied
                           or, where URL says where the repository is published, that address
+    docs/figures/X.svg    figures/X.svg, which docs/figures.py has drawn in STAGE
 
 Files that are here and not in git, as a new page is at first, are in the site too, and named.
 
-STAGE/reference holds the pages of docs/reference.py already. Sphinx then checks what leads from page to page.
+STAGE/reference holds the pages of docs/reference.py already, and STAGE/figures the pictures of docs/figures.py. Sphinx
+then checks what leads from page to page.
 """
 
 import os
@@ -148,12 +150,13 @@ class Stage:
         base = self.repository if name.startswith("/") else page.parent
         path = Path(os.path.normpath(base / name.lstrip("/")))
         generated = self.place(path) if path.is_relative_to(self.repository) else None
-        if generated is None or not (path.exists() or (generated.suffix == ".md" and generated.exists())):
+        if generated is None or not (path.exists() or (generated.suffix in {".md", ".svg"} and generated.exists())):
             where = page.relative_to(self.repository)
             self.broken.append(f"{where}:{number}: the repository has no {name}, to which this links")
             return link
         if included:
-            self.put(self.place(path), None, path)
+            if path.exists():
+                self.put(generated, None, path)
             return "/" + str(self.place(path).relative_to(self.stage))
         if path.exists():
             ours = any(path.is_relative_to(self.repository / top) for top in ("docs", "bench/results"))

@@ -4,6 +4,7 @@
 #include "accuracy/formats.hpp"
 #include "accuracy/samples.hpp"
 #include "accuracy/sums.hpp"
+#include "support/json_file.hpp"
 #include "support/report.hpp"
 
 #include <CLI/CLI.hpp>
@@ -137,12 +138,7 @@ int main(int argc, char** argv) {
                                                {"residual_bytes_per_element", f.bytes_per_element}});
             }
         }
-        if (!output_file.empty()) {
-            std::ofstream out(output_file);
-            out << results.dump(1) << '\n';
-            out.close();
-            if (!out) throw std::runtime_error("could not write " + output_file);
-        }
+        if (!output_file.empty()) write_json(output_file, results);
         return 0;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "accuracy: %s\n", e.what());

@@ -5,14 +5,13 @@
 ///     codec_gpu [RESULTS.json] [--quick] [--quantizer NAME...] [--kernel NAME...] [--element NAME...] [--size-mb N...]
 
 #include "measure.hpp"
+#include "support/json_file.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
 #include <exception>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -48,10 +47,7 @@ nlohmann::json json_of(const row& r) {
 }
 
 void write(const std::string& path, const nlohmann::json& results) {
-    if (path.empty()) return;
-    std::ofstream file(path);
-    file << results.dump(1) << '\n';
-    if (!file) throw std::runtime_error("cannot write " + path);
+    if (!path.empty()) zeropp_bench::write_json(path, results);
 }
 
 }  // namespace

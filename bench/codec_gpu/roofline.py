@@ -29,6 +29,9 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench"))
+import results_json  # noqa: E402
+
 RESULTS = ROOT / "bench/results"
 SOURCES = sorted((ROOT / "tests/simt/nvcc").glob("*.cu"))
 NVDISASM = "nvidia-cuda-nvdisasm==13.2.51"
@@ -490,7 +493,7 @@ def main():
         print("\n".join(problems) or f"{sum(map(len, found.values()))} kernels: none has grown")
         return 1 if problems else 0
     if arguments.write:
-        file.write_text(json.dumps({"nvcc": version, "kernels": found}, indent=1) + "\n")
+        results_json.write(file, {"nvcc": version, "kernels": found})
         file.with_suffix(".md").write_text(tables(found, version))
     else:
         print(tables(found, version))

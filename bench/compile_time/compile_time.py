@@ -18,6 +18,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import results_json  # noqa: E402
+
 ALLOWED = 1.15
 # What is compiled, and what is wanted of its time beside its base's.
 PROGRAMS = {
@@ -189,7 +192,7 @@ def main():
     machine = f"{line_of([arguments.cxx, '--version'])}, {processor.group(1) if processor else 'unknown processor'}."
     table[compiler] = {"machine": machine, "rows": measurement.rows()}
     arguments.results.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(table, indent=1) + "\n")
+    results_json.write(file, table)
     write_table(arguments.results / "compile_time.md", table)
     print((arguments.results / "compile_time.md").read_text())
     return 0

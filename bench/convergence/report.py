@@ -3,7 +3,7 @@
 
 report.py RUNS RESULTS
 
-Reads seedN.json and seedN.dat in RUNS, as zero3_gpt writes them, and writes convergence.md, convergence.json and
+Reads seedN.json and seedN.dat in RUNS, as zero3_gpt writes them, and writes convergence.md and
 convergence.png (with gnuplot) in RESULTS. The first run of each file is the baseline.
 """
 
@@ -108,8 +108,6 @@ def main():
     runs = summary(seeds)
     facts = {key: seeds[0][key] for key in ("parameters", "nodes", "ranks_per_node", "steps")}
     command = f"bench/convergence/run.sh --seeds \"{' '.join(map(str, numbers))}\""
-    (results / "convergence.json").write_text(
-        json.dumps({"command": command, **facts, "seeds": numbers, "runs": runs}, indent=1) + "\n")
     plot(folder, numbers, results / "convergence.png")
 
     heads = ["run", "weights", "gradients, inside + across nodes", "held-out loss, mean", "min .. max", "standard deviation",

@@ -9,7 +9,7 @@
 #   --build-dir DIR  where to build (default: build/bench)
 #   --runs DIR       where what the runs write goes; seeds that are finished there are not run again
 #                    (default: build/convergence)
-#   --results DIR    where convergence.md, .json and .png go (default: bench/results)
+#   --results DIR    where convergence.md and .png go (default: bench/results)
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"

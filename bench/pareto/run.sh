@@ -10,7 +10,7 @@
 #   --build-dir DIR  where to build (default: build/bench)
 #   --runs DIR       where what the runs write goes; what is there, of the same configuration and arguments, is not run again
 #                    (default: build/pareto)
-#   --results DIR    where pareto.md, .json and .png go (default: bench/results)
+#   --results DIR    where pareto.md and .png go (default: bench/results)
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"

@@ -4,7 +4,7 @@
 study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
 
 PROGRAMS has pareto. Writes a configuration for each training into RUNS, runs what has no result there yet, and makes
-pareto.md, pareto.json and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
+pareto.md and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
 seeds of their own or, as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is
 Python's own library, of which 3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
 """
@@ -384,9 +384,6 @@ The sweep is a coarse one: where few bits end below the baseline, its rate may b
 above. What the table says is that a larger model does not suffer more from few bits.
 """
     (results / "pareto.md").write_text(page)
-    (results / "pareto.json").write_text(json.dumps(
-        {"seeds": seeds, "runs": entries, "at_other_rates": at_other_rates, "large": large, "feedback": feedback},
-        indent=1) + "\n")
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for e in entries:
             values = e["difference_percent"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every fault on every transport, and what became of every rank: the table of docs/reliability.md.
 
-faults.py --program reliability_faults [--rows NAME...] [--transport NAME] [--deadline SECONDS] [--results FOLDER]
-          [--document FILE] [--scratch FOLDER]
+faults.py --program reliability_faults [--rows NAME...] [--transport NAME] [--deadline SECONDS] [--document FILE]
+          [--scratch FOLDER]
 
 A row is good when every surviving rank ends with exact results or every one with the right error, within the deadline
 and one second of the call's begin; when what has failed refuses to go on, at once, with an error; and when no rank holds
@@ -164,14 +164,12 @@ def rank_result(row, deadline, folder, rank):
         where = f"in call {calls[-1]}" if calls else "before its first call"
         return {"rank": rank, "became": "hangs", "problems": [f"rank {rank} never returned, {where}"]}
     result = {"rank": rank, "became": end["type"] if end["outcome"] == "error" else end["outcome"],
-              "what": end.get("what"), "call": end["call"], "descriptors": end["descriptors"],
-              "resident_kib": end["resident_kib"], "problems": []}
+              "what": end.get("what"), "problems": []}
     problems = result["problems"]
     if end["outcome"] == "error":
         failed = last(folder, rank, "failed")
         begun = [e for e in events(folder, rank) if e["event"] == "call" and e["wall"] <= failed["wall"]][-1]
         result["seconds"] = failed["wall"] - max(begun["wall"], resumed(folder, rank)) - row.late.get(rank, 0.0)
-        result["next"] = end["next"]
         if result["seconds"] > deadline + GRACE:
             problems.append(f"rank {rank} had its error after {result['seconds']:.2f} s")
         can_go_on = end["type"] in CAN_GO_ON
@@ -218,8 +216,7 @@ def measure(row, transport, deadline, program, scratch):
     lost = folder / "wire.log"
     if lost.exists() and not lost.read_text().startswith("0 "):
         fault += f" ({lost.read_text().strip()})"
-    return {"name": row.name, "fault": fault, "transport": transport, "deadline_seconds": deadline,
-            "run_seconds": round(time.monotonic() - started, 1), **result}
+    return {"fault": fault, "transport": transport, "run_seconds": round(time.monotonic() - started, 1), **result}
 
 
 def outcome_text(result):
@@ -259,7 +256,6 @@ def main():
     parser.add_argument("--rows", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--transport", choices=["mpi", "threads"])
     parser.add_argument("--deadline", type=float, default=3.0)
-    parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--document", type=pathlib.Path)
     parser.add_argument("--scratch", type=pathlib.Path)
     wanted = parser.parse_args()
@@ -287,8 +283,6 @@ def main():
                 print(f"{row.name} on {transport}, {result['run_seconds']} s: {outcome_text(result)}: {verdict}", flush=True)
     print()
     print(table(results))
-    if wanted.results:
-        (wanted.results / "reliability.json").write_text(json.dumps(results, indent=1) + "\n")
     if wanted.document:
         write_between_markers(wanted.document, table(results))
     if any(result["problems"] for result in results):

@@ -3,10 +3,9 @@
 # and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not. Needs root for the
 # cluster.
 #
-#   bench/reliability/run.sh [--build-dir DIR] [--results DIR] [--document FILE] [--rows NAME...]
+#   bench/reliability/run.sh [--build-dir DIR] [--document FILE] [--rows NAME...]
 #
 #   --build-dir DIR   where to build (default: build/bench)
-#   --results DIR     where reliability.json goes (default: bench/results)
 #   --document FILE   where the table goes, between its markers (default: docs/reliability.md)
 #   --rows NAME...    only these rows, printed and written nowhere; the last option
 #
@@ -15,7 +14,6 @@ set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 folder build_dir "$root/build/bench"
-folder results "$root/bench/results"
 value document "$root/docs/reliability.md"
 flag rows
 operands_anywhere=yes
@@ -28,4 +26,4 @@ faults=("$root/bench/reliability/faults.py" --program "$build_dir/bench/reliabil
 if [ "$rows" = yes ]; then
     exec python3 "${faults[@]}" --rows "${operands[@]}"
 fi
-exec python3 "${faults[@]}" --results "$results" --document "$document"
+exec python3 "${faults[@]}" --document "$document"

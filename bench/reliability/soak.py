@@ -18,6 +18,9 @@ import tempfile
 from inject import events, last
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import results_json  # noqa: E402
+
 CLUSTER = HERE.parent / "cluster" / "cluster.sh"
 RANKS = 4
 # Buffers of MPI's and the allocator's follow the shapes of the calls.
@@ -114,9 +117,9 @@ def main():
         happened = troubles(folder)
     text = document(wanted, ranks, happened, problems)
     (wanted.results / "soak.md").write_text(text)
-    (wanted.results / "soak.json").write_text(json.dumps(
-        {"minutes": wanted.minutes, "seed": wanted.seed, "rate": wanted.rate, "faults": happened, "problems": problems,
-         "ranks": ranks}) + "\n")
+    results_json.write(wanted.results / "soak.json",
+                       {"minutes": wanted.minutes, "seed": wanted.seed, "rate": wanted.rate, "faults": happened,
+                        "problems": problems, "ranks": ranks})
     print(text)
     return 1 if problems else 0
 

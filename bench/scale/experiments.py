@@ -19,7 +19,9 @@ import time
 
 import simgrid
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import results_json  # noqa: E402
 
 # A rank's rate to its node, in bytes per second each way, by how many share it, and latencies in seconds. Assumed, not
 # measured: NVLink of V100 (6 links of 25 GB/s) and NVSwitch of A100 (12 links of 25 GB/s); what one message waits.
@@ -156,7 +158,7 @@ def main():
                 "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
                 "growth": growth, "modelled": modelled, "paper": paper,
                 "seconds": round(time.time() - run.start)}
-    (args.results / "scale.json").write_text(json.dumps(contents, indent=1) + "\n")
+    results_json.write(args.results / "scale.json", contents)
     run.say("all simulations done")
 
 

@@ -4,6 +4,7 @@
 
 #include "phases.hpp"
 #include "simulation.hpp"
+#include "support/json_file.hpp"
 
 #include <zeropp/mpi.hpp>
 
@@ -17,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <limits>
 #include <numeric>
@@ -240,12 +240,7 @@ int run(const settings& s) {
     }
     for (const phase& p : phases_of_step(ranks, elements))
         json["phases"].push_back(measure(p, s, ranks.groups(), reporting));
-    if (reporting && !s.json_file.empty()) {
-        std::ofstream out(s.json_file);
-        out << json.dump(1) << '\n';
-        out.close();
-        if (!out) throw zeropp::error("cannot write " + s.json_file);
-    }
+    if (reporting && !s.json_file.empty()) zeropp_bench::write_json(s.json_file, json);
     return 0;
 }
 

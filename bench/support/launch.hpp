@@ -38,7 +38,7 @@ struct rank_work {
     std::optional<gpu_work> on_gpu = std::nullopt;
 };
 
-/// What a program runs with -t nccl: defined in its .cu file, and in without_nccl.cpp as nothing.
+/// What a program runs with -t nccl: defined by collective_perf.cu.in, and by without_nccl.cpp as nothing.
 std::optional<gpu_work> work_on_gpus();
 
 /// Reads the command line, starts the ranks that it asks for and runs `work` on each. Returns the exit status of the

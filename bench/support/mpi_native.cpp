@@ -54,9 +54,9 @@ void add_tuned(std::vector<algorithm>& all, MPI_Comm ranks, const std::string& c
     int verbosity = 0, binding = 0, scope = 0;
     MPI_Datatype type = MPI_DATATYPE_NULL;
     MPI_T_enum names = MPI_T_ENUM_NULL;
-    require_mpi(MPI_T_cvar_get_info(variable, nullptr, nullptr, &verbosity, &type, &names, nullptr, nullptr, &binding,
-                                    &scope),
-                "MPI_T_cvar_get_info");
+    require_mpi(
+        MPI_T_cvar_get_info(variable, nullptr, nullptr, &verbosity, &type, &names, nullptr, nullptr, &binding, &scope),
+        "MPI_T_cvar_get_info");
     if (names == MPI_T_ENUM_NULL) return;
     int count = 0;
     require_mpi(MPI_T_enum_get_info(names, &count, nullptr, nullptr), "MPI_T_enum_get_info");

@@ -1,12 +1,12 @@
 #include "support/report.hpp"
 
+#include "support/json_file.hpp"
+
 #include <zeropp/version.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <stdexcept>
 
 namespace zeropp_bench {
 
@@ -80,12 +80,9 @@ void report::row(const std::vector<std::string>& cells, nlohmann::ordered_json j
 
 void report::write(const std::string& path) const {
     if (!speaks_ || path.empty()) return;
-    std::ofstream file(path);
     nlohmann::ordered_json all = facts_;
     all["rows"] = rows_;
-    file << all.dump(1) << '\n';
-    file.close();
-    if (!file) throw std::runtime_error("cannot write " + path);
+    write_json(path, all);
 }
 
 void describe_program(report& r, const program_facts& program, const options& o) {

@@ -3,6 +3,7 @@
 #include "support/checks.hpp"
 #include "support/collective_rows.hpp"
 #include "support/data.hpp"
+#include "support/json_file.hpp"
 #include "support/launch.hpp"
 #include "support/options.hpp"
 #include "support/quantizers.hpp"
@@ -163,6 +164,28 @@ TEST_CASE("the signal to noise ratio is that of the errors", "[bench]") {
     CHECK(json_number(2.5) == 2.5);
 }
 
+// bench/tests/results_json.py expects the same text of Python.
+TEST_CASE("a JSON file has one record a line", "[bench]") {
+    const std::string text = R"({
+ "name": "\u0001 \"",
+ "facts": {"a":1,"b":2.5},
+ "rows": [
+  {"a":{"b":[1,2]}},
+  {"c":[],"d":null}
+ ],
+ "by_name": {
+  "k": {"n":1},
+  "l": {}
+ },
+ "none": []
+})";
+    const auto value = nlohmann::ordered_json::parse(text);
+    CHECK(json_text(value) == text);
+    CHECK(json_text(value["rows"]) == "[\n {\"a\":{\"b\":[1,2]}},\n {\"c\":[],\"d\":null}\n]");
+    CHECK(json_text(value["none"]) == "[]");
+    CHECK(json_text(value["facts"]) == "{\n \"a\": 1,\n \"b\": 2.5\n}");
+}
+
 TEST_CASE("results of the collectives are right, and wrong over a transport that is", "[bench]") {
     sees_what_is_wrong<float>();
     sees_what_is_wrong<zeropp::bfloat16>();
@@ -190,27 +213,28 @@ TEST_CASE("other bytes than the route says, and wrong elements, are errors of th
     const auto run = [&](std::size_t bytes_of_route, tally found, tally native_found) {
         const char* arguments[] = {"perf", "-n", "1", "--ranks-per-node", "2"};
         const parsed_options parsed = parse_options(5, arguments, program);
-        return launch_in_this_process(
-            parsed, program, {[&](const options& o, ranks_on<host_place>& ranks) {
-                collective_rows rows(program, o, ranks, "nothing");
-                comm_on<host_place> comm(ranks.nodes(), ranks.world());
-                quantized_case c;
-                c.quantizer = "none";
-                c.hops = {{hop::link::across, hop::pattern::all_gather, bytes_of_route, 4}};
-                c.has_in_place = false;
-                set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
-                    std::byte sent[16] = {};
-                    std::byte received[32];
-                    on.across().all_gather(zeropp::host{}, sent, received, 16);
-                });
-                c.reset = [] {};
-                c.check = [=](bool) { return found; };
-                rows.measure({16, 4, 1, "float", 4, 0.75},
-                             {{[] {}, [=] { return native_found; }}, {[] {}, [] { return tally{}; }}, {[] {}, [] { return tally{}; }}},
-                             {c});
-                return rows.finish();
-            }},
-            false);
+        return launch_in_this_process(parsed, program, {[&](const options& o, ranks_on<host_place>& ranks) {
+                                          collective_rows rows(program, o, ranks, "nothing");
+                                          comm_on<host_place> comm(ranks.nodes(), ranks.world());
+                                          quantized_case c;
+                                          c.quantizer = "none";
+                                          c.hops = {{hop::link::across, hop::pattern::all_gather, bytes_of_route, 4}};
+                                          c.has_in_place = false;
+                                          set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
+                                              std::byte sent[16] = {};
+                                              std::byte received[32];
+                                              on.across().all_gather(zeropp::host{}, sent, received, 16);
+                                          });
+                                          c.reset = [] {};
+                                          c.check = [=](bool) { return found; };
+                                          rows.measure({16, 4, 1, "float", 4, 0.75},
+                                                       {{[] {}, [=] { return native_found; }},
+                                                        {[] {}, [] { return tally{}; }},
+                                                        {[] {}, [] { return tally{}; }}},
+                                                       {c});
+                                          return rows.finish();
+                                      }},
+                                      false);
     };
     CHECK(run(16, {}, {}) == 0);
     CHECK(run(32, {}, {}) == 1);

@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import results_json  # noqa: E402
 from report import table  # noqa: E402
 
 LINKS = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s", "loopback": "loopback"}
@@ -26,7 +27,7 @@ def keep(results, links, task, mode, preset, run, interfaces=None):
     entry = {"links": links, "task": task, "mode": mode, "preset": preset, **json.loads(pathlib.Path(run).read_text())}
     if interfaces:
         entry["sent_bytes"] = json.loads(pathlib.Path(interfaces).read_text())["interfaces"][0]["sent_bytes"]
-    file.write_text(json.dumps([*runs, entry], indent=1) + "\n")
+    results_json.write(file, [*runs, entry])
 
 
 def run_beside(runs, run, preset):

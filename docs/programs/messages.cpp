@@ -1,8 +1,6 @@
 /// \file
 /// Records every message of one call of each collective on 2 nodes of 3 ranks, which are threads here, and writes them
-/// as JSON. The pictures of the documentation are drawn from it:
-///     g++ -std=c++20 -I include docs/programs/messages.cpp -pthread -o build/messages
-///     build/messages | python3 docs/figures.py docs/figures
+/// as JSON. docs/figures.py draws the pictures of the documentation from it.
 ///
 /// Every slice of the tensor is two floats that name themselves. Of slice s, rank r has (2^r, s 2^r): sums of such
 /// pairs still say of which slice they are, and which ranks have been added up. So a message is read, and not assumed.

@@ -58,11 +58,16 @@ void print_table(std::ostream& out, const report_header& header, std::span<const
 }
 
 void write_json(const std::string& file, const report_header& header, std::span<const run_result> runs) {
-    nlohmann::ordered_json json{{"parameters", header.parameters},
-                                {"nodes", header.nodes},
-                                {"ranks_per_node", header.ranks_per_node},
-                                {"steps", header.steps},
-                                {"seed", header.seed}};
+    const nlohmann::ordered_json facts{{"parameters", header.parameters},
+                                       {"nodes", header.nodes},
+                                       {"ranks_per_node", header.ranks_per_node},
+                                       {"steps", header.steps},
+                                       {"seed", header.seed}};
+    // Each fact and each run has a line, so that a diff of two files shows which differ.
+    std::ofstream out = open(file);
+    out << "{\n";
+    for (const auto& [key, value] : facts.items()) out << " \"" << key << "\": " << value << ",\n";
+    out << " \"runs\": [\n";
     const auto phase = [](const phase_traffic::bytes& b) {
         return nlohmann::ordered_json{{"inside", b.inside}, {"across", b.across}};
     };
@@ -81,10 +86,9 @@ void write_json(const std::string& file, const report_header& header, std::span<
         run["forward_gather"] = phase(r.traffic.forward_gather);
         run["backward_gather"] = phase(r.traffic.backward_gather);
         run["reduce"] = phase(r.traffic.reduce);
-        json["runs"].push_back(std::move(run));
+        out << "  " << run << (&r == &runs.back() ? "\n" : ",\n");
     }
-    std::ofstream out = open(file);
-    out << json.dump(2) << '\n';
+    out << " ]\n}\n";
     close(out, file);
 }
 

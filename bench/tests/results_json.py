@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""JSON files have one record a line, those in bench/results too, and that folder has no other data.
+
+bench/tests/support.cpp expects the same text of C++."""
+
+import json
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True
+BENCH = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BENCH))
+from results_json import text  # noqa: E402
+
+EXPECTED = r"""{
+ "name": "\u0001 \"",
+ "facts": {"a":1,"b":2.5},
+ "rows": [
+  {"a":{"b":[1,2]}},
+  {"c":[],"d":null}
+ ],
+ "by_name": {
+  "k": {"n":1},
+  "l": {}
+ },
+ "none": []
+}"""
+
+value = json.loads(EXPECTED)
+assert text(value) == EXPECTED, text(value)
+assert text(value["rows"]) == '[\n {"a":{"b":[1,2]}},\n {"c":[],"d":null}\n]'
+assert text([]) == "[]"
+assert text({4: (1, 2)}) == '{\n "4": [1,2]\n}'
+
+for file in sorted((BENCH / "results").iterdir()):
+    assert file.suffix in {".json", ".md", ".png"}, f"{file.name} belongs into no folder of results"
+    if file.suffix == ".json":
+        # Lines only: C++ may print the last digit of a number in another way.
+        lines, wanted = file.read_text().splitlines(), text(json.loads(file.read_text())).splitlines()
+        assert len(lines) == len(wanted), f"{file.name} has {len(lines)} lines, one record a line makes {len(wanted)}"
+print("results_json: ok")
