@@ -78,6 +78,56 @@ def test_what_one_rank_is_refused_is_an_error_on_all(ranks):
     }
 
 
+def refused_before_the_call(rank, size, what):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    odd = rank == 1
+    tensor, part, full = torch.full((4096,), 3.0), torch.full((1024,), 3.0), torch.empty(4096)
+    replica = zeropp.Replica(communicator, full)
+    zeropp.update_gather(communicator, part, full, replica, "int2:64:signed:bf16:h32")
+    feedback = zeropp.ErrorFeedback(communicator, tensor, INT4 if odd else INT8)
+    if odd:
+        replica.invalidate()
+    calls = {
+        "a format that there is not": lambda: zeropp.all_reduce(communicator, tensor, "int9" if odd else INT8),
+        "another type": lambda: zeropp.all_reduce(communicator, tensor.double() if odd else tensor, INT8),
+        "gaps": lambda: zeropp.all_gather(communicator, torch.ones(2048)[::2] if odd else part, full, INT8),
+        "other feedback": lambda: zeropp.reduce_scatter(communicator, tensor, part, INT8, feedback=feedback),
+        "an empty replica": lambda: zeropp.replica_gather(communicator, full, replica),
+    }
+    words = refusal(calls[what])
+    zeropp.all_reduce(communicator, tensor, "fp32")
+    assert (tensor == 3 * size).all(), "and the next call works"
+    return words
+
+
+@pytest.mark.parametrize(
+    "what, told",
+    [
+        ("a format that there is not", "expected one of fp32 + fp32"),
+        ("another type", "given torch.float64"),
+        ("gaps", "expected contiguous tensors"),
+        ("other feedback", "expected error feedback of "),
+        ("an empty replica", "given an empty one"),
+    ],
+)
+def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks, what, told):
+    words = ranks.run(4, refused_before_the_call, what)
+    assert all(told in w for w in words), words
+    assert all(": on rank 1, " in w for w in words[:1] + words[2:]), words
+
+
+def a_long_name(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    # Of two bytes each: it is cut within one.
+    name = 300 * "\u00e9" + ("b" if rank == 1 else "a")
+    return refusal(lambda: zeropp.all_reduce(communicator, torch.ones(8), "fp32", name=name))
+
+
+def test_a_name_that_is_cut_is_compared_whole(ranks):
+    words = ranks.run(4, a_long_name)
+    assert len(set(words)) == 1 and "expected the same call on every rank" in words[0]
+
+
 def training_with(rank, size, ddp):
     odd = rank == 3
     if ddp:
