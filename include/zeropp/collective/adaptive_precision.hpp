@@ -134,8 +134,7 @@ private:
     short_text names() const {
         short_text text;
         for (const variant& candidate : candidates_) {
-            std::visit([&](const auto& q) { text.append(" ").append(std::string_view(short_text(q.name()))); },
-                       candidate);
+            std::visit([&](const auto& q) { text.append(" ").append(short_text(q.name())); }, candidate);
         }
         return text;
     }
