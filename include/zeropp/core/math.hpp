@@ -43,12 +43,15 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #endif
 }
 
-/// False if the optimiser has made use of -fno-signed-zeros, -freciprocal-math or -funsafe-math-optimizations. For
-/// clang, which has no macro for them: core/config.hpp refuses every other such flag at compile time.
+/// False if the optimiser has made use of -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or
+/// -fno-honor-nans. For clang, which has no macro for them: core/config.hpp refuses other such flags at compile time.
 inline bool ieee_arithmetic() {
     const volatile float minus_zero = -0.0f;
     const volatile float five = 5.0f;
+    const volatile float nan = std::numeric_limits<float>::quiet_NaN();
     const float dividend = five;
+    const float unordered = nan;
+    if (!__builtin_isnan(unordered)) return false;
     // The product of five and the float nearest to a third is the next float.
     return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
            __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;
