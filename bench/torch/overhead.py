@@ -49,7 +49,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     size = dist.get_world_size()
-    ranks = zeropp.Communicator()
+    # Calls without their messages have nothing to compare.
+    ranks = zeropp.Communicator(compared_calls=0)
     if dist.get_rank() == 0:
         print("| collective | bytes | bare | ours, fp32 | more | ours, int8 | more | ours without messages |")
         print("|---|---:|---:|---:|---:|---:|---:|---:|")

@@ -625,8 +625,13 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
             simt::check_range(d, to, bytes, true) != cudaSuccess) {
             return cudaErrorInvalidValue;
         }
-        const device::access open(d);
-        if (d.status == cudaSuccess && bytes != 0) std::memcpy(to, from, bytes);
+        // Pageable memory: read before the call returns, written in the null stream's turn.
+        const auto null_stream = d.find(nullptr);
+        d.complete(*null_stream);
+        const auto* const first = static_cast<const std::byte*>(from);
+        d.enqueue(*null_stream, [&d, to, bytes, staged = std::vector<std::byte>(first, first + bytes)] {
+            if (d.status == cudaSuccess && bytes != 0) std::memcpy(to, staged.data(), bytes);
+        });
         return d.status;
     });
 }

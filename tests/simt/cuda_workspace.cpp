@@ -119,6 +119,17 @@ void check_workspace() {
 
 }  // namespace
 
+TEST_CASE("workspace of device memory: assigned bytes are there when the call returns, for every stream",
+          "[simt][workspace]") {
+    const std::vector<float> expected = zeropp_test::normal_floats(100, 1);
+    workspace<device_space> memory(expected.size() * sizeof(float));
+    memory.assign(expected.data(), expected.size() * sizeof(float));
+    std::vector<float> given(expected.size());
+    simt::read_device(given.data(), memory.view().data(), given.size() * sizeof(float));
+    CHECK(given == expected);
+    CHECK(simt::pending(nullptr) == 0);
+}
+
 TEST_CASE("workspace of device memory: from a resource, in the stream's order", "[simt][workspace]") {
     const simt::live_objects before = simt::live();
     check_workspace<resource>();

@@ -1,9 +1,12 @@
 """Calls that differ between ranks: the same error on all of them, before any tensor is wrong."""
 
+import contextlib
+
 import pytest
 import torch
 import zeropp_torch as zeropp
 from models import network, shard, train
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 INT8, INT4 = "int8:256:bf16", "int4:128:signed:bf16"
@@ -78,41 +81,179 @@ def test_what_one_rank_is_refused_is_an_error_on_all(ranks):
     }
 
 
+def refused_before_the_call(rank, size, what):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    odd = rank == 1
+    tensor, part, full = torch.full((4096,), 3.0), torch.full((1024,), 3.0), torch.empty(4096)
+    replica = zeropp.Replica(communicator, full)
+    zeropp.update_gather(communicator, part, full, replica, "int2:64:signed:bf16:h32")
+    feedback = zeropp.ErrorFeedback(communicator, tensor, INT4 if odd else INT8)
+    if odd:
+        replica.invalidate()
+    calls = {
+        "a format that there is not": lambda: zeropp.all_reduce(communicator, tensor, "int9" if odd else INT8),
+        "another type": lambda: zeropp.all_reduce(communicator, tensor.double() if odd else tensor, INT8),
+        "gaps": lambda: zeropp.all_gather(communicator, torch.ones(2048)[::2] if odd else part, full, INT8),
+        "other feedback": lambda: zeropp.reduce_scatter(communicator, tensor, part, INT8, feedback=feedback),
+        "an empty replica": lambda: zeropp.replica_gather(communicator, full, replica),
+    }
+    words = refusal(calls[what])
+    zeropp.all_reduce(communicator, tensor, "fp32")
+    assert (tensor == 3 * size).all(), "and the next call works"
+    return words
+
+
+@pytest.mark.parametrize(
+    "what, told",
+    [
+        ("a format that there is not", "expected one of fp32 + fp32"),
+        ("another type", "given torch.float64"),
+        ("gaps", "expected contiguous tensors"),
+        ("other feedback", "expected error feedback of "),
+        ("an empty replica", "given an empty one"),
+    ],
+)
+def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks, what, told):
+    words = ranks.run(4, refused_before_the_call, what)
+    assert all(told in w for w in words), words
+    assert all(": on rank 1, " in w for w in words[:1] + words[2:]), words
+
+
+def a_long_name(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=2)
+    # Of two bytes each: it is cut within one.
+    name = 300 * "\u00e9" + ("b" if rank == 1 else "a")
+    return refusal(lambda: zeropp.all_reduce(communicator, torch.ones(8), "fp32", name=name))
+
+
+def test_a_name_that_is_cut_is_compared_whole(ranks):
+    words = ranks.run(4, a_long_name)
+    assert len(set(words)) == 1 and "expected the same call on every rank" in words[0]
+
+
+def unlike_arguments(rank, size, ddp, arguments):
+    arguments = {name: values[rank == 3] for name, values in arguments.items()}
+    if ddp:
+        return refusal(lambda: zeropp.ddp_hook(**{"ranks_per_node": 2, **arguments}))
+    model = shard(network())
+    return refusal(lambda: zeropp.apply(model, **{"ranks_per_node": 2, **arguments}))
+
+
+@pytest.mark.parametrize(
+    "ddp, arguments",
+    [
+        (ddp, arguments)
+        for ddp in (False, True)
+        for arguments in ({"gradients": (INT8, "int9")}, {"compared_steps": (2, 0)}, {"ranks_per_node": (2, 4)})
+    ]
+    + [(False, {"exclude": ([], ["blocks.1"])}), (False, {"weights": (INT8, None)})],
+)
+def test_a_rank_with_other_arguments_is_an_error_on_all(ranks, ddp, arguments):
+    words = ranks.run(4, unlike_arguments, ddp, arguments)
+    assert len(set(words)) == 1
+    assert ("ddp_hook" if ddp else "apply") + ": expected the same on every rank, given " in words[0], words[0]
+    name, (_, odd) = next(iter(arguments.items()))
+    assert f"{name} {odd}" in words[0].split(" on rank 2; ")[1], words[0]
+
+
+def unlike_communicators(rank, size, arguments):
+    return refusal(lambda: zeropp.Communicator(**{name: values[rank == 1] for name, values in arguments.items()}))
+
+
+@pytest.mark.parametrize("arguments", [{"compared_calls": (32, 0)}, {"ranks_per_node": (2, 3)}, {"nodes": ([0, 0, 1, 1], [0, 1, 0, 1])}])
+def test_unlike_communicators_are_refused(ranks, arguments):
+    words = ranks.run(4, unlike_communicators, arguments)
+    assert len(set(words)) == 1 and "Communicator: expected the same on every rank" in words[0]
+
+
 def training_with(rank, size, ddp):
     odd = rank == 3
-    if ddp:
-        model = DistributedDataParallel(network())
-        model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2, gradients=(INT8, INT4 if odd else INT8)))
-    else:
-        model = network()
-        shard(model)
-        zeropp.apply(model, ranks_per_node=2, gradients=(INT8, INT4 if odd else INT8))
-    return refusal(lambda: train(model, rank, steps=1))
+    if not ddp:
+        model = shard(network(), mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if odd else torch.float32))
+        zeropp.apply(model, ranks_per_node=2, gradients=INT8)
+        return refusal(lambda: train(model, rank, steps=1))
+    model = DistributedDataParallel(network())
+    model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2))
+    original = zeropp.ddp.all_reduce
+    if odd:
+        zeropp.ddp.all_reduce = lambda *a, **k: original(*a, **{**k, "mean": False})
+    try:
+        return refusal(lambda: train(model, rank, steps=1))
+    finally:
+        zeropp.ddp.all_reduce = original
 
 
-@pytest.mark.parametrize("ddp", [False, True])
-def test_a_rank_with_another_format_ends_the_first_step_of_all(ranks, ddp):
+@pytest.mark.parametrize("ddp, told", [(False, "elements of bf16"), (True, "sum")])
+def test_a_rank_with_other_calls_ends_the_first_step_of_all(ranks, ddp, told):
     words = ranks.run(4, training_with, ddp)
     assert len(set(words)) == 1
-    assert INT4 in words[0].split("on rank 2; ")[1], words[0]
+    assert told in words[0].split("on rank 2; ")[1], words[0]
 
 
-def all_gathers_of_five_calls(rank, size, compared):
-    communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=compared)
+@contextlib.contextmanager
+def gathers():
+    """The sizes of the messages that communicators gather inside."""
     moved = []
     original = zeropp.communicator.all_gather_single
     zeropp.communicator.all_gather_single = lambda *a, **k: (moved.append(a[1].numel()), original(*a, **k))[1]
     try:
-        for _ in range(5):
-            zeropp.all_reduce(communicator, torch.ones(8), "fp32")
+        yield moved
     finally:
         zeropp.communicator.all_gather_single = original
+
+
+def all_gathers_of_five_calls(rank, size, compared):
+    communicator = zeropp.Communicator(ranks_per_node=2, compared_calls=compared)
+    with gathers() as moved:
+        for _ in range(5):
+            zeropp.all_reduce(communicator, torch.ones(8), "fp32")
     return len(moved)
 
 
 def test_as_many_calls_are_compared_as_are_asked_for(ranks):
     none, three = ranks.run(4, all_gathers_of_five_calls, 0), ranks.run(4, all_gathers_of_five_calls, 3)
     assert [with_three - without for with_three, without in zip(three, none)] == [3] * 4
+
+
+def gathers_of_steps(rank, size, how, compared):
+    """The number of messages in each of five steps. DDP makes its buckets anew after the first."""
+    if how == "ddp":
+        model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
+        model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2, **compared))
+    else:
+        model = shard(network())
+        zeropp.apply(model, ranks_per_node=2, preset=how, **compared)
+    counts = []
+    for _ in range(5):
+        with gathers() as moved:
+            train(model, rank, steps=1)
+        counts.append(len(moved))
+    return counts
+
+
+@pytest.mark.parametrize("how", ["4bit", "2bit", "ddp"])
+def test_the_first_two_steps_are_compared_unless_told_otherwise(ranks, how):
+    results = [ranks.run(4, gathers_of_steps, how, c)[0] for c in ({}, {"compared_steps": 0}, {"compared_steps": 3})]
+    default, none, three = results
+    assert [a > b for a, b in zip(default, none)] == [True, True, False, False, False], results
+    assert [a > b for a, b in zip(three, none)] == [True, True, True, False, False], results
+
+
+def a_unit_used_late(rank, size):
+    first, second = (zeropp.fully_shard(torch.nn.Linear(64, 64)) for _ in range(2))
+    model = torch.nn.ModuleList([first, second])
+    zeropp.apply(model, ranks_per_node=2, compared_steps=1)
+    counts = []
+    for unit in (first, first, first, second, second):
+        with gathers() as moved:
+            unit(torch.ones(2, 64)).sum().backward()
+        counts.append(len(moved))
+    return counts
+
+
+def test_steps_are_each_units_own(ranks):
+    for counts in ranks.run(4, a_unit_used_late):
+        assert counts[1] == counts[2] == counts[4] < counts[0] == counts[3], counts
 
 
 def test_tensors_of_another_gpu_are_refused():

@@ -4,7 +4,7 @@ using namespace zeropp_torch;
 
 zt_status zt_all_reduce(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
                         const zt_tensor* tensors, const zt_tensor* results, size_t count, int mean, void* stream) {
-    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::all_reduce_options options{.operation =
                                                      mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
         with_hops(inside, across, element, [&]<class T>(const auto& hops, T) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -99,6 +100,11 @@ zt_status zt_communicator_create(const int* node_of_rank, int size, int rank, zt
 void zt_compare(zt_communicator* communicator, size_t calls) { communicator->calls_to_compare += calls; }
 
 void zt_name(zt_communicator* communicator, const char* name) { communicator->call->name = name; }
+
+zt_status zt_refuse(zt_communicator* communicator, const char* function, const char* words, void* stream) {
+    return status_of_collective(*communicator, function, stream,
+                                [&](const execution&) { throw std::runtime_error(words); });
+}
 
 void zt_communicator_destroy(zt_communicator* communicator) { delete communicator; }
 

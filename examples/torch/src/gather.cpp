@@ -18,7 +18,7 @@ void with_format(const char* format, zt_element element, Call call) {
 
 zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element, const zt_tensor* shards,
                         const zt_tensor* fulls, size_t count, void* stream) {
-    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         with_format(format, element, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
             const auto& full = communicator->list<T>(fulls, count);

@@ -127,6 +127,8 @@ struct current_call {
     void* stream = nullptr;
     std::string name;
     bool compared = false;
+    /// Whether this rank has stated what it does.
+    bool stated = false;
 
     /// What ranks state of a collective: with the caller's name of it, if it has one.
     zeropp::collective_call named(zeropp::collective_call call) const {
@@ -170,7 +172,7 @@ class compared_transport
 public:
     using counted = zeropp::counting<zeropp::callback_transport, zeropp::two_level>;
 
-    compared_transport(counted ranks, side_channel channel, std::shared_ptr<const current_call> call)
+    compared_transport(counted ranks, side_channel channel, std::shared_ptr<current_call> call)
         : checked(std::move(ranks), channel), channel_(std::move(channel)), call_(std::move(call)) {}
 
     /// Collectives of some ranks only are not compared: the channel is of all ranks.
@@ -180,12 +182,13 @@ public:
 
     void begin(const zeropp::collective_call& call, const std::string& problem) {
         if (!call_->compared) return zeropp::begin_collective(inner(), call, problem);
+        call_->stated = true;
         checked::begin(call_->named(call), problem);
     }
 
 private:
     side_channel channel_;
-    std::shared_ptr<const current_call> call_;
+    std::shared_ptr<current_call> call_;
 };
 
 }  // namespace zeropp_torch
@@ -205,8 +208,19 @@ struct zt_communicator {
     }
 
     /// Compares a call that begins with something else than a collective of all ranks, where calls are compared.
-    void compare(const zeropp::collective_call& stated) {
-        if (call->compared) uncounted.begin(call->named(stated), {});
+    void compare(const zeropp::collective_call& stated, const std::string& problem = {}) {
+        if (!call->compared) return;
+        call->stated = true;
+        uncounted.begin(call->named(stated), problem);
+    }
+
+    /// Tells ranks that compare this call that it has failed here before it could be compared.
+    void refuse(const char* function, const char* words) noexcept {
+        if (call->stated) return;
+        try {
+            compare({function, 0, {}, {}, {}}, words);
+        } catch (...) {  // It throws on every rank. The caller knows the words already.
+        }
     }
 
     /// Whole tensors, or this rank's slices where `sliced`, until the current call is complete.
@@ -233,18 +247,21 @@ struct zt_communicator {
 
 namespace zeropp_torch {
 
-/// The status of call(execution), a collective on `stream`. What it uses is kept until its work is complete.
+/// The status of call(execution), the collective of that name on `stream`. What it uses is kept until its work is
+/// complete.
 template <class Call>
-zt_status status_of_collective(zt_communicator& communicator, void* stream, Call call) noexcept {
+zt_status status_of_collective(zt_communicator& communicator, const char* function, void* stream, Call call) noexcept {
     return status_of([&] {
         const execution exec = on(stream);
         communicator.pending.begin(exec);
         communicator.call->stream = stream;
+        communicator.call->stated = false;
         communicator.call->compared = communicator.calls_to_compare != 0;
         if (communicator.calls_to_compare != 0) --communicator.calls_to_compare;
         try {
             call(exec);
-        } catch (...) {
+        } catch (const std::exception& e) {
+            communicator.refuse(function, e.what());
             communicator.pending.end(exec);
             throw;
         }

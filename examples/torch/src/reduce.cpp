@@ -21,7 +21,7 @@ feedback_of<Hops>& memory_of(zt_feedback& feedback) {
 zt_status zt_reduce_scatter(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
                             const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
                             zt_feedback* feedback, void* stream) {
-    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
         with_hops(inside, across, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;

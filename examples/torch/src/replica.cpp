@@ -58,7 +58,7 @@ void zt_replica_invalidate(zt_replica* replica) {
 
 zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, const char* format,
                            const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream) {
-    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         communicator->pending.keep(replica->memory.memory);
         const auto quantizer = difference_formats::parse(format);
         with_replica(*replica, [&]<class T>(replica_of<T>& kept, T) {
@@ -86,15 +86,21 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
 
 zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* replica, const zt_tensor* fulls,
                             size_t count, void* stream) {
-    return status_of_collective(*communicator, stream, [&](const execution& exec) {
+    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         communicator->pending.keep(replica->memory.memory);
         with_replica(*replica, [&]<class T>(const replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
             const auto& full = communicator->list<T>(fulls, count);
-            communicator->compare({"zt_replica_gather", kept.elements(), zeropp::element_traits<T>::name, {}, {}});
+            const std::uint64_t version = kept.version().value_or(0);
+            communicator->compare({"zt_replica_gather",
+                                   kept.elements(),
+                                   zeropp::element_traits<T>::name,
+                                   {},
+                                   zeropp::agreed_text("version ").append(version)},
+                                  kept.version() ? "" : "expected a replica after an update, given an empty one");
             const std::size_t bytes =
                 zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full);
-            zeropp::secondary_partition_gather(exec, comm, kept, kept.version().value_or(0), full,
+            zeropp::secondary_partition_gather(exec, comm, kept, version, full,
                                                communicator->scratch_of(bytes));
         });
     });

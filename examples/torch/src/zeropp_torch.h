@@ -61,12 +61,16 @@ ZT_API zt_status zt_communicator_create(const int* node_of_rank, int size, int r
 ZT_API void zt_communicator_destroy(zt_communicator* communicator);
 
 /* Has all ranks compare their next `calls` collectives before these move data. Where one differs, or has wrong
- * arguments, the call fails on every rank with the same words. Costs an exchange of 0.8 KB from each rank, and
- * waits for the stream. The same number on all ranks. */
+ * arguments, the call fails on every rank. Costs an exchange of 0.9 KB from each rank, two for an update, and waits
+ * for the stream. The same number on all ranks. */
 ZT_API void zt_compare(zt_communicator* communicator, size_t calls);
 /* The name of the next collectives, which is compared too: calls on tensors of the same shapes differ in nothing
  * else. */
 ZT_API void zt_name(zt_communicator* communicator, const char* name);
+
+/* Fails with these words, in place of a collective whose arguments the caller refuses. Ranks that compare the call
+ * fail too. */
+ZT_API zt_status zt_refuse(zt_communicator* communicator, const char* function, const char* words, void* stream);
 
 /* Bytes that this rank has sent to ranks of its node and to others, and how many collectives that took. */
 ZT_API void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls);

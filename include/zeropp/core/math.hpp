@@ -42,12 +42,15 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #endif
 }
 
-/// False if the optimiser has used -fno-signed-zeros, -freciprocal-math or -funsafe-math-optimizations. Clang has no
-/// macro for them; core/config.hpp refuses all other such flags at compile time.
+/// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or -fno-honor-nans.
+/// Clang has no macro for them; core/config.hpp refuses all other such flags at compile time.
 inline bool ieee_arithmetic() {
     const volatile float minus_zero = -0.0f;
     const volatile float five = 5.0f;
+    const volatile float nan = std::numeric_limits<float>::quiet_NaN();
     const float dividend = five;
+    const float unordered = nan;
+    if (!__builtin_isnan(unordered)) return false;
     // 5 times the float nearest to 1/3 would be 0x3fd55556.
     return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
            __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;

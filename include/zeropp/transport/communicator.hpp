@@ -39,8 +39,8 @@ public:
         }
         if (!ieee_arithmetic()) {
             throw precondition_error("communicator", "IEEE arithmetic",
-                                     "a program compiled with -fno-signed-zeros, -freciprocal-math or "
-                                     "-funsafe-math-optimizations");
+                                     "a program compiled with -fno-signed-zeros, -freciprocal-math, "
+                                     "-funsafe-math-optimizations or -fno-honor-nans");
         }
         if (topology_.groups() == 1 || topology_.group_size() == 1) return;
         std::vector<int> members;

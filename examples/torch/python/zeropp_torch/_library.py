@@ -77,6 +77,7 @@ _SIGNATURES = {
     "zt_communicator_destroy": (None, [ctypes.c_void_p]),
     "zt_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
     "zt_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+    "zt_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
     "zt_traffic": (None, [ctypes.c_void_p] + 3 * [ctypes.POINTER(ctypes.c_uint64)]),
     "zt_all_gather": (
         ctypes.c_int,
@@ -180,7 +181,8 @@ def library(device_type: str) -> ctypes.CDLL:
 def require_success(loaded: ctypes.CDLL, status: int) -> None:
     """Raises ZeroppError unless `status` is success."""
     if status != SUCCESS:
-        raise ZeroppError(loaded.zt_error().decode())
+        # A text that was cut, or that a peer has sent, may be no UTF-8.
+        raise ZeroppError(loaded.zt_error().decode(errors="replace"))
 
 
 def element_of(tensor: torch.Tensor) -> int:

@@ -19,13 +19,12 @@ def _listed(tensors: Tensors) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _pair(communicator: Communicator, first: Tensors, second: Tensors, names: str):
-    """Both as lists, checked, for the library."""
-    a, b = _listed(first), _listed(second)
-    if len(a) != len(b):
-        raise ZeroppError(f"zeropp_torch: expected as many {names}, given {len(a)} and {len(b)}")
-    communicator.require_tensors(a + b)
-    return a, b
+def _views(communicator: Communicator, first: list[torch.Tensor], second: list[torch.Tensor], names: str):
+    """Both for the library; raises where they do not go together."""
+    if len(first) != len(second):
+        raise ZeroppError(f"zeropp_torch: expected as many {names}, given {len(first)} and {len(second)}")
+    communicator.require_tensors(first + second)
+    return _library.views_of(first), _library.views_of(second)
 
 
 class ErrorFeedback:
@@ -59,13 +58,15 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
     A shard holds elements [rank * ceil(n / size), ...) of its full tensor of n elements, as torch.chunk divides; it may be
     its own place in the full tensor. While a communicator compares calls, it compares their names too.
     """
-    shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
-    if not fulls:
+    parts, wholes = _listed(shards), _listed(fulls)
+    if not parts and not wholes:
         return
-    communicator.collective(
-        "zt_all_gather", name, weights.encode(), _library.element_of(fulls[0]),
-        _library.views_of(shards), _library.views_of(fulls), len(fulls), _library.stream_of(fulls[0]),
-    )
+
+    def arguments() -> tuple[object, ...]:
+        views = _views(communicator, parts, wholes, "shards as full tensors")
+        return weights.encode(), _library.element_of(wholes[0]), *views, len(wholes), _library.stream_of(wholes[0])
+
+    communicator.collective("zt_all_gather", name, arguments)
 
 
 class Replica:
@@ -114,23 +115,26 @@ def update_gather(
     nodes travels what has changed since the last update, and what that loses is in the next one. The first update sends
     whole tensors, and so does one before which the ranks' replicas have differed in version, as after an error on some of
     them. To know that, ranks exchange 8 bytes each before each update, and wait for them: on a GPU, for the stream."""
-    shards, fulls = _pair(communicator, shards, fulls, "shards as full tensors")
-    replica.require_type(fulls)
-    communicator.collective(
-        "zt_update_gather", name, replica.handle, differences.encode(), _library.views_of(shards),
-        _library.views_of(fulls), len(fulls), _library.stream_of(fulls[0]),
-    )
+    parts, wholes = _listed(shards), _listed(fulls)
+
+    def arguments() -> tuple[object, ...]:
+        views = _views(communicator, parts, wholes, "shards as full tensors")
+        replica.require_type(wholes)
+        return replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(wholes[0])
+
+    communicator.collective("zt_update_gather", name, arguments)
 
 
 def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica, *, name: str = "") -> None:
     """fulls <- what the last update_gather() made of them, from inside the node."""
-    fulls = _listed(fulls)
-    communicator.require_tensors(fulls)
-    replica.require_type(fulls)
-    communicator.collective(
-        "zt_replica_gather", name, replica.handle, _library.views_of(fulls), len(fulls),
-        _library.stream_of(fulls[0]),
-    )
+    wholes = _listed(fulls)
+
+    def arguments() -> tuple[object, ...]:
+        communicator.require_tensors(wholes)
+        replica.require_type(wholes)
+        return replica.handle, _library.views_of(wholes), len(wholes), _library.stream_of(wholes[0])
+
+    communicator.collective("zt_replica_gather", name, arguments)
 
 
 def reduce_scatter(
@@ -146,14 +150,18 @@ def reduce_scatter(
 ) -> None:
     """shards <- this rank's slices of the sums, or means, of all ranks' full tensors, through the format `inside` in nodes
     and `across` between them."""
-    fulls, shards = _pair(communicator, fulls, shards, "full tensors as shards")
-    if not fulls:
+    wholes, parts = _listed(fulls), _listed(shards)
+    if not wholes and not parts:
         return
-    communicator.collective(
-        "zt_reduce_scatter", name, inside.encode(), (across or inside).encode(),
-        _library.element_of(fulls[0]), _library.views_of(fulls), _library.views_of(shards), len(fulls), int(mean),
-        feedback.handle if feedback is not None else None, _library.stream_of(fulls[0]),
-    )
+
+    def arguments() -> tuple[object, ...]:
+        views = _views(communicator, wholes, parts, "full tensors as shards")
+        return (
+            inside.encode(), (across or inside).encode(), _library.element_of(wholes[0]), *views, len(wholes), int(mean),
+            feedback.handle if feedback is not None else None, _library.stream_of(wholes[0]),
+        )
+
+    communicator.collective("zt_reduce_scatter", name, arguments)
 
 
 def all_reduce(
@@ -169,12 +177,16 @@ def all_reduce(
     listed = _listed(tensors)
     if not listed:
         return
-    communicator.require_tensors(listed)
-    views = _library.views_of(listed)
-    communicator.collective(
-        "zt_all_reduce", name, inside.encode(), (across or inside).encode(),
-        _library.element_of(listed[0]), views, views, len(listed), int(mean), _library.stream_of(listed[0]),
-    )
+
+    def arguments() -> tuple[object, ...]:
+        communicator.require_tensors(listed)
+        views = _library.views_of(listed)
+        return (
+            inside.encode(), (across or inside).encode(), _library.element_of(listed[0]), views, views, len(listed),
+            int(mean), _library.stream_of(listed[0]),
+        )
+
+    communicator.collective("zt_all_reduce", name, arguments)
 
 
 def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch.autograd import Variable
 from . import formats
 from ._library import ZeroppError
 from .collectives import all_reduce
-from .communicator import Communicator, Traffic, enabled, new_group
+from .communicator import Communicator, Traffic, enabled, new_group, require_agreement
 
 # Pieces of a bucket go to so many threads by turns, so that one is inside nodes while another is between them.
 LANES = 2
@@ -35,6 +35,8 @@ class _Reducer:
         parent = process_group if process_group is not None else dist.group.WORLD
         members = range(dist.get_world_size(parent))
         lanes = LANES if device.type == "cpu" else 1
+        given = f"gradients {gradients}, ranks_per_node {ranks_per_node}, compared_steps {compared_steps}"
+        require_agreement(parent, device, "ddp_hook", given)
         self._hops = formats.gradient_formats(gradients)
         self._groups = [new_group(parent, members, device) for _ in range(lanes)]
         self._lanes = [
@@ -57,8 +59,9 @@ class _Reducer:
 
     def reduce(self, lane: int, gradient: torch.Tensor, ours: bool, compared: bool, bucket: int) -> None:
         if ours:
+            hops = self._hops.of(gradient.dtype)
             self._lanes[lane].compare(int(compared))
-            all_reduce(self._lanes[lane], gradient, *self._hops.of(gradient.dtype), mean=True, name=f"bucket {bucket}")
+            all_reduce(self._lanes[lane], gradient, *hops, mean=True, name=f"bucket {bucket}")
         else:
             dist.all_reduce(gradient, group=self._groups[lane])
             gradient /= self._lanes[lane].size
@@ -108,7 +111,7 @@ def ddp_hook(
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
     """A hook for one DistributedDataParallel: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`. Gradients become
     the means over ranks, the same bits on all of them. Collective; the process group is the model's, `device` that of its
-    parameters. Ranks whose calls differ in the first `compared_steps` steps raise the same ZeroppError.
+    parameters. Ranks whose arguments differ, or whose calls do in the first `compared_steps` steps, raise the same ZeroppError.
 
     Buckets are reduced while backward goes on: on the host by threads, on a GPU on the current stream. What fails is raised
     by backward, or by the exit of `model.join()` on a rank whose inputs have ended, and the model's reducer is of no more use

@@ -18,7 +18,14 @@ from torch.distributed.tensor import DTensor
 from . import _library, formats, units
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, Replica, all_gather, reduce_scatter, replica_gather, update_gather
-from .communicator import Communicator, Traffic, all_gather_single, enabled, reduce_scatter_single
+from .communicator import (
+    Communicator,
+    Traffic,
+    all_gather_single,
+    enabled,
+    reduce_scatter_single,
+    require_agreement,
+)
 from .estimate import Machine, predict
 from .report import Report, Row
 
@@ -82,13 +89,32 @@ class _SharedMeshes:
 _shared_meshes = _SharedMeshes()
 
 
+class _ComparedSteps:
+    """Has a communicator compare the calls of one unit in its first steps."""
+
+    def __init__(self, communicator: Communicator, steps: int):
+        self._communicator = communicator
+        self._left = steps + 1
+
+    def before_call(self, begins_step: bool) -> None:
+        if begins_step and self._left != 0:
+            self._left -= 1
+        if self._left != 0:
+            self._communicator.compare(1)
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
 class _AllGather:
     """FSDP2's hook for the all-gather of a unit's parameters."""
 
-    def __init__(self, communicator: Communicator, weights: str, name: str):
+    def __init__(self, communicator: Communicator, weights: str, name: str, compared_steps: int):
         self._communicator = communicator
         self._weights = weights
         self._name = name
+        self._compared = _ComparedSteps(communicator, compared_steps)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -101,6 +127,7 @@ class _AllGather:
         of_all = group.size() == self._communicator.size
         if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
             return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        self._compared.before_call(begins_step=not _in_backward())
         all_gather(self._communicator, input_tensor, output_tensor, self._weights, name=self._name)
         return None
 
@@ -108,10 +135,11 @@ class _AllGather:
 class _UpdateGather(_AllGather):
     """The same where differences move: forward brings what the node keeps up to date, and backward gathers that once more."""
 
-    def __init__(self, communicator: Communicator, differences: str, name: str):
+    def __init__(self, communicator: Communicator, differences: str, name: str, compared_steps: int):
         self._communicator = communicator
         self._differences = differences
         self._name = name
+        self._compared = _ComparedSteps(communicator, compared_steps)
         self._replica: Optional[Replica] = None
         self._elements = 0
         self._is_current = False
@@ -131,8 +159,9 @@ class _UpdateGather(_AllGather):
         full, shard = output_tensor.view(-1), input_tensor.view(-1)
         if self._replica is None or self._elements != full.numel() or self._replica.dtype != full.dtype:
             self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
+        self._compared.before_call(begins_step=not _in_backward())
         # Backward computes with what forward has gathered, also where it computes forward again.
-        if self._is_current and torch._C._current_graph_task_id() != -1:
+        if self._is_current and _in_backward():
             replica_gather(self._communicator, full, self._replica, name=self._name)
         else:
             update_gather(self._communicator, shard, full, self._replica, self._differences, name=self._name)
@@ -144,10 +173,17 @@ class _ReduceScatter:
     """FSDP2's hook for the reduce-scatter of a unit's gradients."""
 
     def __init__(
-        self, communicator: Communicator, gradients: formats.GradientFormats, error_feedback: bool, group: Any, name: str
+        self,
+        communicator: Communicator,
+        gradients: formats.GradientFormats,
+        error_feedback: bool,
+        group: Any,
+        name: str,
+        compared_steps: int,
     ):
         self._communicator = communicator
         self._name = name
+        self._compared = _ComparedSteps(communicator, compared_steps)
         self._gradients = gradients
         self._error_feedback = error_feedback
         self._group = group
@@ -170,6 +206,7 @@ class _ReduceScatter:
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
         feedback = self._feedback_for(input_tensor) if self._error_feedback else None
+        self._compared.before_call(begins_step=True)
         reduce_scatter(
             self._communicator, input_tensor.view(-1), output_tensor.view(-1), *self._gradients,
             mean=op == dist.ReduceOp.AVG, feedback=feedback, name=self._name,
@@ -225,8 +262,6 @@ class _Units:
                 Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
                 Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
             )
-        for communicator, calls in zip(self._communicators[ranks], (2, 1)):  # forward and backward, backward
-            communicator.compare(calls * self._compared_steps)
         gathered, reduced = units.types_of(group)
         if hasattr(group.mesh_info, "replicate_process_group"):
             row.tell("the all-reduce between replicas stays torch's")
@@ -262,7 +297,7 @@ class _Units:
             row.weights = "differences in " + self._chosen.differences
             after = _volume("zt_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
             backward = _volume("zt_replica_volume", communicator.nodes, plain, elements)
-            update = _UpdateGather(communicator, self._chosen.differences, row.unit)
+            update = _UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
             module.register_load_state_dict_post_hook(lambda _module, _keys: update.refresh())
@@ -271,7 +306,7 @@ class _Units:
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
             after = _volume("zt_gather_volume", communicator.nodes, row.weights, elements)
-            module.set_custom_all_gather(_AllGather(communicator, row.weights, row.unit))
+            module.set_custom_all_gather(_AllGather(communicator, row.weights, row.unit, self._compared_steps))
         if secondary:
             backward = _volume("zt_gather_volume", secondary, plain, elements)
         row.before += before if kept else before + before
@@ -292,7 +327,9 @@ class _Units:
             after = _volume("zt_reduce_volume", communicator.nodes, *hops, elements)
             # Division stays FSDP's, whatever its factor is.
             module.set_force_sum_reduction_for_comms(True)
-            module.set_custom_reduce_scatter(_ReduceScatter(communicator, hops, self._error_feedback, group, row.unit))
+            module.set_custom_reduce_scatter(
+                _ReduceScatter(communicator, hops, self._error_feedback, group, row.unit, self._compared_steps)
+            )
         row.before += before
         row.after += after
 
@@ -321,6 +358,22 @@ def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
     )
     _library.require_success(loaded, status)
     return Traffic(inside.value, across.value, 1)
+
+
+def _require_agreement(sharded: Sequence[units.Unit], given: str) -> None:
+    """Raises on all ranks that shard a unit together, where their arguments of apply() or their units differ."""
+    names: dict[tuple[int, ...], list[str]] = {}
+    groups: dict[tuple[int, ...], Any] = {}
+    for unit in sharded:
+        for group in unit.groups:
+            shard_group = getattr(group.mesh_info, "shard_process_group", None)
+            if shard_group is not None and shard_group.size() > 1:
+                ranks = tuple(dist.get_process_group_ranks(shard_group))
+                names.setdefault(ranks, []).append(unit.name)
+                groups.setdefault(ranks, group)
+    for ranks, group in groups.items():
+        of_group = f"{given}, units {'; '.join(names[ranks])}"
+        require_agreement(group.mesh_info.shard_process_group, group.device, "apply", of_group)
 
 
 def _matches(pattern: str, name: str) -> bool:
@@ -365,17 +418,22 @@ def apply(
     `differences`, a format in place of `weights`, every node keeps the weights that forward has gathered, divided over its
     ranks: forward sends how they have changed since, and backward nothing across nodes. Error feedback takes part in steps
     in which all trained parameters of a unit have gradients; others go without it. The report advises against it where
-    nothing is gained on such a `machine`. Ranks whose calls differ in the first `compared_steps` steps raise the same
-    ZeroppError; later calls are not compared.
+    nothing is gained on such a `machine`. Ranks whose arguments differ, or whose calls do in a unit's first `compared_steps`
+    steps, raise the same ZeroppError; later calls are not compared.
     """
     if ranks_per_node < 1:
         raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
     if isinstance(exclude, str):
         raise ZeroppError(f'apply: expected a sequence of patterns as exclude, given "{exclude}"')
-    chosen = formats.chosen(weights, gradients, preset, differences)
     sharded = units.units_of(model)
     if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
+    _require_agreement(
+        sharded,
+        f"ranks_per_node {ranks_per_node}, weights {weights}, gradients {gradients}, preset {preset}, differences {differences}, "
+        f"error_feedback {error_feedback}, exclude {list(exclude)}, compared_steps {compared_steps}",
+    )
+    chosen = formats.chosen(weights, gradients, preset, differences)
     installed = _Units(ranks_per_node, chosen, error_feedback, compared_steps)
     report = Report([], [])
     for unit in sharded:
