@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The shell of a collective's benchmark: every datatype, size and quantizer, beside the collective without quantization.
+/// The shell of a collective's benchmark: every datatype, size and quantizer, beside the unquantized collective.
 ///
 /// A benchmark is a struct `Perf` with
 ///

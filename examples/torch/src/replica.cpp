@@ -100,8 +100,7 @@ zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* rep
                                   kept.version() ? "" : "expected a replica after an update, given an empty one");
             const std::size_t bytes =
                 zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full);
-            zeropp::secondary_partition_gather(exec, comm, kept, version, full,
-                                               communicator->scratch_of(bytes));
+            zeropp::secondary_partition_gather(exec, comm, kept, version, full, communicator->scratch_of(bytes));
         });
     });
 }

@@ -42,8 +42,8 @@ constexpr ZEROPP_HOST_DEVICE inline float quotient(float a, float b) {
 #endif
 }
 
-/// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or -fno-honor-nans.
-/// Clang has no macro for them; core/config.hpp refuses all other such flags at compile time.
+/// False if the optimiser has used -fno-signed-zeros, -freciprocal-math, -funsafe-math-optimizations or
+/// -fno-honor-nans. Clang has no macro for them; core/config.hpp refuses all other such flags at compile time.
 inline bool ieee_arithmetic() {
     const volatile float minus_zero = -0.0f;
     const volatile float five = 5.0f;
