@@ -75,8 +75,8 @@ public:
     void assign(const void* from, std::size_t bytes) {
         if (bytes == 0) return;
         detail::require_cuda(cudaMemcpy(memory_.get(), from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-        // From pageable memory cudaMemcpy returns before the device has the bytes. Streams that do not wait for the null
-        // stream, such as PyTorch's, would read old bytes.
+        // From pageable memory, cudaMemcpy returns before the device has the bytes. Streams that do not wait for the
+        // null stream, such as PyTorch's, would read old bytes.
         detail::require_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
 
