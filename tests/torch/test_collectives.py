@@ -188,7 +188,7 @@ def test_cuda_tensors_have_their_library_or_are_refused_in_words():
     try:
         assert zeropp._library.library("cuda").zt_device() == b"cuda"
     except zeropp.ZeroppError as error:
-        assert "no library for CUDA tensors, because there was no nvcc when it was built" in str(error)
+        assert "no library for CUDA tensors; install it again with nvcc on the PATH" in str(error)
 
 
 class Interrupted(Exception):

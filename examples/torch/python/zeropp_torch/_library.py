@@ -164,8 +164,8 @@ def library(device_type: str) -> ctypes.CDLL:
     path = pathlib.Path(__file__).parent / names[device_type]
     if not path.exists():
         raise ZeroppError(
-            "zeropp_torch: this installation has no library for CUDA tensors, because there was no nvcc when it was "
-            "built; install it again where nvcc is on the PATH"
+            "zeropp_torch: this installation has no library for CUDA tensors; install it again with nvcc on the PATH and "
+            "pip install -C cmake.define.ZEROPP_TORCH_CUDA=ON"
             if device_type == "cuda"
             else f"zeropp_torch: {path} is missing; install the package again"
         )
