@@ -16,15 +16,15 @@ namespace zeropp_bench {
 
 /// The quantizers that -q may name. Pairs of them are instances of the reduce-scatter, so the list is short.
 using bench_quantizers =
-    zeropp::named_quantizers<zeropp::lossless<float>, zeropp::lossless<zeropp::bfloat16>, zeropp::block_integer<8, 256>,
-                             zeropp::block_integer<8, 2048>, zeropp::block_integer<4, 128>,
-                             zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>;
+    zeropp::named_quantizers<zeropp::quantizer_named<"fp32">, zeropp::quantizer_named<"bf16">,
+                             zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int8:2048">,
+                             zeropp::quantizer_named<"int4:128">, zeropp::quantizer_named<"int4:128:signed:bf16">>;
 
 /// Those of codec_perf: of these only the passes of one rank are compiled.
 using codec_quantizers =
-    zeropp::named_quantizers<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>,
-                             zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>,
-                             zeropp::block_float<zeropp::e4m3, 128>, zeropp::mxfp4>;
+    zeropp::named_quantizers<zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int4:128">,
+                             zeropp::quantizer_named<"int4:128:signed:bf16:h32">,
+                             zeropp::quantizer_named<"fp8_e4m3:128">, zeropp::quantizer_named<"mxfp4">>;
 
 /// The name of an element type as -d and the column "type" spell it: nccl-tests' names.
 template <class T>

@@ -24,25 +24,7 @@ const char* const usage =
 
 namespace {
 
-// The library's names, blocks of 64 elements with a scale of two bytes, and formats with fewer bits for differences and
-// their gradients. A plan compiles no codec, so more names cost nothing.
-template <class Names>
-struct with_more;
-template <class... Q>
-struct with_more<zeropp::named_quantizers<Q...>> {
-    template <int Bits>
-    using small = zeropp::block_integer<Bits, 64, zeropp::symmetric, zeropp::half>;
-    template <int Bits, int Block, int Window>
-    using rotated =
-        zeropp::hadamard<zeropp::block_integer<Bits, Block, zeropp::signed_absmax, zeropp::bfloat16>, Window>;
-    template <int Levels, class Bias = zeropp::least_error>
-    using lloyd = zeropp::hadamard<zeropp::lloyd_max<Levels, 128, Bias>, 128>;
-    using type =
-        zeropp::named_quantizers<Q..., small<8>, small<6>, small<4>, rotated<4, 128, 32>, rotated<3, 128, 32>,
-                                 rotated<2, 64, 32>, rotated<2, 128, 128>, lloyd<4>, lloyd<3>, lloyd<2>,
-                                 lloyd<4, zeropp::unbiased>, lloyd<3, zeropp::unbiased>, lloyd<2, zeropp::unbiased>>;
-};
-using formats = with_more<zeropp::standard_quantizers>::type;
+using formats = zeropp::known_quantizers;
 
 constexpr double most_parameters = 1e13;
 constexpr int most_ranks = 100'000;

@@ -8,20 +8,20 @@ namespace zero3_gpt {
 
 /// Formats that this example can send. A framework would choose its own.
 struct wire_formats {
-    using bf16 = zeropp::lossless<zeropp::bfloat16>;
-    using fp32 = zeropp::lossless<float>;
-    using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
-    using int8_rotated = zeropp::hadamard<int8>;
-    using int6 = zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>;
-    using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
-    using int4_rotated = zeropp::hadamard<int4>;
-    using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
-    using signs = zeropp::hadamard<zeropp::lloyd_max<2, 128, zeropp::unbiased>, 128>;
-    using three_levels = zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>;
-    using fp8 = zeropp::block_float<zeropp::e4m3, 128, zeropp::bfloat16>;
+    using bf16 = zeropp::quantizer_named<"bf16">;
+    using fp32 = zeropp::quantizer_named<"fp32">;
+    using int8 = zeropp::quantizer_named<"int8:256:bf16">;
+    using int8_rotated = zeropp::quantizer_named<"int8:256:bf16:h32">;
+    using int6 = zeropp::quantizer_named<"int6:128:bf16">;
+    using int4 = zeropp::quantizer_named<"int4:128:signed:bf16">;
+    using int4_rotated = zeropp::quantizer_named<"int4:128:signed:bf16:h32">;
+    using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
+    using signs = zeropp::quantizer_named<"lloyd2:128:unbiased:h128">;
+    using three_levels = zeropp::quantizer_named<"lloyd3:128:h128">;
+    using fp8 = zeropp::quantizer_named<"fp8_e4m3:128:bf16">;
 
-    using weights = zeropp::named_quantizers<bf16, fp32, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>,
-                                             int8, int6, int4, int4_rotated, int2_rotated, signs, fp8>;
+    using weights = zeropp::named_quantizers<bf16, fp32, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4,
+                                             int4_rotated, int2_rotated, signs, fp8>;
     /// Formats of the weights that nodes keep and differences update.
     using replicas = zeropp::named_quantizers<bf16, fp32>;
     template <class Exact, class Space>

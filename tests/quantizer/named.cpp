@@ -1,11 +1,15 @@
 #include <zeropp/quantizer/named.hpp>
 
 #include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 
 #include "support/catch.hpp"
 #include "support/toy_quantizer.hpp"
 
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
 #include <string>
 #include <variant>
 #include <vector>
@@ -59,6 +63,27 @@ const std::vector<std::string> names{"fp32",
                                      "nvfp4"};
 
 }  // namespace
+
+TEST_CASE("a name is a type, and every quantizer with a name has its own", "[quantizer][named]") {
+    using zeropp::quantizer_named;
+    STATIC_REQUIRE(std::same_as<quantizer_named<"fp32">, zeropp::lossless<float>>);
+    STATIC_REQUIRE(std::same_as<quantizer_named<"nvfp4">, zeropp::nvfp4>);
+    STATIC_REQUIRE(
+        std::same_as<quantizer_named<"int8:64:fp16">, zeropp::block_integer<8, 64, zeropp::symmetric, zeropp::half>>);
+    STATIC_REQUIRE(std::same_as<quantizer_named<"lloyd2:128:unbiased:h128">,
+                                zeropp::hadamard<zeropp::lloyd_max<2, 128, zeropp::unbiased>, 128>>);
+    std::size_t commas = 0;
+    const std::string list = zeropp::known_quantizers::list();
+    for (const char c : list) commas += c == ',';
+    CHECK(commas + 1 == std::variant_size_v<zeropp::known_quantizers::variant>);
+    for (std::size_t begin = 0, i = 0; begin <= list.size(); ++i) {
+        const std::size_t end = std::min(list.find(", ", begin), list.size());
+        const std::string name = list.substr(begin, end - begin);
+        CAPTURE(name);
+        CHECK(zeropp::known_quantizers::parse(name).index() == i);  // no other one before it has this name
+        begin = end + 2;
+    }
+}
 
 TEST_CASE("every standard name stands for its quantizer", "[quantizer][named]") {
     for (std::size_t i = 0; i != names.size(); ++i) {

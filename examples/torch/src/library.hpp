@@ -34,20 +34,19 @@ inline execution on(void* threads) { return threads == nullptr ? execution(1) : 
 #endif
 using space = execution::space;
 
-using fp32 = zeropp::lossless<float>;
-using fp16 = zeropp::lossless<zeropp::half>;
-using bf16 = zeropp::lossless<zeropp::bfloat16>;
-using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
-using int6 = zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::bfloat16>;
-using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
-using int8_rotated = zeropp::hadamard<int8>;
-using int4_rotated = zeropp::hadamard<int4>;
-using int2_rotated = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
+using fp32 = zeropp::quantizer_named<"fp32">;
+using fp16 = zeropp::quantizer_named<"fp16">;
+using bf16 = zeropp::quantizer_named<"bf16">;
+using int8 = zeropp::quantizer_named<"int8:256:bf16">;
+using int6 = zeropp::quantizer_named<"int6:128:bf16">;
+using int4 = zeropp::quantizer_named<"int4:128:signed:bf16">;
+using int8_rotated = zeropp::quantizer_named<"int8:256:bf16:h32">;
+using int4_rotated = zeropp::quantizer_named<"int4:128:signed:bf16:h32">;
+using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
 
 /// What a gather can put on the wire.
 using gather_formats =
-    zeropp::named_quantizers<fp32, fp16, bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>, int8,
-                             int6, int4>;
+    zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4>;
 
 /// What differences of weights can.
 using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated>;
