@@ -139,8 +139,8 @@ template <int Levels, class Bias = least_error>
 using rotated_levels = hadamard<lloyd_max<Levels, 128, Bias>, 128>;
 }  // namespace detail
 
-/// All quantizers that have a name in this library: `standard_quantizers` and those of few bits. Naming them compiles no
-/// codec. A new quantizer gets its name here; programs choose it by `quantizer_named`.
+/// All quantizers that have a name in this library: `standard_quantizers`, and formats with few bits. The list compiles
+/// no codec. A new quantizer gets its name here; programs choose it by `quantizer_named`.
 using known_quantizers =
     detail::with_more<standard_quantizers, block_integer<8, 64, symmetric, half>, block_integer<6, 64, symmetric, half>,
                       block_integer<4, 64, symmetric, half>, block_integer<6, 128, symmetric, bfloat16>,
