@@ -8,6 +8,7 @@
 #include <zeropp/transport/transport.hpp>
 
 #include <chrono>
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -104,12 +105,12 @@ private:
         case fault::truncate:
             return operation(send, bytes / 2);
         case fault::flip_bit:
+            // Sized before the copy is enqueued: its address is needed now, and a queue may copy at any time.
+            shared_->flipped.resize(sent);
             exec.enqueue([s = shared_, send, sent] {
-                s->flipped.assign(send, send + sent);
+                std::copy_n(send, sent, s->flipped.begin());
                 if (sent != 0) s->flipped[sent / 2] ^= std::byte{0x10};
             });
-            // Sized now, because the address is needed before the copy is made.
-            shared_->flipped.resize(sent);
             return operation(shared_->flipped.data(), bytes);
         case fault::duplicate:
             operation(send, bytes);
