@@ -7,8 +7,8 @@
 #include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/transport.hpp>
 
-#include <chrono>
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
