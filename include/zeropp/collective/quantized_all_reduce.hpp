@@ -176,8 +176,8 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
 ///           route `gather`, the sum over the ranks, by index and then by node, each quantized once with the first
 ///           hop's quantizer, and not encoded again. The bits do not depend on execution or transport, nor on chunks,
 ///           but of a message_scaled_quantizer
-/// In place  result may be full; otherwise they must not overlap, and full is not changed. Tensors of a list may have
-///           other gaps in result than in full
+/// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
+///           not changed. Tensors of a list may have other gaps in result than in full
 /// Moves     out as hierarchical_quantized_reduce_scatter, back as quantized_all_gather: what crossed nodes with `back`
 ///           goes round the node as it is, for encoding it anew could only lose more
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where chunks let the hops overlap; complete when
