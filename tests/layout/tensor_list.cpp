@@ -253,6 +253,9 @@ TEST_CASE("lists: a result that shares memory with another tensor of full is ref
         refuses(list({a, b}), list({c, a}));
         refuses(list({a, b}), list({part(1, 100), d}));
         refuses(list({a, b}), list({c, part(199, 100)}));
+        // In place, a chunk of the sum would be summed once more.
+        refuses(list({a, a}), list({a, a}));
+        refuses(list({a, c, part(50, 100)}), list({a, c, part(50, 100)}));
         takes(list({a, b}), list({a, b}));
         takes(list({a, b}), list({d, c}));
         takes(list({b, d}), list({b, c}));

@@ -626,7 +626,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
             return cudaErrorInvalidValue;
         }
         // Pageable memory: read before the call returns, written in the null stream's turn.
-        const auto null_stream = d.find(nullptr);
+        const auto null_stream = d.find(cudaStream_t(nullptr));
         d.complete(*null_stream);
         const auto* const first = static_cast<const std::byte*>(from);
         d.enqueue(*null_stream, [&d, to, bytes, staged = std::vector<std::byte>(first, first + bytes)] {

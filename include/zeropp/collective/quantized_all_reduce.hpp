@@ -178,8 +178,8 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
 ///           `one_shot`, the sum over the ranks, by index and then by node, each quantized once with the first
 ///           hop's quantizer, and not encoded again. The bits do not depend on execution, transport or chunks; with a
 ///           message_scaled_quantizer, on chunks alone
-/// In place  result may be full; otherwise they must not overlap, and full is not changed. Tensors of a list may have
-///           other gaps in result than in full
+/// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
+///           not changed. Tensors of a list may have other gaps in result than in full
 /// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `back`: its messages are not
 ///           encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when

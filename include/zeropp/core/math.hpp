@@ -50,7 +50,7 @@ inline bool ieee_arithmetic() {
     const volatile float nan = std::numeric_limits<float>::quiet_NaN();
     const float dividend = five;
     const float unordered = nan;
-    if (!__builtin_isnan(unordered)) return false;
+    if (unordered == unordered) return false;  // not isnan, which clang refuses under these flags
     // 5 times the float nearest to 1/3 would be 0x3fd55556.
     return __builtin_bit_cast(std::uint32_t, minus_zero + 0.0f) == 0 &&
            __builtin_bit_cast(std::uint32_t, dividend / 3.0f) == 0x3fd55555u;

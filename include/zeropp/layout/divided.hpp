@@ -371,7 +371,7 @@ struct list_operand {
         for (std::size_t t = 0; t != list.size(); ++t) {
             if (!same(t, t)) return lists_overlap(list, full.list, same);
         }
-        return false;
+        return list.arrays_overlap() && lists_overlap(list, full.list, same);
     }
     template <class U>
     bool overlaps_elsewhere(const list_operand<U, Space>& full, const list_division& d, int rank) const {

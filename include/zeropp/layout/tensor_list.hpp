@@ -130,6 +130,8 @@ public:
     /// Numbers of the tensors, sorted by address, and bytes of the longest array.
     std::span<const std::uint32_t> by_address() const { return by_address_; }
     std::size_t longest_bytes() const { return longest_bytes_; }
+    /// True if arrays of the list share memory. Gaps count.
+    bool arrays_overlap() const { return arrays_overlap_; }
 
     /// Hash of the division, equal on ranks that agree and almost surely not elsewhere.
     std::uint64_t digest() const { return digest_; }
@@ -182,6 +184,13 @@ private:
         std::iota(by_address_.begin(), by_address_.end(), std::uint32_t{0});
         std::ranges::sort(by_address_, {},
                           [this](std::uint32_t t) { return detail::address_of(tensors_[t].memory.data()); });
+        std::uintptr_t end = 0;
+        for (const std::uint32_t t : by_address_) {
+            const view<T, Space>& memory = tensors_[t].memory;
+            if (memory.size() == 0) continue;
+            arrays_overlap_ = arrays_overlap_ || detail::address_of(memory.data()) < end;
+            end = std::max(end, detail::address_of(memory.data() + memory.size()));
+        }
         std::vector<T*> addresses;
         addresses.reserve(size());
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
@@ -195,6 +204,7 @@ private:
     std::size_t elements_ = 0;
     bool has_gaps_ = false;
     std::size_t longest_bytes_ = 0;
+    bool arrays_overlap_ = false;
     std::vector<std::uint32_t> by_address_;
     std::uint64_t digest_ = 0xcbf29ce484222325;
     std::vector<segment> world_;
