@@ -51,8 +51,8 @@ struct feedback_accuracy {
 inline constexpr float fresh_noise = 0.1f;
 
 /// Measures int4:128 and int4:128:h32 on both hops of 2 x 2 ranks, which are threads: nearest and stochastic rounding,
-/// and error feedback. A rank's gradient is a constant tensor of distribution `d` plus new noise in each step. The noise
-/// is about normal, with `fresh_noise` times the tensor's standard deviation.
+/// and error feedback. A rank's gradient is a constant tensor of distribution `d` plus new noise in each step. The
+/// noise is about normal, with `fresh_noise` times the tensor's standard deviation.
 std::vector<feedback_accuracy> measure_feedback(distribution d, int steps, std::size_t elements);
 
 }  // namespace zeropp_bench
