@@ -35,8 +35,8 @@ struct phase {
     std::function<work()> prepare_silent;
 };
 
-/// Phases of a step on a tensor of `elements` bfloat16 elements, over MPI's ranks. Requires `elements` to be divisible by
-/// twice the number of ranks. Collective. MPI must stay initialised while the result lives.
+/// Phases of a step on a tensor of `elements` bfloat16 elements, over MPI's ranks. Requires `elements` to be divisible
+/// by twice the number of ranks. Collective. MPI must stay initialised while the result lives.
 std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t elements);
 
 }  // namespace zeropp_scale
