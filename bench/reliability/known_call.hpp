@@ -44,7 +44,7 @@ struct known_call {
 /// Quantizers that `inside` may name. `across` of a reduction must be equal, or int4:128:signed:bf16 after int8:256.
 const std::vector<std::string>& known_quantizers();
 
-/// A call with its inputs, buffers and expected result. The result is of the tests' reference, which shares no code with
+/// A call with its inputs, buffers and expected result, from the tests' reference. The reference shares no code with
 /// the library. Collective; may run repeatedly. Returns the difference, empty if every bit is equal.
 using prepared_call = std::function<std::string(comm_type&)>;
 
