@@ -25,7 +25,7 @@ namespace {
 using namespace zeropp_bench;
 using json = nlohmann::ordered_json;
 
-/// Reads a sample from files of floats, one tensor each. Throws std::runtime_error if that fails.
+/// Reads files of floats, one tensor each. Throws std::runtime_error for other files.
 sample read_sample(const std::string& name, const std::vector<std::string>& files) {
     sample s{name, {}};
     for (const std::string& file : files) {
