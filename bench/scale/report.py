@@ -162,8 +162,8 @@ def baseline_table(rows):
 
 
 def growth_rows(contents):
-    """Yields (ranks, simulated seconds, simulated GB, modelled seconds, modelled GB) for each number of nodes. Values are for
-    zero3 and zeropp; None if not simulated."""
+    """Yields (ranks, simulated seconds, simulated GB, planned seconds, planned GB), each of zero3 and zeropp; None if not
+    simulated."""
     simulated = {(r["nodes"], r["ranks_per_node"]): r for r in contents["growth"]}
     for point in contents["modelled"]:
         run = simulated.get((point["nodes"], point["ranks_per_node"]))
