@@ -56,7 +56,7 @@ bool gpu_here(std::string& why_not);
 
 device_facts facts_of_current_device();
 
-/// Measures `wanted`, and passes each row to `report` when it is complete.
+/// Measures, and passes each complete row to `report`.
 void measure(const settings& wanted, const std::function<void(const row&)>& report);
 
 }  // namespace zeropp_bench
