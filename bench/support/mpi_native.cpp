@@ -34,7 +34,7 @@ struct algorithm {
     MPI_Comm comm;
 };
 
-/// Duplicates `ranks`, with collectives of Open MPI's component `component`, or of its own choice if empty.
+/// Duplicates `ranks`, with collectives of Open MPI's component `component`, or of Open MPI's choice if empty.
 MPI_Comm duplicate(MPI_Comm ranks, const char* component) {
     MPI_Info info = MPI_INFO_NULL;
     require_mpi(MPI_Info_create(&info), "MPI_Info_create");

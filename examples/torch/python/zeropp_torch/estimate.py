@@ -17,11 +17,11 @@ from .units import elements_of, units_of
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The machine that a prediction is for; 0 is unknown.
+    """The machine that a prediction is for.
 
     `inside_`: link of a rank within its node; `across_`: of a whole node to others. `_gbit` is Gbit/s each way, `_us` a
-    message's latency. `codec_gb` is GB/s that a rank's codec reads and writes, `compute_ms` the computation of a step,
-    `memory_gb` and `other_memory_gb` a GPU's memory and its other contents.
+    message's latency. `codec_gb` is GB/s that a rank's codec reads and writes. `compute_ms` is the computation of a step,
+    `memory_gb` a GPU's memory, `other_memory_gb` its other contents; 0 if unknown.
     """
 
     inside_gbit: float = 2400
@@ -45,7 +45,8 @@ class Estimate:
     """Predictions for a training step: of ZeRO-3 (`baseline_`), and of ZeRO++ with the chosen formats.
 
     `_gb`: 10^9 bytes that a node sends to others. `_step_ms`: a step without overlap of communication and computation;
-    `_overlapped_ms`: with full overlap. `_memory_gb`: a rank's 16 bytes of states for each parameter, and scratch.
+    `_overlapped_ms`: with full overlap. `_memory_gb`: a rank's states (16 bytes for each parameter), secondary
+    shards, residuals and scratch.
     """
 
     baseline_gb: float

@@ -14,7 +14,7 @@ Gradients = Union[str, tuple[str, str]]
 #: Stands for the LOSSLESS format of the tensor's type.
 OWN_TYPE = "lossless"
 
-#: Formats by inter-node bits: of weights or their differences, and of gradients (intra-node, inter-node).
+#: By bits of inter-node gradients: formats of weights or their differences, and of gradients (intra-node, inter-node).
 PRESETS: dict[str, dict[str, Any]] = {
     "lossless": {"weights": OWN_TYPE, "gradients": (OWN_TYPE, OWN_TYPE)},
     "16bit": {"weights": "bf16", "gradients": ("bf16", "bf16")},
