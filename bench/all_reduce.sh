@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures the all-reduce beside the native one and the bare exchange, what the library chooses by itself (chunks, routes)
-# beside fixed choices, and lists of tensors beside one tensor and beside a call for each: between threads, under mpirun, and
-# across slow links between network namespaces (needs root). Builds first, and installs what is missing (Debian and Ubuntu),
-# or says exactly what to install where it may not.
+# Measures the all-reduce beside the native one and the bare exchange, the library's choice of chunks and algorithm beside
+# fixed choices, and lists of tensors beside one tensor and beside a call for each: between threads, under mpirun, and across
+# slow links between network namespaces (needs root). Builds first, and installs missing packages (Debian and Ubuntu), or
+# names them where it may not.
 #
 #   bench/all_reduce.sh [--build-dir DIR] [--results DIR]
 #
@@ -40,7 +40,7 @@ on_cluster() { # NODES PER_NODE RATE COMMAND...
     echo "Times are medians, all of one table from one run in turns. Whatever has more ranks than cores shares them."
 } >"$page"
 
-# Inside a node on the calling thread, as a careful user's first line would: nothing there overlaps.
+# One chunk, on the calling thread, because nothing overlaps within a node.
 safe=(-q bf16)
 wire=(-q "int8:256,int8:256+int4:128" --chunks auto)
 for size in 256K 1M 16M 64M; do

@@ -1,5 +1,5 @@
 /// \file
-/// What checksums cost: the all-gather and the reduce-scatter with and without them, in turns.
+/// Cost of checksums: all-gather and reduce-scatter with and without them, alternating.
 
 #include "support/data.hpp"
 #include "support/interleaved.hpp"
@@ -27,7 +27,7 @@ namespace {
 
 using namespace zeropp_bench;
 
-/// Those that -q may name here.
+/// Quantizers that -q may name.
 using quantizers =
     zeropp::named_quantizers<zeropp::lossless<float>, zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
 
@@ -43,7 +43,7 @@ const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"processor, all ranks", "with", "(us)", 10},
                                   {"", "#wrong", "", 6}};
 
-/// The processor time of one iteration in seconds: of all ranks together, the median over the last `iterations`.
+/// Processor time of all ranks in one iteration, in seconds: the median over the last `iterations`. Collective.
 double processor_time(rank_context& ranks, const std::vector<double>& spent, int iterations) {
     std::vector<double> timed(spent.end() - iterations, spent.end());
     if (!ranks.speaks_for_process()) std::fill(timed.begin(), timed.end(), 0.0);
@@ -60,7 +60,7 @@ any_host_transport with_checksums(any_host_transport inner) {
 using comm_type = comm_on<host_place>;
 using collective = std::function<void(comm_type&)>;
 
-/// The bytes that all ranks send each other in one call.
+/// Bytes that all ranks together send in one call. Collective.
 template <class Wrap>
 std::uint64_t bytes_of(ranks_on<host_place>& ranks, const collective& call, Wrap wrap) {
     using counting = zeropp::counting<any_host_transport, zeropp::two_level>;
@@ -72,7 +72,7 @@ std::uint64_t bytes_of(ranks_on<host_place>& ranks, const collective& call, Wrap
     return std::accumulate(of_ranks.begin(), of_ranks.end(), std::uint64_t{0});
 }
 
-/// Elements of `result` that differ between the two ways, on all ranks.
+/// Number of elements of `result`, on all ranks, that differ with checksums. Collective.
 std::uint64_t wrong_elements(rank_context& ranks, const std::vector<float>& result, const collective& call,
                              comm_type& without, comm_type& with) {
     call(without);
@@ -101,7 +101,7 @@ public:
         report_.heading();
     }
 
-    /// One row: `name` on a tensor of `bytes`, whose result is `result`.
+    /// Measures one row: collective `name` on a tensor of `bytes` bytes. `call` writes `result`.
     void measure(std::size_t bytes, const std::string& name, const std::string& quantizer, const collective& call,
                  const std::vector<float>& result) {
         const std::uint64_t wrong = options_.checks == 0 ? 0 : wrong_elements(ranks_, result, call, without_, with_);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures what checksums of messages cost, on 2 nodes x 2 ranks of this machine, as threads and under mpirun. Builds first,
-# and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not.
+# Measures the cost of checksums of messages, on 2 nodes x 2 ranks of this machine, as threads and under mpirun. Builds first,
+# and installs missing packages (Debian and Ubuntu), or names them where it may not.
 #
 #   bench/checksums.sh [--build-dir DIR] [--results DIR]
 #

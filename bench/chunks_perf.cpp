@@ -1,6 +1,5 @@
 /// \file
-/// How many chunks pay, and which way of an all-reduce: fixed numbers of chunks and both routes beside what the library
-/// chooses by itself, in turns.
+/// Fixed numbers of chunks, and both all-reduce algorithms, beside the library's choice, alternating.
 
 #include "support/data.hpp"
 #include "support/interleaved.hpp"
@@ -26,7 +25,7 @@ constexpr std::array fixed{1, 2, 4, 8, 16, 32};
 const zeropp::block_integer<8, 256> inside;
 const zeropp::block_integer<4, 128> across;
 
-/// What one rank calls, in so many chunks, on two queues.
+/// Collectives of one rank in `chunks` chunks, on two queues.
 class calls {
 public:
     calls(ranks_on<host_place>& ranks, comm_on<host_place>& comm, std::size_t elements)
@@ -130,7 +129,7 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
 }  // namespace
 
 int main(int argc, char** argv) {
-    // A command line that has --chunks makes MPI support threads.
+    // With --chunks, MPI is initialised for several threads.
     const program_facts program{.name = "chunks_perf",
                                 .purpose =
                                     "Times zeropp's collectives in fixed numbers of chunks, and in as many as the "

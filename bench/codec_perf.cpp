@@ -1,5 +1,5 @@
 /// \file
-/// The host codec on one thread, or several, beside a plain loop over memory that reads and writes as many bytes.
+/// The host codec, on one or several threads, beside a plain loop that reads and writes equally many bytes.
 
 #include "support/checks.hpp"
 #include "support/data.hpp"
@@ -62,7 +62,7 @@ std::vector<column> columns_of(const options& o) {
     return columns;
 }
 
-/// What /proc/cpuinfo says of the first processor under `key`; empty where it says nothing.
+/// The entry `key` of the first processor in /proc/cpuinfo; empty if there is none.
 std::string processor(const std::string& key) {
     std::ifstream info("/proc/cpuinfo");
     for (std::string line; std::getline(info, line);) {
@@ -74,7 +74,7 @@ std::string processor(const std::string& key) {
     return "";
 }
 
-/// Of the processor's features those that the codec's loops are or could be compiled for.
+/// Features of the processor that the codec's loops use or could use.
 std::string features() {
     std::istringstream words(processor("flags").append(" ").append(processor("Features")));
     const std::set<std::string> all{std::istream_iterator<std::string>(words), {}};
@@ -86,7 +86,8 @@ std::string features() {
     return found;
 }
 
-/// Takes the target of that name, or stays with the best one where it is empty; the name of what is used.
+/// Uses the target `wanted`, or the best one if it is empty, and returns its name. Throws std::runtime_error if the
+/// processor lacks it.
 std::string take_target(const std::string& wanted) {
     static constexpr std::array names{"baseline", "avx2", "avx512"};
     using zeropp::detail::active_host_target;
@@ -100,8 +101,8 @@ std::string take_target(const std::string& wanted) {
     return used;
 }
 
-/// Cycles of a core in a nanosecond, now: by multiplications of which each needs the one before, which takes 3 cycles
-/// on AMD's Zen and on Intel's larger cores. NaN on other architectures.
+/// Current clock of the core in GHz, from a chain of dependent multiplications. Each takes 3 cycles on AMD's Zen and
+/// Intel's larger cores. NaN on other architectures.
 double clock_ghz() {
 #if defined(__x86_64__)
     constexpr int links = 1 << 20;
@@ -118,7 +119,7 @@ double clock_ghz() {
 #endif
 }
 
-/// Writes the trace of an operation, an address in each line, and returns the file's name.
+/// Writes the trace of run() to a file of `folder`, one address on each line. Returns the file's name.
 std::string write_trace(const std::string& folder, int number, const std::function<void()>& run) {
     const std::string name = std::to_string(number) + ".trace";
     std::filesystem::create_directories(folder);
@@ -134,7 +135,7 @@ struct operation {
     std::string name;
     pass_shape shape;
     std::function<void(const zeropp::host_threads&)> run;
-    /// Runs it and compares what its result decodes to.
+    /// Runs the operation and checks its decoded result.
     std::function<tally()> check;
 };
 
@@ -146,7 +147,7 @@ struct tensors {
     explicit tensors(std::size_t elements) : in(elements), out(elements) { fill<T>(in, first_seed, 0); }
 };
 
-/// The messages of one quantizer: the contributors', and the one that is written.
+/// Messages of one quantizer: the contributors' and the result.
 template <class T, zeropp::quantizer Q>
 struct messages {
     std::size_t bytes;
@@ -155,7 +156,7 @@ struct messages {
 
     messages(const Q& q, tensors<T>& t, const zeropp::slices& all)
         : bytes(zeropp::wire_bytes(q, all.count)), from_contributors(contributor_counts.back() * bytes), result(bytes) {
-        // The first contributor's tensor is t.in.
+        // Downwards, so that t.in ends as the first contributor's tensor.
         for (int c = contributor_counts.back(); c-- > 0;) {
             fill<T>(t.in, first_seed + static_cast<std::uint64_t>(c), 0);
             zeropp::codec<zeropp::host>::encode(zeropp::host{}, q, t.in.data(), all,
@@ -197,7 +198,7 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
             codec::reduce_encode(on, q, m->from_contributors.data(), contributors, all, q, m->result.data());
         };
         to.push_back({name, "reduce_encode" + of, {streams, m->bytes, m->bytes}, reduce_encode, [=]() -> tally {
-                          // A float's unit depends on its binade, in which its estimate need not be.
+                          // Not checked for float formats: a bound needs the element's exact binade.
                           if constexpr (!zeropp::integer_quantizer<Q>) return {};
                           reduce_encode(one);
                           decode_result();
@@ -221,8 +222,8 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
     }
 }
 
-/// Measures all operations of one quantizer on tensors of one size and type, each in turns with a plain loop of its
-/// own. Returns the number of wrong elements.
+/// Measures all operations of one quantizer on tensors of one size and type, alternating with plain loops. Returns the
+/// number of wrong elements.
 template <class T>
 std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer, int& traces) {
     const std::size_t elements = bytes / sizeof(T);
@@ -238,7 +239,7 @@ std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const s
         most_read = std::max(most_read, op.shape.streams * op.shape.stream_bytes);
         most_written = std::max(most_written, op.shape.written_bytes);
     }
-    // Pages of their own: reading zeros that were never written would be reading one page.
+    // Written, because unwritten memory is one shared page of zeros.
     const std::vector<std::byte> loop_from(most_read, std::byte{1});
     std::vector<std::byte> loop_to(most_written);
     std::vector<std::function<void()>> contestants;

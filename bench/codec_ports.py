@@ -31,10 +31,10 @@ import tempfile
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 ELEMENTS = 4096
-# What is predicted of the code for each target, as llvm names it.
+# Cores for which each target's code is predicted, by LLVM's names.
 CORES = {"avx512": {"sapphirerapids": "Sapphire Rapids", "znver4": "Zen 4"}, "avx2": {"haswell": "Haswell"},
          "arm": {"neoverse-v2": "Grace (Neoverse V2)"}}
-# Each in tensors of ELEMENTS.
+# Element types: their bytes, and quantizers.
 CASES = {
     "float": (4, ["int8:256", "int4:128", "int4:128:signed:bf16:h32", "fp8_e4m3:128", "mxfp4"]),
     "bfloat16": (2, ["int8:256", "int4:128"]),
@@ -52,12 +52,12 @@ def llvm(name, folder):
 
 
 def instructions_of(program, objdump):
-    """The text of the program's instructions by address, as an assembler reads it; the addresses of functions by name."""
+    """The program's instructions as assembler text by address, and its functions' addresses by name."""
     text = subprocess.run([objdump, "-d", "--no-show-raw-insn", program], check=True, capture_output=True, text=True).stdout
     instructions, functions = {}, {}
     for line in text.splitlines():
         if match := re.match(r"\s*([0-9a-f]+):\s+(.*)", line):
-            # Without names of where jumps go, and comments; jumps of Arm, which cannot be far, go nowhere.
+            # Without comments and names of jump targets. Arm's jumps are short, so they get the target `.`.
             plain = re.sub(r"\s*(<[^>]*>|//.*|# .*)", "", match[2])
             instructions[int(match[1], 16)] = re.sub(r"^(b|bl|b\.\w+|cbn?z|tbn?z)(\s.*?)0x[0-9a-f]+$", r"\1\2.", plain)
         elif match := re.match(r"([0-9a-f]+) <(.*)>:", line):
@@ -66,7 +66,7 @@ def instructions_of(program, objdump):
 
 
 def predicted(mca, triple, core, lines):
-    """Cycles that the model of a core takes for the instructions, and that its ports or its front end alone would."""
+    """Predicted cycles for each element on a core, and the bound of its ports or front end alone."""
     run = subprocess.run([mca, f"-mcpu={core}", f"-mtriple={triple}", "-iterations=1", "-instruction-info=false",
                           "-resource-pressure=false", "-noalias"],
                          input="\n".join(lines), check=False, capture_output=True, text=True)
@@ -77,7 +77,7 @@ def predicted(mca, triple, core, lines):
 
 
 def explained(row, instructions, triple, mca):
-    """The row with the number of its instructions and what is predicted of them, in place of their addresses."""
+    """The row with the number of instructions and predictions in place of addresses."""
     lines = [instructions[address] for address in row.pop("addresses")]
     cores = CORES[row["target"]]
     return {**row, "instructions": len(lines) / ELEMENTS,
@@ -85,7 +85,7 @@ def explained(row, instructions, triple, mca):
 
 
 def what_runs(program, datatype, folder):
-    """The command that measures the cases of a type and traces them, and the file of its report."""
+    """The command that measures and traces the cases of a type, and the file of its report."""
     size, quantizers = CASES[datatype]
     bytes_ = str(ELEMENTS * size)
     output = folder / f"{datatype}.json"
@@ -94,12 +94,12 @@ def what_runs(program, datatype, folder):
 
 
 def case(target, row):
-    """What a row is of."""
+    """Target, type, quantizer and operation of a row."""
     return {"target": target, **{key: row[key] for key in ("type", "quantizer", "operation")}}
 
 
 def measured(program, target, folder):
-    """What codec_perf says, all of its rows with the addresses that it has executed."""
+    """Rows of codec_perf with the addresses of executed instructions, and facts about the processor."""
     rows = []
     for datatype in CASES:
         command, output = what_runs(program, datatype, folder)
@@ -113,7 +113,7 @@ def measured(program, target, folder):
 
 
 def emulated(program, mark, folder):
-    """All rows of codec_perf for Arm, with the addresses that the emulator has executed from one call of `mark` to the next."""
+    """Rows of codec_perf for Arm, with the addresses that the emulator executes between two calls of `mark`."""
     rows = []
     for datatype in CASES:
         command, output = what_runs(program, datatype, folder)
@@ -140,7 +140,7 @@ NAMES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16"}
 
 
 def table(rows, target):
-    """The rows of one target: predictions, and what was measured beside the best of them that fits this processor."""
+    """A table of one target's rows: predictions and, if there are any, measurements."""
     cores = CORES[target]
     own = [row for row in rows if row["target"] == target]
     heads = ["tensor", "quantizer", "pass", "instructions", *(f"{name}, predicted | its bound" for name in cores.values())]
@@ -157,7 +157,7 @@ def table(rows, target):
 
 
 def summary(rows, target, core):
-    """What measurements make of one core's prediction and of its bound, in the median over all passes and at the least."""
+    """Predicted by measured cycles for a core's prediction and its bound: median and least over all passes."""
     parts = []
     for what in ("cycles", "bound"):
         ratios = [row["predicted"][core][what] / row["cycles"] for row in rows if row["target"] == target]
@@ -166,7 +166,7 @@ def summary(rows, target, core):
 
 
 def page(rows, facts, version):
-    """The whole of codec_ports.md."""
+    """The text of codec_ports.md."""
     predicted_share, bound_share = summary(rows, "avx512", "znver4")
     return "\n".join([
         "# The host codec and the ports of cores", "",
@@ -187,7 +187,7 @@ def page(rows, facts, version):
 
 
 def arm_section(rows):
-    """What is predicted of Arm, if that has been asked for."""
+    """Lines on Arm; empty without --arm."""
     if not any(row["target"] == "arm" for row in rows):
         return []
     return ["## Code for 64-bit Arm", "",

@@ -44,19 +44,18 @@ import tempfile
 import results_json
 
 try:
-    import torch.cuda  # where there is none, the folder beside this file is called torch too
+    import torch.cuda  # not just torch: the folder beside this file has that name too
 except (ImportError, OSError):  # OSError: without the libraries that it was built with
     torch = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# name: bits, elements of a block. Large blocks are what DeepSpeed would choose; to small ones most of its kernels give
-# half a warp.
+# name: bits, elements of a block. DeepSpeed would choose large blocks; most of its kernels give half a warp to small ones.
 QUANTIZERS = {"int8:256": (8, 256), "int4:128": (4, 128), "int8:2048": (8, 2048), "int4:2048": (4, 2048)}
-NODES, DEVICES = 2, 8  # both sides have kernels of their own for the sum of 8
+NODES, DEVICES = 2, 8  # both sides have special kernels for sums of 8
 WARM_UP = 2
 SKIPPED = 77
 
-# ours(s) and theirs(s) enqueue on the s-th set of buffers; decoded(result of theirs(0)) is what both made of set 0.
+# ours(s) and theirs(s) enqueue on the s-th set of buffers. decoded(result of theirs(0)) has both decoded results of set 0.
 Operation = collections.namedtuple("Operation", "kernel deepspeed_op read written ours theirs decoded exact")
 
 
@@ -66,16 +65,16 @@ def skip(reason):
 
 
 def load_deepspeed():
-    """DeepSpeed's version and its quantizer ops, built if need be."""
+    """DeepSpeed's version and quantizer ops. Builds the ops if necessary."""
     try:
         version = importlib.import_module("deepspeed").__version__
         return version, importlib.import_module("deepspeed.ops.op_builder").QuantizerBuilder().load()
-    except Exception as e:  # of many types, and with a compiler's whole output behind the first line
+    except Exception as e:  # of many types; lines after the first are a compiler's output
         skip(f"deepspeed's quantizer ops cannot be loaded: {type(e).__name__}: {e}".splitlines()[0])
 
 
 def build_kernels(nvcc, architecture, library):
-    """Compiles kernels.cu as a shared library, which holds the CUDA runtime."""
+    """Compiles kernels.cu to a shared library that contains the CUDA runtime."""
     command = [nvcc, "-std=c++20", "-O3", f"-arch=sm_{architecture}", "-shared", "-Xcompiler", "-fPIC"]
     command += ["-I", ROOT / "include", pathlib.Path(__file__).with_suffix("") / "kernels.cu", "-o", library]
     compiled = subprocess.run(command, capture_output=True, text=True)
@@ -84,7 +83,7 @@ def build_kernels(nvcc, architecture, library):
 
 
 class Kernels:
-    """The functions of kernels.cu, on PyTorch's tensors and current stream."""
+    """Functions of kernels.cu on PyTorch's tensors and current stream."""
 
     def __init__(self, library):
         self.library = ctypes.CDLL(str(library))
@@ -106,19 +105,19 @@ class Kernels:
 
 
 def message_bytes(quantizer, n):
-    """Codes and scales of n elements, a multiple of all blocks: the same on both sides."""
+    """Bytes of codes and scales of n elements, a multiple of all blocks. Equal on both sides."""
     bits, block = QUANTIZERS[quantizer]
     return n * bits // 8 + n // block * 4
 
 
 def operations(kernels, deepspeed, quantizer, n, l2_bytes):
-    """How many sets of buffers there are to rotate between, and the operations on them, on tensors of n elements."""
+    """The number of buffer sets, and the operations on them, for tensors of n elements."""
     bits, block = QUANTIZERS[quantizer]
     groups = n // block
     format_of = (bits, deepspeed.Symmetric)
     message, part = message_bytes(quantizer, n), n // DEVICES
     sum_message = message_bytes(quantizer, part)
-    sets = 4 * l2_bytes // (message + sum_message) + 1  # as many as the least of the operations needs
+    sets = 4 * l2_bytes // (message + sum_message) + 1  # enough for the operation that moves fewest bytes
 
     def buffers(size, dtype):
         return [torch.empty(size, dtype=dtype) for _ in range(sets)]
@@ -128,7 +127,7 @@ def operations(kernels, deepspeed, quantizer, n, l2_bytes):
     for s in range(sets):
         tensors[s].normal_()
         kernels.call("zeropp_encode", quantizer, tensors[s], n, 1, 1, messages[s])
-        # The eighths of a tensor are what eight contributors bring to a sum.
+        # The eighths of a tensor are eight contributors' tensors.
         kernels.call("zeropp_encode", quantizer, tensors[s], n, 1, DEVICES, parts[s])
     quantized = [deepspeed.quantize(t, groups, *format_of) for t in tensors]
     reordered = buffers(message, torch.uint8)
@@ -144,7 +143,7 @@ def operations(kernels, deepspeed, quantizer, n, l2_bytes):
         return deepspeed.dequantize(*result, result[1].numel(), *format_of)
 
     def in_order(tensor):
-        """What swizzle_quant reorders, as it was: it makes the GPU the first index, and the node the second."""
+        """Undoes the order of swizzle_quant, which makes the GPU the first index and the node the second."""
         return tensor.view(DEVICES, NODES, -1).transpose(0, 1).reshape(-1)
 
     return sets, [
@@ -170,14 +169,14 @@ def operations(kernels, deepspeed, quantizer, n, l2_bytes):
 
 
 def copier(sets, size):
-    """Enqueues a device-to-device copy of `size` bytes on the s-th of its own buffers."""
+    """Returns copy(s), which enqueues a device-to-device copy of `size` bytes in separate buffer set s."""
     pairs = [(torch.empty(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)) for _ in range(sets)]
     return lambda s: pairs[s][0].copy_(pairs[s][1])
 
 
 def median_seconds(contestants, sets, launches, repetitions):
-    """Of one launch of each contestant. They take turns, so that all see the same clocks."""
-    # A set's last result is kept until the next, so that DeepSpeed's results rotate as well.
+    """Median seconds of one launch of each contestant. Contestants alternate, so that all see equal clocks."""
+    # Keeps a set's result until the next, so that DeepSpeed's results rotate too.
     kept = [[None] * sets for _ in contestants]
     events = [[] for _ in contestants]
     turn = itertools.count()
@@ -195,7 +194,7 @@ def median_seconds(contestants, sets, launches, repetitions):
 
 
 def sqnr_db(exact, decoded):
-    """Signal to quantization noise; None where it is not finite. In pieces, as doubles take four times the memory."""
+    """Signal to quantization noise in dB; None if not finite. In pieces, because doubles take four times the memory."""
     signal = noise = 0.0
     for x, y in zip(exact.split(1 << 24), decoded.split(1 << 24)):
         x = x.double()
@@ -206,7 +205,7 @@ def sqnr_db(exact, decoded):
 
 
 def measure(operation, quantizer, n, sets, repetitions):
-    """A row of the results."""
+    """Measures an operation, and returns its row of the results."""
     operation.ours(0)
     errors = [sqnr_db(operation.exact(), y) for y in operation.decoded(operation.theirs(0))]
     moved = operation.read + operation.written
@@ -259,7 +258,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", type=pathlib.Path, help="JSON file to write")
     parser.add_argument("--quantizer", action="append", choices=QUANTIZERS, help="default: int8:256 and int4:128")
-    # Less is done before PyTorch has launched the next; DeepSpeed counts elements with 32 bits.
+    # Smaller sizes end before PyTorch's next launch. DeepSpeed counts elements with 32 bits.
     parser.add_argument("--size-mb", action="append", type=number(256, 4095), help="default: 256 and 1024")
     parser.add_argument("--repetitions", type=number(1, 1000), default=21, help="of which the median is taken")
     arguments = parser.parse_args()
@@ -290,7 +289,7 @@ def main():
             for row in measure_all(kernels, deepspeed, quantizer, n, device.L2_cache_size, arguments.repetitions):
                 results["rows"].append(row)
                 print(table_row(row), flush=True)
-            # What is known so far survives a run that is cut short.
+            # Results survive a run that is cut short.
             if arguments.results:
                 results_json.write(arguments.results, results)
 

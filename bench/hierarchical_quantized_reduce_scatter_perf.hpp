@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// hierarchical_quantized_reduce_scatter measured as nccl-tests measure reduce_scatter.
+/// Benchmark of hierarchical_quantized_reduce_scatter, as nccl-tests measure reduce_scatter.
 
 #include "support/checks.hpp"
 #include "support/collective_perf.hpp"
@@ -66,8 +66,8 @@ struct hierarchical_quantized_reduce_scatter_perf {
             : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), inside_(inside),
               across_(across) {}
 
-        /// To all ranks of the node, for them and their counterparts; then the sums to the counterparts. Chunks only
-        /// change the padding.
+        /// Shards for ranks of the node and their counterparts within the node, then sums between nodes. Chunks change
+        /// only the padding.
         route hops() const {
             const std::size_t slice = a_->part.slice_size();
             const int cuts = zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(across_, slice), true);

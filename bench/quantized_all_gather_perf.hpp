@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// quantized_all_gather measured as nccl-tests measure all_gather.
+/// Benchmark of quantized_all_gather, as nccl-tests measure all_gather.
 
 #include "support/checks.hpp"
 #include "support/collective_perf.hpp"
@@ -64,8 +64,8 @@ struct quantized_all_gather_perf {
         calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const Q& q)
             : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), q_(q) {}
 
-        /// Across nodes to the ranks of the same index, then the messages that came from there inside the node. Chunks
-        /// only change the padding.
+        /// Own messages to counterparts between nodes, then own and received messages within the node. Chunks change
+        /// only the padding.
         route hops() const {
             const std::size_t shard = a_->part.slice_size();
             const int cuts = zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(q_, shard), true);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// quantized_all_reduce measured as nccl-tests measure all_reduce. The all-gather phase has the quantizer of the hop
-/// between nodes.
+/// Benchmark of quantized_all_reduce, as nccl-tests measure all_reduce. The all-gather phase has the inter-node
+/// quantizer.
 
 #include "support/checks.hpp"
 #include "support/collective_perf.hpp"
@@ -37,7 +37,7 @@ struct quantized_all_reduce_perf {
     static std::string native_name(const rank_context& ranks) { return ranks.native_all_reduce_name(); }
     static std::vector<int> members(const rank_context& ranks) { return ranks.everyone(); }
 
-    /// A rank's tensor, and room for the result.
+    /// A rank's tensor, and an array for the result.
     template <class T, class Place>
     struct tensors {
         zeropp::partition part;
@@ -75,8 +75,8 @@ struct quantized_all_reduce_perf {
             : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), inside_(inside),
               across_(across) {}
 
-        /// Out as a reduce-scatter and back as an all-gather; or, for small tensors, the whole tensor of every rank to
-        /// every rank.
+        /// Two-shot: the hops of a reduce-scatter and of an all-gather. One-shot, for small tensors: whole tensors are
+        /// gathered.
         route hops() const {
             const std::size_t slice = a_->part.slice_size();
             const auto groups = static_cast<std::size_t>(nodes_.groups());

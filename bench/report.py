@@ -21,14 +21,14 @@ COLLECTIVES = {
     "secondary": "secondary_partition_gather",
 }
 
-# The opponents of a row: the transport's own collective in two formats, and the library's hops in 16 bits.
+# Contestants of a row: the transport's own collective in two formats, and the library's in bf16.
 UNQUANTIZED = ["native_fp32", "native_bf16", "ours_bf16"]
 
 RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def place_order(place):
-    """Sorts places: clusters by size, then from slow links to fast ones; others as they are called."""
+    """Sort key of places: by name; clusters by size, then by rate."""
     shape = re.fullmatch(r"cluster_(\d+)x(\d+)_(\d+)([kmg]bit)", place)
     if not shape:
         return place, ()
@@ -37,12 +37,12 @@ def place_order(place):
 
 
 def quantizer_order(name):
-    """Sorts quantizers and pairs of them: from many bits to few, then by name."""
+    """Sort key of quantizers and pairs: from many bits to few, then by name."""
     return [-int(re.match(r"[a-z]+(\d+)", hop).group(1)) for hop in name.split("+")], name
 
 
 def load(folder):
-    """{(place, what): contents}, in the order of places"""
+    """Results as {(place, what): contents}, in the order of places."""
     results = {}
     files = [file.name.split(".", 2) for file in folder.glob("*.*.json")]
     for place, what, _ in sorted(files, key=lambda name: (place_order(name[0]), name[1])):
@@ -51,7 +51,7 @@ def load(folder):
 
 
 def table(heads, rows):
-    """A Markdown table: the first column to the left, the others to the right."""
+    """A Markdown table. The first column is left-aligned, the others are right-aligned."""
     lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -74,7 +74,7 @@ def place_text(place):
 
 
 def collective_rows(results, collective):
-    """(place, chunks, row) of every row of a collective."""
+    """Yields (place, chunks, row) for every row of a collective."""
     for (place, what), contents in results.items():
         if "rows" in contents and contents["program"] == COLLECTIVES[collective] + "_perf":
             for row in contents["rows"]:
@@ -106,7 +106,7 @@ def collective_table(results, collective):
 
 
 def algorithm_table(results):
-    """The algorithms of the MPI library that were the fastest, of those that it lets a program choose."""
+    """A table of the fastest algorithms among those that MPI offers."""
     times = {}
     for collective in COLLECTIVES:
         for place, _, row in collective_rows(results, collective):
@@ -132,7 +132,7 @@ def codec_table(results):
 
 
 def training_runs(results):
-    """(place, one run, baseline run) of every zero3_gpt across a cluster."""
+    """Yields (place, run, baseline run) for every run of zero3_gpt on a cluster."""
     for (place, what), contents in results.items():
         if what == "zero3_gpt" and place != "local":
             for run in contents["runs"]:
@@ -157,7 +157,7 @@ def training_table(results):
 
 
 def targets(results):
-    """The project's targets beside what was measured: (target, measured, met) in the order of the issue."""
+    """Rows of the project's targets: text, measured value, limit, met."""
     rows = []
 
     def judge(text, value, limit, at_most):
@@ -183,7 +183,7 @@ def targets(results):
                 continue
             judge(f"{where}: time of the bare exchange", row["bare_exchange"]["ours_over_bare"],
                   1.15 if place.endswith("_200mbit") else 1.3, True)
-            # Inside the node no link is slow, and this target is about links across.
+            # This target is about slow links between nodes, which the secondary gather does not use.
             if collective != "secondary":
                 factor = 4 if across.startswith("int4") else 2
                 judge(f"{where}: speed-up over native bf16", row["native_bf16"]["speedup"], factor, False)
@@ -205,7 +205,7 @@ def targets(results):
 
 
 def plot(folder, name, heading, unit, heads, rows):
-    """Bars: a group for each row, a bar for each column after the first."""
+    """Plots bars: a group for each row, a bar for each column after the first. Returns the image as Markdown."""
     if not rows:
         return ""
     lines = [" ".join(["where"] + heads)]
@@ -224,7 +224,7 @@ def plot_collective(results, folder, collective):
         return ""
     largest = max(row["size"] for _, _, row in of_cluster)
     times = {}  # {place: {series: milliseconds}}
-    ours = {}  # {series: its place in the plot}
+    ours = {}  # {series: place in the plot}
     for place, chunks, row in of_cluster:
         if row["size"] != largest:
             continue
@@ -233,7 +233,7 @@ def plot_collective(results, folder, collective):
         ours["bare-" + row["quantizer"]] = quantizer_order(row["quantizer"]), float("inf")
         group = times.setdefault(place, {})
         group[series] = row["out_of_place"]["time_us"] / 1e3
-        # Runs in chunks have native and bare times of their own; one of each is enough.
+        # Runs in chunks have separate native and bare times; one of each is enough.
         for name, contestant in (("native-fp32", "native_fp32"), ("native-bf16", "native_bf16"),
                                  ("ours-in-bf16", "ours_bf16"), ("bare-" + row["quantizer"], "bare_exchange")):
             group.setdefault(name, row[contestant]["time_us"] / 1e3)

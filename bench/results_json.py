@@ -8,7 +8,7 @@ import json
 
 
 def text(value, depth=0):
-    """JSON text of `value`, `depth` containers deep, in the form above."""
+    """JSON text of `value`, `depth` containers deep, one record a line."""
     containers = (dict, list, tuple)
     members = list(value.values() if isinstance(value, dict) else value) if isinstance(value, containers) else []
     if not members or (depth > 0 and not any(isinstance(member, containers) for member in members)):

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Measures everything on this machine: the codec, the collectives on threads and across clusters of network namespaces with
-# slow links, and what they do for a training step. Builds first, and installs what is missing (Debian and Ubuntu), or
-# says exactly what to install where it may not.
+# Measures on this machine the codec, the collectives on threads and on clusters of network namespaces with slow links, and
+# training steps. Builds first, and installs missing packages (Debian and Ubuntu), or names them where it may not.
 #
 #   bench/run.sh [--quick] [--build-dir DIR] [--results DIR]
 #
@@ -9,8 +8,8 @@
 #   --build-dir DIR  where to build (default: build/bench)
 #   --results DIR    where the results go (default: bench/results), in place of those of an earlier run
 #
-# Writes a JSON file for each run, README.md with all tables, and plots. The clusters need root; where they cannot be, they
-# are left out with a note. Exit status: 0, 1 where a run failed or elements were wrong, 2 where something is missing.
+# Writes a JSON file for each run, README.md with all tables, and plots. The clusters need root; otherwise they are left out
+# with a note. Exit status: 0, 1 if a run failed or elements were wrong, 2 if something is missing.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
@@ -32,7 +31,7 @@ for name in zero3 qwz hpz qgz zeropp differences by_layer; do
     configs+=("$root/examples/zero3_gpt/configs/$name.json")
 done
 
-# What is measured. Sizes are of the whole tensor; fewer iterations where one takes seconds.
+# Arguments of the runs. Sizes are of the whole tensor. Iterations are few where one takes seconds.
 # shellcheck disable=SC2034,SC2054  # small and large are used by name; commas are the programs' own
 if [ "$quick" = yes ]; then
     codec=(-b 16M -e 16M -n 5 -c 0)
@@ -132,7 +131,7 @@ for nodes in "${clusters[@]}"; do
     done
 done
 
-# The same ranks without slow links: what is left of a step when communication costs next to nothing.
+# Without slow links, communication costs almost nothing: the rest of a step.
 step "zero3_gpt on this machine" launch_ranks 4 "$gpt" "${configs[0]}" \
     --ranks-per-node 2 --steps "$steps" --json "$results/local.zero3_gpt.json"
 for rate in "${training_rates[@]}"; do

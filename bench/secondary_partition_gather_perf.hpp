@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// secondary_partition_gather measured as nccl-tests measure all_gather: inside every node, on all nodes at once.
+/// Benchmark of secondary_partition_gather, as nccl-tests measure all_gather: within every node, on all nodes at once.
 
 #include "support/checks.hpp"
 #include "support/collective_perf.hpp"
@@ -45,7 +45,7 @@ struct secondary_partition_gather_perf {
         return all;
     }
 
-    /// The shard is what the transport's own all-gather sends.
+    /// `shard` is for the transport's own all-gather.
     template <class T, class Place>
     using tensors = arrays<T, Place>;
 

@@ -1,5 +1,5 @@
 /// \file
-/// A list of equal tensors beside one tensor of the same total, and beside a call for each, in turns.
+/// A list of equal tensors beside one tensor of equal total size, and beside one call for each.
 
 #include "support/data.hpp"
 #include "support/interleaved.hpp"
@@ -49,7 +49,7 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
         const zeropp::partition whole(elements, ranks.size()), each(tensor_elements, ranks.size());
         std::vector<float> full(elements), result(elements), shard(whole.size(rank));
         fill<float>(full, 1 + static_cast<std::uint64_t>(rank), 0);
-        // The same memory, cut into tensors and their slices.
+        // Lists: whole tensors in this memory, shards in separate memory.
         std::vector<zeropp::list_tensor<float, zeropp::host_space>> fulls, results, shards;
         std::vector<float> slices(count * each.size(rank));
         for (std::size_t t = 0; t != count; ++t) {
@@ -109,7 +109,7 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
 }  // namespace
 
 int main(int argc, char** argv) {
-    // A command line that has --chunks makes MPI support threads.
+    // With --chunks, MPI is initialised for several threads.
     const program_facts program{.name = "tensor_list_perf",
                                 .purpose =
                                     "Times zeropp's collectives on a list of tensors, beside one tensor of the same "

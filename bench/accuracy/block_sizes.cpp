@@ -11,19 +11,19 @@ using integers =
 using rotated = zeropp::named_quantizers<
     zeropp::hadamard<zeropp::block_integer<4, 32>>, zeropp::hadamard<zeropp::block_integer<4, 128>>,
     zeropp::hadamard<zeropp::block_integer<4, 512>>, zeropp::hadamard<zeropp::block_integer<4, 2048>>>;
-/// As wide as the library rotates: the block, up to 256.
+/// The widest rotations of the library: a block, at most 256 elements.
 using rotated_widely = zeropp::named_quantizers<zeropp::hadamard<zeropp::block_integer<4, 128>, 128>,
                                                 zeropp::hadamard<zeropp::block_integer<4, 512>, 256>,
                                                 zeropp::hadamard<zeropp::block_integer<4, 2048>, 256>>;
 using spikes = zeropp::named_quantizers<zeropp::spike_reserving<4, 32>, zeropp::spike_reserving<4, 128>,
                                         zeropp::spike_reserving<4, 512>, zeropp::spike_reserving<4, 2048>>;
-/// What the rotation, the signed range and the search gain, one after the other.
+/// Rotation with signed range, then scale search too, then a wide rotation too.
 using gains = zeropp::named_quantizers<
     zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax>>,
     zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>>,
     zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>, 128>>;
 
-/// Those of bench/convergence that have no names of their own in the library.
+/// Formats of bench/convergence that have no names in the library.
 using trained =
     zeropp::named_quantizers<zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>>,
                              zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>,

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int ranks = 4;
 
-/// The gradients of all ranks and steps.
+/// Gradients of all ranks and steps.
 class training {
 public:
     training(distribution d, std::size_t elements) {
@@ -36,7 +36,7 @@ private:
     float noise_;
 };
 
-/// The energies of what was to be summed and of how far it is off.
+/// Sums of squares: of the exact sum, and of its error.
 struct energies {
     double signal = 0;
     double noise = 0;
@@ -51,12 +51,12 @@ double relative_error(std::span<const energies> of_ranks) {
     return std::sqrt(all.noise / all.signal);
 }
 
-/// All steps; make_reduce(topology, elements) is a rank's reduce-scatter, called with (comm, step, full, shard).
+/// Runs all steps. make_reduce(topology, elements) returns a rank's reduce(comm, step, full, shard).
 template <class MakeReduce>
 feedback_accuracy train(const std::string& method, const training& given, int steps, MakeReduce make_reduce) {
     feedback_accuracy found;
     found.method = method;
-    // Of each rank, so that they are added in the same order every time.
+    // Separate for each rank, so that the order of additions is fixed.
     std::array<energies, ranks> first;
     std::array<energies, ranks> last;
     zeropp::run_on_threads(ranks, [&](zeropp::thread_transport transport) {
@@ -106,7 +106,7 @@ feedback_accuracy train_with_feedback(const std::string& residuals, const traini
     return found;
 }
 
-/// quantizer(rank, step) for both hops.
+/// Runs all steps without error feedback, with quantizer(rank, step) on both hops.
 template <class QuantizerOf>
 feedback_accuracy train_without(const std::string& method, const training& given, int steps, QuantizerOf quantizer) {
     return train(method, given, steps, [&](const auto&, std::size_t) {

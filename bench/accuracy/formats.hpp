@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What one trip through a message does to tensors.
+/// Errors of formats: tensors are encoded to messages and decoded.
 
 #include "accuracy/samples.hpp"
 
@@ -23,26 +23,26 @@ namespace zeropp_bench {
 struct format_accuracy {
     std::string format;
     int block_size = 0;
-    /// Of the whole messages: codes, scales and padding.
+    /// Includes codes, scales and padding.
     double bits_per_element = 0;
-    /// Infinite where nothing is off.
+    /// Infinite without errors.
     double sqnr_db = 0;
     double relative_l2 = 0;
-    /// The largest error of an element, in steps of its block; NaN where a format has no step that is the same over a
-    /// block. With a rotation the step is that of the rotated elements.
+    /// Largest error of an element, in steps of its block; with a rotation, in steps of rotated elements. NaN for
+    /// formats without a constant step in a block.
     double worst_over_step = std::numeric_limits<double>::quiet_NaN();
-    /// The same over the largest magnitude of the block as it was given.
+    /// Largest error of an element, over the largest magnitude of its original block.
     double worst_over_absmax = 0;
 };
 
-/// The formats that the library has names for.
+/// Measures the formats that have names in the library.
 std::vector<format_accuracy> measure_standard_formats(const sample& s);
 
-/// Integers of the same kinds in blocks of 32, 128, 512 and 2048, with scales in fp32 (spike-reserving: fp16); what
-/// each ability gains; and what bench/convergence trains with.
+/// Measures integer formats in blocks of 32, 128, 512 and 2048 with scales in fp32 (spike-reserving: fp16), gains of
+/// abilities, and formats of bench/convergence.
 std::vector<format_accuracy> measure_block_sizes(const sample& s);
 
-/// Throws std::runtime_error where what comes back is not finite.
+/// Measures `q` on `s`. Throws std::runtime_error if a result is not finite.
 template <zeropp::quantizer Q>
 format_accuracy measure_format(const Q& q, const sample& s) {
     using codec = zeropp::codec<zeropp::host>;
@@ -78,7 +78,7 @@ format_accuracy measure_format(const Q& q, const sample& s) {
             if constexpr (requires(const typename Q::params& p) { q.spacing(p); }) {
                 typename Q::params params;
                 std::memcpy(&params, &message[layout.params_offset + b * sizeof params], sizeof params);
-                // Not std::max from a number on: it starts as NaN.
+                // std::fmax, because the value starts as NaN.
                 found.worst_over_step =
                     std::fmax(found.worst_over_step, worst / static_cast<double>(q.spacing(params)));
             }

@@ -1,5 +1,5 @@
 /// \file
-/// How accurate the formats are: one trip through a message, sums over ranks, and sums over many steps.
+/// Accuracy of formats: of encoded tensors, of sums over ranks, and of sums over many steps.
 
 #include "accuracy/formats.hpp"
 #include "accuracy/samples.hpp"
@@ -25,7 +25,7 @@ namespace {
 using namespace zeropp_bench;
 using json = nlohmann::ordered_json;
 
-/// Files of plain floats, as zero3_gpt dumps them, each a tensor.
+/// Reads files of floats, one tensor each. Throws std::runtime_error for other files.
 sample read_sample(const std::string& name, const std::vector<std::string>& files) {
     sample s{name, {}};
     for (const std::string& file : files) {

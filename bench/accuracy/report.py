@@ -30,7 +30,7 @@ def decibels(row):
 
 
 def by_format(rows):
-    """{format: {sample: row}}, in the order of the rows."""
+    """Rows as {format: {sample: row}}, in their order."""
     formats = {}
     for row in rows:
         formats.setdefault(row["format"], {})[row["sample"]] = row

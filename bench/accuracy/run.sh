@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures how accurate the formats are: on generated numbers and on the weights and gradients of a training, in sums over
-# ranks, and with error feedback. Builds first, and installs what is missing (Debian and Ubuntu), or says exactly what to
-# install where it may not. The results are of numbers alone: they do not depend on the machine.
+# Measures the accuracy of formats: on generated numbers, on weights and gradients of a training, in sums over ranks, and with
+# error feedback. Builds first, and installs missing packages (Debian and Ubuntu), or names them where it may not. Results do
+# not depend on the machine.
 #
 #   bench/accuracy/run.sh [--build-dir DIR] [--results DIR]
 #
@@ -20,7 +20,7 @@ build_programs "$build_dir" accuracy zero3_gpt
 echo "== training, for weights and gradients"
 dumps=$(mktemp -d)
 trap 'rm -rf "$dumps"' EXIT
-# Weights as they are: in fp32. Ranks fill the cores; more BLAS threads would only get in each other's way.
+# Weights in fp32. Ranks fill the cores, so more BLAS threads would only disturb.
 OPENBLAS_NUM_THREADS=1 "$build_dir/examples/zero3_gpt/zero3_gpt" "$root/bench/convergence/fp32.json" --ranks-per-node 2 --steps 200 \
     --dump "$dumps" --dump-step 200
 

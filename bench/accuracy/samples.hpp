@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The numbers that formats are measured on.
+/// Tensors on which formats are measured.
 
 #include <zeropp/core/philox.hpp>
 
@@ -13,8 +13,8 @@
 
 namespace zeropp_bench {
 
-/// Gauss and t(3) have variance 1 and 3; uniform numbers lie in (-1, 1); of the sparse ones 90 % are zeros, the others
-/// Gaussian.
+/// `gauss` has variance 1, `student_t3` variance 3. `uniform` lies in (-1, 1). `sparse` has 90 % zeros, and `gauss`
+/// otherwise.
 enum class distribution { gauss, student_t3, uniform, sparse };
 
 inline std::string name_of(distribution d) {
@@ -31,7 +31,7 @@ inline std::string name_of(distribution d) {
     return {};
 }
 
-/// Element `index` of the tensor called `seed`: any rank can say what any other one holds.
+/// Element `index` of the tensor `seed`. Any rank can compute any other rank's tensor.
 inline float value_of(distribution d, std::uint64_t seed, std::size_t index) {
     const auto wide = static_cast<std::uint64_t>(index);
     const zeropp::random_words random =
@@ -44,7 +44,7 @@ inline float value_of(distribution d, std::uint64_t seed, std::size_t index) {
     case distribution::gauss:
         break;
     case distribution::student_t3: {
-        // By the squares of three more: of the pair's other half, and of another pair, whose angle does not matter.
+        // Divides by three more normal numbers' squares: one of this pair, and both of another as its squared radius.
         const double other = radius(0) * std::sin(angle);
         return static_cast<float>(normal / std::sqrt((other * other + radius(2) * radius(2)) / 3));
     }
@@ -62,7 +62,7 @@ inline std::vector<float> values_of(distribution d, std::uint64_t seed, std::siz
     return values;
 }
 
-/// Tensors that are measured together, each a message of its own.
+/// Tensors that are measured together, each as one message.
 struct sample {
     std::string name;
     std::vector<std::vector<float>> tensors;

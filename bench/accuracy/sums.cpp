@@ -10,7 +10,7 @@ namespace zeropp_bench {
 
 namespace {
 
-/// What every rank gives, and what it comes to.
+/// The tensors of all ranks, and their exact sum.
 struct gradients {
     std::vector<std::vector<float>> of_rank;
     std::vector<double> sum;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What quantization does to sums over ranks.
+/// Errors of quantized sums over ranks.
 
 #include "accuracy/samples.hpp"
 
@@ -10,49 +10,49 @@
 
 namespace zeropp_bench {
 
-/// The error of a whole reduce-scatter, of all ranks' slices together.
+/// Relative error of a reduce-scatter, over all ranks' shards.
 struct sum_accuracy {
     std::string inside;
     std::string across;
-    /// With all ranks in one node, so that `inside` alone quantizes.
+    /// All ranks in one node, so that only `inside` quantizes.
     double one_hop = 0;
     double two_hops = 0;
 };
 
-/// Every pair of quantizers on nodes x ranks_per_node ranks that are threads; each rank gets the sum of `slice`
+/// Measures each pair of quantizers on `nodes` x `ranks_per_node` ranks, which are threads. A shard has `slice`
 /// elements.
 std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_node, std::size_t slice);
 
-/// The error of an all-reduce with 16 bits on the wire, ||result - sum|| / ||sum||.
+/// Error of an all-reduce with bf16 messages, ||result - sum|| / ||sum||.
 struct sixteen_bits_accuracy {
     int nodes = 0;
     int ranks_per_node = 0;
-    /// In bfloat16 throughout, rounded after each addition, rank after rank, as a ring of a bfloat16 sum does it.
+    /// Added in rank order and rounded to bfloat16 after each addition, as a ring does.
     double bfloat16_sum = 0;
-    /// quantized_all_reduce with lossless<bfloat16> on every hop: sums in float.
+    /// By quantized_all_reduce with lossless<bfloat16> on every hop: sums in float.
     double float_sums = 0;
 };
 
-/// Every rank, of which each is a thread, contributes a bfloat16 tensor of `elements`.
+/// Measures sums of a bfloat16 tensor of `elements` elements from each rank. Ranks are threads.
 sixteen_bits_accuracy measure_sixteen_bits(distribution d, int nodes, int ranks_per_node, std::size_t elements);
 
-/// How far the sum over many steps is off.
+/// Error of the sum over many steps.
 struct feedback_accuracy {
     std::string format;
     std::string method;
-    /// ||sum of results - sum of exact ones|| / ||sum of exact ones||, after one step and after all.
+    /// ||sum of results - exact sum|| / ||exact sum||, after the first step and after all.
     double first_step = 0;
     double all_steps = 0;
-    /// Of residuals, for each element of the gradient.
+    /// Bytes of residuals for each element of the gradient.
     double bytes_per_element = 0;
 };
 
-/// What of each step's gradient is fresh; the rest is the same in all steps.
+/// Proportion of noise in a gradient that is new in each step; the rest is constant.
 inline constexpr float fresh_noise = 0.1f;
 
-/// int4:128 and int4:128:h32 on both hops of 2 x 2 ranks that are threads: rounded to nearest, at random, and with
-/// error feedback. Each rank's gradient is a tensor of its own with the distribution d, the same in all steps, plus in
-/// every step fresh noise, about normal, of fresh_noise times that tensor's standard deviation.
+/// Measures int4:128 and int4:128:h32 on both hops of 2 x 2 ranks, which are threads: nearest and stochastic rounding,
+/// and error feedback. A rank's gradient is a constant tensor of distribution `d` plus new noise in each step. The
+/// noise is about normal, with `fresh_noise` times the tensor's standard deviation.
 std::vector<feedback_accuracy> measure_feedback(distribution d, int steps, std::size_t elements);
 
 }  // namespace zeropp_bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A cluster of N nodes with R ranks each on this one machine, with links between the nodes that are really slow.
+# Makes a cluster of N nodes with R ranks each on this one machine. Links between nodes are really slow.
 #
 #   bench/cluster/cluster.sh run --nodes N --per-node R --rate RATE [--delay TIME] [--json FILE] [--beside COMMAND]
 #       -- PROGRAM [ARGUMENT...]
@@ -12,14 +12,14 @@
 #   --beside CMD    a command line for bash that runs beside PROGRAM and is killed when that ends. It may interfere: it sees
 #                   the switches and their ports (node0, ...), nodes by `ip -n node0`, and the ranks' processes
 #
-# Runs PROGRAM under mpirun on all nodes, without input, and then prints what each node's interface has sent and received
-# while it ran: whole Ethernet frames. MPI sees nodes as real ones: ranks share memory inside a node only. mpirun's own
-# traffic goes over a second network, which is neither shaped nor counted; what MPI itself says between ranks is counted.
-# Environment and working directory are passed on; OMPI_MCA_... variables reach mpirun. /dev/shm is private to the run.
+# Runs PROGRAM under mpirun on all nodes, without input. Then prints the bytes and packets that each node's interface sent
+# and received meanwhile, as whole Ethernet frames. MPI sees real nodes: ranks share memory only within a node. mpirun's
+# traffic uses a second network, neither shaped nor counted; MPI's control messages between ranks are counted. Environment
+# and working directory are passed on; OMPI_MCA_... variables reach mpirun. /dev/shm is private to the run.
 #
-# Needs root, iproute2, util-linux and Open MPI 4 or 5. Whatever ends it, nothing is left behind. README.md says more.
-# Exit status: the program's; 2 for wrong arguments or something missing; 77 where this machine does not permit
-# namespaces or its kernel lacks a part of the network; 128 + the signal that ended it.
+# Needs root, iproute2, util-linux and Open MPI 4 or 5. Nothing is left behind, however it ends. README.md has details.
+# Exit status: the program's; 2 for wrong arguments or something missing; 77 if this machine does not permit namespaces or
+# its kernel lacks a part of the network; 128 + the signal that ended it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 
@@ -54,7 +54,7 @@ mbit) bits_per_second+=000000 ;;
 gbit) bits_per_second+=000000000 ;;
 esac
 [[ $delay =~ ^([0-9]{1,6})(\.([0-9]{1,6}))?(us|ms|s)$ ]] || options_wrong "--delay must be a time such as 0.1ms, not: $delay"
-# Decimal point moved by as many places as the unit has, down to microseconds.
+# Moves the decimal point by the places between the unit and microseconds.
 fraction=${BASH_REMATCH[3]}000000
 case ${BASH_REMATCH[4]} in
 us) places=0 ;;
@@ -72,12 +72,12 @@ done
 version=$(mpirun --version 2>/dev/null | head -n 1)
 [[ $version == *"(Open MPI) "[45].* ]] || give_up 2 "needs Open MPI 4 or 5; mpirun here is: ${version:-silent}"
 
-# The whole cluster lives in namespaces of its own, its processes too: when the first of them ends, the kernel ends the
-# others, and with the last one go the networks, mounts and names. That holds after kill -9 as well.
+# The whole cluster is in separate namespaces. When its first process ends, the kernel ends the others, and removes networks,
+# mounts and names with the last one, also after kill -9.
 isolated=(unshare --net --mount --pid --ipc --uts)
 problem=$("${isolated[@]}" --fork true 2>&1) || give_up 77 "namespaces are not permitted here: $problem"
 
-# Opened here, since the file may be where a mount of the run's own hides it.
+# Opened here, because a mount of the run may hide the file.
 { exec 3>"$json"; } 2>/dev/null || give_up 2 "cannot write $json"
 
 exec "${isolated[@]}" bash "$root/bench/cluster/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$beside" "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mpirun's launch agent, called as ssh would be: runs a command on a node of the cluster.
+# mpirun's launch agent, in place of ssh: runs a command on a node of the cluster.
 #
 #   enter_node.sh NODE COMMAND...
 node=$1

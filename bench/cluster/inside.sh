@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The part of cluster.sh that runs inside the cluster's own namespaces: makes the network, runs the program, prints what
-# crossed the interfaces, and writes the same as JSON to file descriptor 3.
+# The part of cluster.sh inside the cluster's namespaces. Makes the network, runs the program, prints the bytes and packets
+# of the interfaces, and writes them as JSON to file descriptor 3.
 #
 #   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US BESIDE PROGRAM [ARGUMENT...]
 set -euo pipefail
 
-# Called as the process that made the namespaces. Its child is process 1 there, and ends only after all the others.
+# The process that made the namespaces. Its child is process 1 there, and ends after all others.
 if [ $$ -ne 1 ]; then
     setpriv --pdeathsig KILL bash "${BASH_SOURCE[0]}" "$@" </dev/null &
     for signal in INT QUIT TERM HUP; do
@@ -22,27 +22,26 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4 beside=$5
 shift 5
 
-# bytes_in MICROSECONDS: what a link carries in that time.
+# bytes_in MICROSECONDS: bytes that a link carries in that time.
 bytes_in() { echo $((bits_per_second * $1 / 8000000)); }
 
 at_least() { echo $(($1 > $2 ? $1 : $2)); }
 
-# Jumbo frames, as clusters use them: two cores could not carry frames of 1500 bytes at 1 Gbit/s for all nodes.
+# Jumbo frames, as in clusters, because two cores cannot carry frames of 1500 bytes at 1 Gbit/s for all nodes.
 mtu=9000
 frame=$((mtu + 14))
-# The network moves frames in batches (TSO) of a quarter of a millisecond, so that a small message never waits longer for
-# a large one; one frame at low rates, 64 KB at most. Less work for the processor, which ranks need.
+# Frames move in batches (TSO), to save processor time for the ranks. A batch takes at most a quarter of a millisecond, so
+# that small messages wait no longer for large ones. It is at least one frame, and at most 64 KB.
 batch=$(at_least 1 $(($(bytes_in 250) / frame)))
 batch=$((batch < 7 ? batch : 7))
-# What a link that was idle sends at once. Two batches bear a timer that is late; messages that fit cross too soon.
+# Bytes that an idle link sends at once. Two batches tolerate a late timer, but messages that fit arrive too early.
 burst=$((2 * batch * frame))
-# No packet is dropped, as on the fabrics that clusters have: queues hold whatever is on its way. A connection may have
-# 8 ms of the link on its way (ranks share cores and come late), and the delay there and back; half of a receive buffer
-# is its window.
+# No packet is dropped, as on clusters' fabrics, because queues hold all packets on their way. A connection's window, half its
+# receive buffer, is the link's bytes in 8 ms and four delays. The 8 ms are for ranks that share cores and come late.
 queue=1000000000
 receive_buffer=$(at_least 131072 $((2 * $(bytes_in $((8000 + 4 * delay_us))))))
 
-# needed WHAT COMMAND...: a part of the kernel that not every machine has.
+# needed WHAT COMMAND...: runs COMMAND, which needs a part of the kernel that not every machine has.
 needed() {
     local what=$1
     shift
@@ -55,17 +54,17 @@ shape() { # tc's arguments that say which interface
 }
 
 needed "right to make networks" ip link set lo up
-# Names, shared memory and Open MPI's files are the run's own, and go with it.
+# Names, shared memory and Open MPI's files are private to the run, and vanish with it.
 mkdir -p /var/run/netns
 mount -t tmpfs tmpfs /var/run/netns
 mount -t tmpfs tmpfs /dev/shm
 ln -s "$here/enter_node.sh" /dev/shm/enter_node  # Open MPI takes no path with a space
 
-# IPv6 would send packets of its own.
+# IPv6 would send more packets.
 no_ipv6='[ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
 sh -c "$no_ipv6"
 
-# Two switches: mpirun's own traffic takes the second, so that the first carries only what ranks say to each other.
+# Two switches: mpirun's traffic uses the second, so that the first carries only messages between ranks.
 needed bridge ip link add data type bridge
 needed bridge ip link add control type bridge
 ip link set data up
@@ -75,7 +74,7 @@ ip addr add 198.19.0.254/24 dev control
 for ((i = 0; i != nodes; ++i)); do
     node=node$i
     ip netns add $node
-    # Reno is the one congestion control that every namespace may use; with nothing dropped it has little to do.
+    # Reno is the only congestion control that every namespace may use. Without drops it does little.
     ip netns exec $node sh -e -c "$no_ipv6
         echo reno >/proc/sys/net/ipv4/tcp_congestion_control
         echo 4096 65536 $receive_buffer >/proc/sys/net/ipv4/tcp_rmem"
@@ -96,8 +95,8 @@ for ((i = 0; i != nodes; ++i)); do
     echo "$node slots=$per_node" >>/dev/shm/hosts
 done
 
-# crossed TC_ARGUMENT...: bytes and packets that an interface has sent, and packets dropped. Counted by its shaper, which
-# knows how many frames a batch is; the interface's own counter takes it for one.
+# crossed TC_ARGUMENT...: bytes and packets that an interface has sent, and packets dropped. The shaper counts the frames of
+# a batch; the interface would count one.
 crossed() {
     tc "$@" | sed -n '/^ Sent /{s/^ Sent \([0-9]*\) bytes \([0-9]*\) pkt (dropped \([0-9]*\),.*/\1 \2 \3/p;q}'
 }
@@ -109,12 +108,12 @@ counters() { # a line for each node: bytes, packets and drops sent, and the same
     done
 }
 
-# Nodes share the cores: a rank bound to a core would meet its counterparts of all nodes there, and one that waits must
-# give way, which Open MPI, taking each node for a machine, does not know.
+# Nodes share the cores, which Open MPI does not know. Bound ranks would share a core with their counterparts of all nodes,
+# and waiting ranks must yield.
 # shellcheck disable=SC2054  # commas of Open MPI
 launch=(mpirun --allow-run-as-root --hostfile /dev/shm/hosts -np $((nodes * per_node)) --map-by slot --bind-to none
     --mca btl_tcp_if_include eth0 --mca pml ob1 --mca mpi_yield_when_idle 1)
-# How mpirun reaches nodes, and what it calls memory that ranks share.
+# Options for reaching nodes and for shared memory, by version.
 # shellcheck disable=SC2054
 case $(mpirun --version) in
 *"(Open MPI) 4."*)
@@ -127,8 +126,8 @@ case $(mpirun --version) in
         --mca btl_sm_single_copy_mechanism none)
     ;;
 esac
-# Open MPI writes a large message to a socket as one piece. What a rank must say to let the other direction begin then
-# waits behind it, and the directions of a full-duplex link may take turns. In fragments they do not.
+# Open MPI writes a large message to a socket as one piece. Control messages that start the other direction then wait behind
+# it, so a full-duplex link may be used one way at a time. Fragments avoid that.
 export OMPI_MCA_btl_tcp_flags=${OMPI_MCA_btl_tcp_flags-send}
 
 mapfile -t before < <(counters)

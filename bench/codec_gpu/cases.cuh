@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The kernels of one quantizer, case by case.
+/// The measured cases of one quantizer.
 
 #include "timing.cuh"
 
@@ -14,7 +14,7 @@
 
 namespace zeropp_bench {
 
-/// Numbers about as normal as gradients, other ones for each seed.
+/// Writes about normal numbers, which depend on `seed`.
 template <class T>
 __global__ void fill_random(T* to, std::size_t n, std::uint64_t seed) {
     const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
@@ -23,13 +23,13 @@ __global__ void fill_random(T* to, std::size_t n, std::uint64_t seed) {
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
         z ^= z >> 31;
-        float sum = -131070.0f;  // the mean of four 16-bit numbers' sum
+        float sum = -131070.0f;  // minus the mean of a sum of four 16-bit numbers
         for (int k = 0; k != 4; ++k) sum += static_cast<float>(z >> (16 * k) & 0xffffu);
         to[i] = zeropp::element_traits<T>::from_float(sum * (1.0f / 37837.0f));
     }
 }
 
-/// All cases of one quantizer on one element type and tensor size, those that are wanted.
+/// The wanted cases of one quantizer on one element type and tensor size.
 template <zeropp::quantizer Q, class T>
 struct cases {
     using codec = zeropp::codec<zeropp::cuda_stream>;
@@ -72,13 +72,13 @@ private:
     std::size_t message_bytes(const zeropp::slices& where) const {
         return static_cast<std::size_t>(where.slots) * wire_bytes(q, where.count);
     }
-    /// Of a message, without padding.
+    /// Bytes of a message without padding.
     static std::size_t payload_bytes(std::size_t n) {
         return zeropp::code_bytes<Q>(n) + zeropp::wire_layout<Q>(n).blocks * zeropp::params_bytes<Q>;
     }
     T* tensor(std::size_t set, std::size_t n) const { return reinterpret_cast<T*>(at(b.tensors, set, n * sizeof(T))); }
 
-    /// Sets of small messages can be more than there is room for in tensors: those are used again.
+    /// Encodes into message set `set`. There may be more sets of small messages than of tensors, which are then reused.
     void enqueue_encode(const zeropp::slices& where, std::size_t set) const {
         const std::size_t room = b.bytes / zeropp::round_up(elements * sizeof(T), 256);
         codec::encode(b.stream, q, tensor(set % room, elements), where, at(b.messages, set, message_bytes(where)));
@@ -104,7 +104,7 @@ private:
         report(r);
     }
 
-    /// The tensor is that of all contributors, one after the other.
+    /// Measures sums. The tensor holds the contributors' tensors, one after another.
     void reduce(int contributors) const {
         const auto c = static_cast<std::size_t>(contributors);
         const std::size_t n = elements / c;
@@ -116,7 +116,7 @@ private:
         };
 
         const std::string encode_name = "reduce_encode_" + std::to_string(contributors);
-        // No element is touched, so one element type stands for all: the first one that is wanted.
+        // reduce_encode touches no elements, so the first wanted element type stands for all.
         if (wants(encode_name) && zeropp::element_traits<T>::name == wanted.elements.front()) {
             row r = start(encode_name, read, wire_bytes(q, n));
             const std::size_t sets = b.sets(r.bytes_read + r.bytes_written);
@@ -142,7 +142,7 @@ private:
     }
 };
 
-/// All cases of one quantizer. Instantiated in a source file for each, so that they are compiled side by side.
+/// Measures one quantizer. Each is instantiated in a separate source file, so that they compile in parallel.
 template <zeropp::quantizer Q>
 void measure_quantizer(bed& b, const settings& wanted, const std::function<void(const row&)>& report) {
     const auto element = [&]<class T>(T) {

@@ -1,6 +1,5 @@
 /// \file
-/// The codec's kernels at memory speed: how fast each moves its bytes, beside a device-to-device copy of as many bytes
-/// in the same run.
+/// Speed of the codec's kernels, beside device-to-device copies of equally many bytes in one run.
 ///
 ///     codec_gpu [RESULTS.json] [--quick] [--quantizer NAME...] [--kernel NAME...] [--element NAME...] [--size-mb N...]
 
@@ -102,7 +101,7 @@ int main(int argc, char** argv) {
                         100 * r.fraction_of_copy());
             std::fflush(stdout);
             results["rows"].push_back(json_of(r));
-            // What is known so far survives a run that is cut short.
+            // Results survive a run that is cut short.
             if (results["rows"].size() % 32 == 0) write(path, results);
         });
         results["complete"] = true;

@@ -39,7 +39,7 @@ void measure(const settings& wanted, const std::function<void(const row&)>& repo
     cudaStream_t stream = nullptr;
     require_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     {
-        // A rotation takes up to four caches and one tensor more.
+        // Buffer sets take up to four L2 caches and one tensor.
         bed b(zeropp::round_up(largest + largest / 4 + 5 * l2, 4096), l2, stream);
         const auto quantizer = [&]<class Q>(Q) {
             const auto& names = wanted.quantizers;

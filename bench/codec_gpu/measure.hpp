@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What bench/codec_gpu measures, and of which device. Plain C++: the program around the measurements needs no nvcc.
+/// Settings and results of bench/codec_gpu. Plain C++, so that the program's main file needs no nvcc.
 
 #include <cstddef>
 #include <functional>
@@ -20,14 +20,14 @@ struct device_facts {
     int runtime_version = 0;
 };
 
-/// What to measure: all combinations.
+/// Values to measure, in all combinations.
 struct settings {
     std::vector<std::string> quantizers{"int8:256", "int4:128", "int8:2048", "int4:2048", "int6:128"};
     std::vector<std::string> kernels{"encode",          "decode",          "reorder_encode",
                                      "reduce_encode_2", "reduce_encode_4", "reduce_encode_8",
                                      "reduce_decode_2", "reduce_decode_4", "reduce_decode_8"};
     std::vector<std::string> elements{"bf16", "fp16", "fp32"};
-    /// Of the tensor: for reductions, of all the contributors' tensors together.
+    /// Size of the tensor; for reductions, of all contributors' tensors together.
     std::vector<std::size_t> megabytes{16, 64, 256, 1024, 4096};
     int repetitions = 21;
 };
@@ -39,24 +39,24 @@ struct row {
     std::size_t tensor_bytes = 0;
     std::size_t bytes_read = 0;
     std::size_t bytes_written = 0;
-    /// For one launch; a repetition times `launches` of them, back to back.
+    /// Seconds of one launch. A repetition times `launches` launches, back to back.
     double seconds_median = 0;
     double seconds_least = 0;
     double seconds_most = 0;
     int launches = 0;
-    /// Read and written by device-to-device copies of as many bytes, taken in turns with the kernel.
+    /// Bytes read and written per second by copies of equally many bytes, alternating with the kernel.
     double copy_bytes_per_second = 0;
 
     double bytes_per_second() const { return static_cast<double>(bytes_read + bytes_written) / seconds_median; }
     double fraction_of_copy() const { return bytes_per_second() / copy_bytes_per_second; }
 };
 
-/// Whether there is a GPU; `why_not` says why not.
+/// True if there is a GPU; otherwise `why_not` gets the reason.
 bool gpu_here(std::string& why_not);
 
 device_facts facts_of_current_device();
 
-/// Measures, and reports each row as soon as it is known.
+/// Measures, and passes each complete row to `report`.
 void measure(const settings& wanted, const std::function<void(const row&)>& report);
 
 }  // namespace zeropp_bench

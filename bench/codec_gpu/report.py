@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One page of a run on a GPU: what was predicted of each kernel, and what was measured.
+"""Writes a page of a run on a GPU: predictions and measurements of each kernel.
 
     report.py RESULTS
 
-RESULTS has summary.txt, how each step of tests/gpu.sh ended, and what of codec_gpu.json (or codec_gpu_quick.json, where
-that is all there is) and deepspeed.json it came to. Writes report.md there, and prints it.
+RESULTS has summary.txt, the end of each step of tests/gpu.sh. It may have deepspeed.json, and codec_gpu.json or
+codec_gpu_quick.json. Writes report.md there, and prints it.
 """
 import json
 import pathlib
@@ -17,7 +17,7 @@ ELEMENTS = {"bf16": "bfloat16", "fp16": "half", "fp32": "float"}
 
 
 def kernel_of(row):
-    """The name that the page of predictions has for a row; none for the reordering, which is the same kernel."""
+    """The row's name in the predictions; None for reorder_encode, which is the kernel of encode."""
     quantizer, kernel, element = row["quantizer"], row["kernel"], ELEMENTS[row["element"]]
     operation, _, contributors = kernel.rpartition("_")
     if kernel == "encode":
@@ -30,7 +30,7 @@ def kernel_of(row):
 
 
 def gpu_of(device):
-    """The GPU whose figures the predictions have, if this is one of them."""
+    """The name in GPUS of a device; None if it has no predictions."""
     found = [name for name in GPUS if name in device["name"]]
     return found[0] if found else None
 

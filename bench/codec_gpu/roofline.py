@@ -38,13 +38,12 @@ NVDISASM = "nvidia-cuda-nvdisasm==13.2.51"
 ARCHITECTURES = (80, 90, 100)
 ALLOWED = 1.03
 
-# The same from sm_80 to sm_100: registers (given to warps in units) and warps of a multiprocessor.
+# From sm_80 to sm_100: registers of a multiprocessor, the unit in which warps get them, and warps.
 REGISTERS, REGISTER_UNIT, MOST_WARPS, BLOCK_WARPS = 65536, 256, 64, 8
 
-# Where instructions go, and how many threads of one a multiprocessor starts in a clock (after CUDA's programming guide,
-# "Arithmetic Instructions"; multiplications of integers and conversions are slower than the rest of their pipe, which is
-# left out; of tensor cores a quarter of what the datasheet says for sm_90, as a guess of what instructions that are not
-# asynchronous reach). What is in no list only has to be issued.
+# Pipes of instructions, and the threads that a multiprocessor starts in a clock, after CUDA's programming guide,
+# "Arithmetic Instructions". Slower multiplications of integers and conversions are ignored. Tensor cores have a quarter
+# of sm_90's datasheet rate, a guess for synchronous instructions. Instructions in no list are only issued.
 PIPES = {
     "ALU": (64, r"LOP3|SHF|PRMT|I?MNMX|VIMNMX3?|FMNMX3?|FSETP|ISETP|PLOP3|F?SEL|IADD3|VIADD|VIADDMNMX|LEA|I2FP|F2FP|IABS|"
                 r"BMSK|SGXT|HMNMX2|HSETP2"),
@@ -57,14 +56,13 @@ PIPES = {
 ISSUED = 128
 CLASSES = {name: re.compile(rf"({opcodes})$") for name, (_, opcodes) in PIPES.items()}
 
-# Multiprocessors, GHz, TB/s of a copy (read and written): 90 % of the datasheet's rate.
+# Architecture, multiprocessors, GHz, TB/s of a copy (read and written): 90 % of the datasheet's rate.
 GPUS = {"H100": (90, 132, 1.75, 3.0), "H200": (90, 132, 1.75, 4.3), "B200": (100, 148, 1.85, 7.2)}
-# What a pipe sustains, how long a load takes where memory is busy, the best that a kernel with two streams reaches,
-# and how sharply what does not bind gives way to what does.
+# Sustained fraction of a pipe's rate, latency of loads from busy memory, best fraction of a copy's speed for a kernel with
+# two streams, and the exponent that combines limits.
 SUSTAINED, LATENCY_NS, BEST, SHARPNESS = 0.87, 700, 0.93, 6
 
-# Of sm_90 on an H200: what is wanted, and what this script predicted before integers had their short ways and codes were
-# loaded 16 bytes at a time.
+# Fractions on an H200: the target, and the prediction before integers had short paths and codes had 16-byte loads.
 TARGETS = {
     "encode bfloat16 to int8:256": (0.93, 0.91),
     "encode bfloat16 to int4:128": (0.92, 0.84),
@@ -76,13 +74,13 @@ TARGETS = {
     "sum of 8 int4:128 to int4:128": (0.80, 0.32),
     "decode of 8 int4:128 to bfloat16": (0.87, 0.55),
 }
-# Of the speed of slices that begin at 16 bytes, what those that do not are wanted to reach.
+# Target for unaligned shards, as a fraction of the speed of shards aligned to 16 bytes.
 UNALIGNED = ", unaligned"
 WANTED_UNALIGNED = 0.85
 
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)([^;]*);")
 LOADS, STORES = ("LDG", "LD"), ("STG", "ST")
-# A search goes round a loop inside that of the kernel.
+# A search has an inner loop.
 SEARCHES = re.compile(r"to .*(:search|lloyd_max)")
 LABEL = re.compile(r"^(\.L_x_\d+):")
 REGISTER = re.compile(r"\bR(\d+)\b")
@@ -100,7 +98,7 @@ class Instruction:
         self.target = None
         if opcode == "BRA":
             self.target = re.search(r"\.L_x_\d+", rest)[0]
-            # A branch on a predicate as an operand, or on the predicate of the instruction.
+            # A branch may have its predicate as an operand, or before the instruction.
             self.predicated |= len(self.operands) > 1
 
     def registers_of(self, operands):
@@ -108,7 +106,7 @@ class Instruction:
 
 
 def kernels_of(listing):
-    """The instructions of each kernel, and where its labels are among them."""
+    """The instructions of each kernel, and the positions of its labels."""
     kernels = {}
     code = labels = None
     for line in listing.splitlines():
@@ -124,12 +122,12 @@ def kernels_of(listing):
 
 
 def is_parameter(instruction, summing):
-    """Messages' codes are read through the read-only cache, their parameters are not."""
+    """True for loads of block parameters: unlike codes, they do not use the read-only cache."""
     return summing and instruction.opcode in LOADS and "CONSTANT" not in instruction.modifiers
 
 
 def ways_round(code, labels):
-    """For each load, the shortest way from it back to it."""
+    """For each load in a loop, the shortest path from it back to it."""
     def successors(n):
         i = code[n]
         if i.target:
@@ -158,8 +156,8 @@ def ways_round(code, labels):
 
 
 def taken(way, which):
-    """Without the loads of one of two alternatives, under a predicate and its opposite: with `which` of max those of the
-    widest, of min those without it. Issued they are all the same."""
+    """`way` without the loads of one of two alternatives under opposite predicates. `which` is max to keep the wider
+    loads, min to keep the narrower ones."""
     widest = {}
     for i in way:
         if i.opcode in LOADS and i.predicate:
@@ -175,7 +173,7 @@ def taken(way, which):
 
 
 def in_flight(way, summing):
-    """Most bytes that a thread has asked for before it needs the first."""
+    """Most bytes that a thread loads before it uses the first."""
     most = total = 0
     pending = set()
     for i in way:
@@ -193,7 +191,7 @@ def in_flight(way, summing):
 
 
 def is_fused(code):
-    """Whether two elements' products are added to something in the instruction that multiplies, which PTX does not say."""
+    """True if an instruction multiplies two elements and adds to the products, which PTX does not show."""
     return any(i.opcode == "FFMA2" and not i.operands[-1].strip().startswith("RZ") for i in code)
 
 
@@ -205,14 +203,14 @@ def widths(instructions):
 
 
 def resident_warps(registers):
-    """Of a kernel whose threads have so many registers."""
+    """Warps on a multiprocessor, for threads with `registers` registers."""
     of_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
     return min(MOST_WARPS // BLOCK_WARPS, REGISTERS // of_warp // BLOCK_WARPS) * BLOCK_WARPS
 
 
 def counted(name, code, labels, registers):
-    """What is kept of a kernel, all that the model needs: of the ordinary way, and, where a kernel reads tensors and has
-    one, of the way of those that are not aligned."""
+    """Rows of a kernel with all inputs of the model: "" for the ordinary path, and UNALIGNED for the path of unaligned
+    tensors, if there is one."""
     summing = "sum_source" in name
     warps = resident_warps(registers)
 
@@ -233,7 +231,7 @@ def counted(name, code, labels, registers):
         if moved:
             row["issue"] = len(way) / moved
             for pipe, opcodes in CLASSES.items():
-                # An access of 16 bytes takes the turns of four.
+                # An access of 16 bytes takes as long as four of 4.
                 row[pipe] = sum(max(1, i.bits // 32) if pipe == "LSU" else 1 for i in way
                                 if opcodes.match(i.opcode)) / moved
         return {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
@@ -250,7 +248,7 @@ def counted(name, code, labels, registers):
         return (bool(stores_of(way)) and widths(stores_of(way)) == rows[""]["stores"] and all(i.bits <= 32 for i in loads) and
                 sum(i.bits for i in loads) / 8 == read)
 
-    # It stores the same, and reads the same bytes in narrower words.
+    # The unaligned path has equal stores, and loads equally many bytes in narrower words.
     narrow = [w for w in ways if is_narrow(w)]
     if not summing and narrow and max(i.bits for i in wide) == 128:
         rows[UNALIGNED] = row_of(max(narrow, key=lambda w: (in_flight(taken(w, min), summing), -len(w))), min, read, moved)
@@ -258,10 +256,10 @@ def counted(name, code, labels, registers):
 
 
 def predicted(row, gpu):
-    """The fraction of a copy's speed, and what binds.
+    """The fraction of a copy's speed, and the name of the binding limit.
 
-    Everything a byte needs runs at once, and what takes longest binds: instructions of each pipe, memory itself, and the
-    loads in flight (Little's law). Where two take about as long they get in each other's way: the sum of sixth powers.
+    Limits are the instructions of each pipe, memory, and loads in flight (Little's law). They overlap, and the longest
+    binds. Limits of similar length delay each other, so times are combined by a sum of sixth powers.
     """
     _, multiprocessors, ghz, terabytes = GPUS[gpu]
     clocks_for_byte = multiprocessors * ghz / (terabytes * 1e3)
@@ -269,13 +267,13 @@ def predicted(row, gpu):
              "in flight": row["read"] * terabytes * 1e3 / multiprocessors * LATENCY_NS / (row["in_flight_kib"] * 1024)}
     for pipe, rate in {"issue": ISSUED, **{name: rate for name, (rate, _) in PIPES.items()}}.items():
         times[pipe] = row[pipe] / (rate * SUSTAINED * clocks_for_byte)
-    # Memory is as fast as it is, or as what has been asked of it allows.
+    # The slower of the two is the limit of memory.
     del times[min("memory", "in flight", key=times.get)]
     return BEST / sum(time ** SHARPNESS for time in times.values()) ** (1 / SHARPNESS), max(times, key=times.get)
 
 
 def parsed(text):
-    """A type's name as [name, argument...], arguments alike."""
+    """A type's name as a tree: [name, argument...], with arguments as trees."""
     def one(at):
         begin = at
         while at < len(text) and text[at] not in "<,>":
@@ -294,7 +292,7 @@ def parsed(text):
 
 
 def shown(tree):
-    """A type as the pages call it."""
+    """The name of a type on the pages."""
     name, *arguments = tree
     if name == "block_integer":
         bits, block, scheme, scale = (shown(a) for a in arguments)
@@ -341,7 +339,7 @@ def short_name(text):
 
 
 def find_nvdisasm(given, nvcc, folder):
-    """nvcc's neighbour, or, where it has none, from Python's packages."""
+    """The path of nvdisasm: given, beside nvcc, or downloaded from PyPI."""
     if given:
         return given
     neighbour = pathlib.Path(shutil.which(nvcc) or nvcc).resolve().parent / "nvdisasm"
@@ -377,7 +375,7 @@ def registers_of(report):
 
 
 def measured(folder, nvdisasm):
-    """Rows by architecture and kernel."""
+    """Rows of the compiled kernels: {architecture: {kernel: row}}."""
     found = {}
     for architecture in ARCHITECTURES:
         rows = found[str(architecture)] = {}
@@ -391,13 +389,13 @@ def measured(folder, nvdisasm):
                 shortened = short_name(names[name])
                 assert not is_fused(code), f"{shortened}: a product is added before it is rounded"
                 for what, row in counted(name, code, labels, registers[name]).items():
-                    # Several files may have the same instance.
+                    # Several files may instantiate one kernel.
                     assert rows.setdefault(shortened + what, row) == row, f"two kernels have the name {shortened + what}"
     return {architecture: dict(sorted(rows.items())) for architecture, rows in found.items()}
 
 
 def unaligned_fractions(rows):
-    """Of the speed of aligned slices, on an H200, for each kernel of which both ways are found."""
+    """Speed of unaligned shards as a fraction of aligned ones, on an H200, for each kernel with both paths."""
     return [predicted(row, "H200")[0] / predicted(rows[name.removesuffix(UNALIGNED)], "H200")[0]
             for name, row in rows.items() if name.endswith(UNALIGNED)]
 
@@ -448,7 +446,7 @@ def tables(found, version):
 
 
 def grown(found, committed):
-    """What takes more than it did, is new, or is gone."""
+    """Texts for kernels that need more than `committed`, are new, or are gone."""
     problems = []
     for architecture, rows in committed.items():
         now = found.get(architecture, {})

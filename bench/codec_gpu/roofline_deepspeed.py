@@ -23,8 +23,8 @@ from roofline import CLASSES, PIPES, RESULTS, find_nvdisasm, in_flight, kernels_
 
 FLAGS = ["-std=c++17", "-O3", "--use_fast_math", "-DBF16_AVAILABLE", "-arch=sm_90", "-cubin", "-Xptxas", "-v"]
 SYMMETRIC = r"\(quantize::Type\)0"
-# What it does, DeepSpeed's kernel with its chunks as the group, how many bits a thread reads and writes for an element,
-# by the bits of a code, and our kernel.
+# The operation; DeepSpeed's kernel, with its chunks as a group; the bits that a thread reads and writes for an element, by
+# the bits of a code; our kernel.
 PAIRS = [
     ("encode, reordered", r"swizzled_quant_kernel<{bits}, (?P<chunks>\d+), \d+, " + SYMMETRIC, lambda b: (16, b),
      "encode half to {ours}"),
@@ -38,7 +38,7 @@ OURS = {8: "int8:256", 4: "int4:128"}
 
 
 def way_through(code, labels):
-    """From entry to end: what guards is passed, loops go round once."""
+    """Instructions from entry to end. Guards are passed, and loops run once."""
     way, n, seen = [], 0, set()
     while n < len(code) and n not in seen:
         seen.add(n)

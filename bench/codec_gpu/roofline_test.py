@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""roofline.py reads a kernel's loop as it is, predicts by what binds, and refuses what has grown; report.py puts what was
-measured beside it."""
+"""Tests that roofline.py finds a kernel's loop, predicts by the binding limit and refuses growth, and that report.py adds
+measurements."""
 
 import sys
 
@@ -33,14 +33,14 @@ LISTING = """
 (name, (code, labels)), = kernels_of(LISTING).items()
 assert name == "kernel" and len(code) == 14 and labels == {".L_x_1": 1, ".L_x_3": 7, ".L_x_2": 10}
 row = counted(name, code, labels, registers=64)[""]
-# The way round has eight instructions, 32 bytes of loads and 8 of stores; the longer way by .L_x_2 is not it.
+# The loop has eight instructions, 32 bytes of loads and 8 of stores. The path by .L_x_2 is longer.
 assert row["issue"] == round(8 / 40, 3), row
 assert row["loads"] == "2 x 128" and row["stores"] == "1 x 64" and row["read"] == 0.8
 assert row["ALU"] == row["FMA"] == row["XU"] == round(1 / 40, 3) and row["shuffles"] == 0
 assert row["LSU"] == round((4 + 4 + 2) / 40, 3)
 assert row["warps"] == 32 and row["in_flight_kib"] == 32.0
 
-# The way of what is not aligned reads the same bytes by words, and stores the same.
+# The unaligned path loads equally many bytes by words, and has equal stores.
 UNALIGNED_LISTING = LISTING.replace("        /*0010*/", "        /*0008*/              @!P3 BRA `(.L_x_4) ;\n        /*0010*/").replace(
     "        /*0030*/", ".L_x_5:\n        /*0030*/") + ".L_x_4:\n" + "        /*00e0*/    LDG.E R4, desc[UR4][R2.64] ;\n" * 8 + \
     "        /*00f0*/                   BRA `(.L_x_5) ;\n"
@@ -50,7 +50,7 @@ assert rows[""] == {**row, "issue": round(9 / 40, 3)}, rows
 assert rows[UNALIGNED]["issue"] == round((7 + 8 + 1) / 40, 3) and rows[UNALIGNED]["loads"] == "8 x 32", rows
 assert rows[UNALIGNED]["in_flight_kib"] == row["in_flight_kib"] and rows[UNALIGNED]["read"] == 0.8
 assert list(counted("sum_source", code, labels, registers=64)) == [""]
-# Where both are on one way, under a predicate and its opposite, all are issued and half of them load.
+# If one path has both under opposite predicates, all are issued and half of them load.
 PREDICATED_LISTING = LISTING.replace("                   LDG", "             @P2   LDG").replace(
     "        /*0030*/", "        /*0028*/     @!P2 LDG.E R4, desc[UR4][R2.64] ;\n" * 8 + "        /*0030*/")
 (name, (code, labels)), = kernels_of(PREDICATED_LISTING).items()
@@ -58,25 +58,25 @@ rows = counted(name, code, labels, registers=64)
 assert rows[""]["loads"] == "2 x 128" and rows[UNALIGNED]["loads"] == "8 x 32", rows
 assert rows[""]["issue"] == rows[UNALIGNED]["issue"] == round((8 + 8) / 40, 3), rows
 assert rows[""]["in_flight_kib"] == rows[UNALIGNED]["in_flight_kib"] == 32.0, rows
-# A way that stores nothing is not the loop, however wide its loads are.
+# A path without stores is not the loop, even with wider loads.
 STORELESS_LISTING = LISTING.replace(".128", ".64") + ".L_x_9:\n        /*0100*/    LDG.E.128 R4, desc[UR4][R2.64] ;\n" \
     "        /*0110*/    @P4 BRA `(.L_x_9) ;\n        /*0120*/    EXIT ;\n"
 (name, (code, labels)), = kernels_of(STORELESS_LISTING).items()
 assert counted(name, code, labels, registers=64)[""]["loads"] == "2 x 64"
-# Products that are fused with a sum are other bits than the host's.
+# Products that are fused with a sum differ from the host's bits.
 (_, (code, _)), = kernels_of(LISTING.replace("FADD R4, R4, R8", "FFMA2 R4, R4.F32x2.HI_LO, R8.F32, RZ.F32")).items()
 assert not is_fused(code)
 (_, (code, _)), = kernels_of(LISTING.replace("FADD R4, R4, R8", "FFMA2 R4, R4.F32x2.HI_LO, R8.F32, R6.F32x2.HI_LO")).items()
 assert is_fused(code)
 
-# A kernel that does nothing but move bytes is bound by memory; ten times the instructions, by them, and to that measure.
+# A kernel that only moves bytes is bound by memory; with ten times the instructions, by them, in proportion.
 light = {"read": 0.5, "in_flight_kib": 64, "issue": 1.0, **{pipe: 0.1 for pipe in PIPES}}
 fraction, binds = predicted(light, "H200")
 assert binds == "memory" and 0.92 < fraction <= 0.93
 heavy = {**light, "issue": 24.0}
 assert predicted(heavy, "H200")[1] == "issue" and 0.22 < predicted(heavy, "H200")[0] < 0.24
 assert predicted({**light, "XU": 3.0}, "H200")[1] == "XU"
-# Loads that are not in flight cannot arrive: 11.1 KiB have to be, for half of 4.3 TB/s.
+# Half of 4.3 TB/s needs 11.1 KiB in flight.
 assert predicted({**light, "in_flight_kib": 4}, "H200")[1] == "in flight"
 
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Times of kernels beside copies of as many bytes, out of reach of the L2 cache.
+/// Times of kernels beside copies of equally many bytes, without help of the L2 cache.
 
 #include "measure.hpp"
 
@@ -14,7 +14,7 @@ namespace zeropp_bench {
 
 using zeropp::detail::require_cuda;
 
-/// Device memory for all cases, and the stream that they run on.
+/// Device memory and stream for all cases.
 struct bed {
     zeropp::workspace<zeropp::device_space> tensors;
     zeropp::workspace<zeropp::device_space> messages;
@@ -27,11 +27,11 @@ struct bed {
     bed(std::size_t n, std::size_t l2, cudaStream_t s)
         : tensors(n), messages(n), outputs(n), bytes(n), l2_bytes(l2), native(s), stream(s) {}
 
-    /// Buffers to rotate between when a launch moves `moved` bytes: more than four times the cache in all.
+    /// Number of buffer sets for launches that move `moved` bytes. Together they exceed four times the L2 cache.
     std::size_t sets(std::size_t moved) const { return 4 * l2_bytes / moved + 1; }
 };
 
-/// Where set `set` of buffers of `bytes` bytes lies.
+/// Address of set `set` of buffers of `bytes` bytes.
 inline std::byte* at(zeropp::workspace<zeropp::device_space>& memory, std::size_t set, std::size_t bytes) {
     return memory.view().data() + set * zeropp::round_up(bytes, 256);
 }
@@ -41,10 +41,10 @@ inline double median(std::vector<double> x) {
     return x[x.size() / 2];
 }
 
-/// Fills in the times of `r`, whose bytes are known. launch(set) enqueues the kernel on one of `sets` sets of buffers.
+/// Sets the times of `r`, which has its bytes. launch(set) enqueues the kernel on one of `sets` sets of buffers.
 ///
-/// Kernel and copy take turns, so that both see the same clocks; several launches make one measurement, so that the gap
-/// between two events is small beside it; and a large copy in front lets the processor run ahead of the GPU.
+/// Kernel and copy alternate, so that both see equal clocks. A measurement has several launches, to be long beside the
+/// gap between events. A large copy comes first, so that the processor runs ahead of the GPU.
 template <class Launch>
 void time_beside_copy(bed& b, std::size_t sets, int repetitions, row& r, Launch launch) {
     const std::size_t moved = r.bytes_read + r.bytes_written;

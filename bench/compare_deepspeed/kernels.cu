@@ -1,7 +1,7 @@
 /// \file
-/// The codec's kernels on tensors of half as plain functions, for bench/compare_deepspeed.py, which compiles and loads
+/// The codec's kernels on tensors of half as C functions, for bench/compare_deepspeed.py, which compiles and loads
 /// them. Pointers are device memory; `quantizer` is a name such as "int8:256". Each function enqueues on `stream` and
-/// returns nullptr, or else what went wrong, readable until the thread's next call.
+/// returns nullptr, or an error text that is valid until the thread's next call.
 
 #include <zeropp/cuda.cuh>
 
@@ -16,13 +16,13 @@ using codec = zeropp::codec<zeropp::cuda_stream>;
 using quantizers = zeropp::named_quantizers<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>,
                                             zeropp::block_integer<8, 2048>, zeropp::block_integer<4, 2048>>;
 
-/// The slices of a tensor of n elements in the order of the first hop over `nodes` nodes of `devices` ranks.
+/// Shards of a tensor of n elements, in the order of the first hop on `nodes` nodes of `devices` ranks.
 zeropp::slices reordered(std::size_t n, int nodes, int devices) {
     const zeropp::partition part(n, nodes * devices);
     return {part, {nodes, devices, 1, nullptr}, 0, part.slice_size(), 0, part.ranks()};
 }
 
-/// Calls f(stream, quantizer), and keeps exceptions from the C in between.
+/// Calls f(stream, quantizer), and returns the text of an exception, because callers are C.
 template <class F>
 const char* enqueue(const char* quantizer, cudaStream_t stream, F f) {
     thread_local std::string problem;
@@ -52,7 +52,7 @@ extern "C" const char* zeropp_decode(const char* quantizer, cudaStream_t stream,
     });
 }
 
-/// Each of the messages, one after the other, has n elements.
+/// Sums `contributors` consecutive messages of n elements each.
 extern "C" const char* zeropp_reduce_encode(const char* quantizer, cudaStream_t stream, const std::byte* messages,
                                             std::size_t n, int contributors, std::byte* sum) {
     return enqueue(quantizer, stream, [&](const zeropp::cuda_stream& s, const auto& q) {

@@ -22,7 +22,7 @@ sys.path.append(str(HERE.parent))
 import results_json  # noqa: E402
 
 ALLOWED = 1.15
-# What is compiled, and what is wanted of its time beside its base's.
+# Programs: text, and the target for compile time over the base's.
 PROGRAMS = {
     "umbrella": ("`zeropp/zeropp.hpp`, nothing used", None),
     "all_gather": ("one all-gather between threads", 1.0),
@@ -35,13 +35,13 @@ PROGRAMS = {
     "eigen_qr": ("`<Eigen/Dense>`, one QR solve", None),
 }
 BASES = {"umbrella": "standard_headers"}
-# nvcc starts a dozen processes and writes files between them: its time goes from 1.18 to 1.45 of <regex>'s and back.
-# Standard headers have nothing of the library.
+# Not checked: nvcc's time varies from 1.18 to 1.45 of <regex>'s, because it starts a dozen processes and writes files
+# between them. Standard headers contain nothing of the library.
 SHOWN_ONLY = {("codec_cuda", "of_base"), ("standard_headers", "of_base"), ("standard_headers", "memory_of_base")}
 
 
 def base_of(name):
-    """The program beside which it is measured."""
+    """The program with which `name` is compared."""
     return BASES.get(name, "regex")
 
 
@@ -50,21 +50,21 @@ def line_of(command, line=0):
 
 
 def version_of_other(name, command):
-    """Of what else compiles the program, or is compiled with it."""
+    """Version of nvcc or MPI, if the program needs it."""
     if name == "codec_cuda":
         return line_of([command[0], "--version"], -1)
     return line_of(["mpirun", "--version"]) if name == "all_gather_mpi" else ""
 
 
 def major(compiler):
-    """The compiler and its major version, by which the table is kept."""
+    """The compiler and its major version, the key of a committed table."""
     version = line_of([compiler, "-dumpversion"])
     kind = "clang" if "clang" in line_of([compiler, "--version"]) else "g++"
     return f"{kind} {version.split('.')[0]}"
 
 
 def compile_once(command):
-    """Processor seconds and MiB of the largest process."""
+    """Compiles once. Returns processor seconds, and MiB of the largest process."""
     before = os.times()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     problem = process.stderr.read()
@@ -91,8 +91,8 @@ class Measurement:
                 self.memory[name].append(memory)
 
     def rows(self):
-        # Of the fastest turns, or the median over the turns where that is less: a machine that is busy now and then adds to
-        # the former, one that is slow for a while to the latter. What has grown has grown in both.
+        # The lesser of two ratios: of the fastest turns, and the median over turns. An occasional disturbance raises the
+        # first, a slow period the second. Real growth raises both.
         def ratio(samples, name):
             own, base = samples[name], samples[base_of(name)]
             return min(statistics.median(a / b for a, b in zip(own, base)), min(own) / min(base))
@@ -144,7 +144,7 @@ def write_table(path, table):
 
 
 def grown(rows, committed):
-    """What takes longer, or more memory, than it did."""
+    """Texts for programs that take more time or memory than committed and allowed."""
     found = []
     for name, row in rows.items():
         if name not in committed or name == base_of(name) or row["with"] != committed[name]["with"]:
@@ -180,7 +180,7 @@ def main():
     if arguments.check:
         committed = table[compiler]["rows"]
         if grown(measurement.rows(), committed):
-            measurement.turns(6)  # a busy machine is not a regression
+            measurement.turns(6)  # more turns, because a busy machine is not a regression
         for name, row in measurement.rows().items():
             was = f", committed {committed[name]['of_base']:.2f}" if name in committed else ""
             print(f"{name:18} {row['seconds']:6.2f} s  {row['of_base']:5.2f} of {base_of(name)}{was}")

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Measures how long programs that use the library take to compile, beside <regex> and Eigen, and writes the table that
-# the test compile_time holds later versions against. Installs what is missing (Debian and Ubuntu), or says exactly what
-# to install where it may not.
+# Measures compile times of programs that use the library, beside <regex> and Eigen, and writes the table with which the test
+# compile_time compares later versions. Installs missing packages (Debian and Ubuntu), or names them where it may not.
 #
 #   bench/compile_time/run.sh [--turns N] [--cxx COMPILER] [--build-dir DIR] [--results DIR]
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of compile times can fail: on what has grown by more than is allowed, and on nothing less."""
+"""Tests that the check of compile times fails on growth beyond the allowed, and only then."""
 
 import sys
 

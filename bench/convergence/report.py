@@ -22,7 +22,7 @@ WINDOW = 100
 
 
 def formats(name):
-    """What a configuration puts on the wire, in words: (weights, gradients inside + across)."""
+    """Formats of a configuration, in words: (weights, intra-node + inter-node gradients)."""
     config = json.loads((HERE / f"{name}.json").read_text())
     zero, ours = config["zero_optimization"], config.get("zeropp", {})
     plain = "bf16" if "bf16" in config else "fp32"
@@ -38,7 +38,7 @@ def formats(name):
 
 
 def summary(seeds):
-    """One entry for each run, over all seeds."""
+    """One entry for each run, with all its seeds."""
     runs = []
     for place, first in enumerate(seeds[0]["runs"]):
         of_seeds = [seed["runs"][place] for seed in seeds]
@@ -62,7 +62,7 @@ def summary(seeds):
 
 
 def smooth(column):
-    """Means over WINDOW steps, up to each step."""
+    """Mean of the last WINDOW steps at each step."""
     sums = [0.0]
     for loss in column:
         sums.append(sums[-1] + loss)
@@ -70,7 +70,7 @@ def smooth(column):
 
 
 def plot(folder, seeds, image):
-    """Losses, means over all seeds, smoothed; and how far they are from the baseline's."""
+    """Plots smoothed means of losses over all seeds, and their differences from the baseline."""
     curves = []
     for seed in seeds:
         rows = [line.split() for line in (folder / f"seed{seed}.dat").read_text().splitlines()]
@@ -80,7 +80,7 @@ def plot(folder, seeds, image):
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         data.write(" ".join(["step"] + names) + "\n")
         for step, losses in enumerate(zip(*means)):
-            # Before, the mean is over less than its window.
+            # Earlier means have less than a whole window.
             if step + 1 >= WINDOW:
                 data.write(" ".join([str(step + 1)] + [f"{loss:.6f}" for loss in losses]) + "\n")
         data.flush()
@@ -102,7 +102,7 @@ def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     folder, results = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    # The curve is what zero3_gpt writes last.
+    # zero3_gpt writes the curve last.
     numbers = sorted(int(file.stem[4:]) for file in folder.glob("seed*.dat"))
     seeds = [json.loads((folder / f"seed{n}.json").read_text()) for n in numbers]
     runs = summary(seeds)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains zero3_gpt with each configuration in this folder, from several seeds, on 2 nodes x 2 ranks that are threads: does a
-# format change where training ends? Builds first, and installs what is missing (Debian and Ubuntu), or says exactly what to
-# install where it may not. About ten minutes for each seed on two cores.
+# Trains zero3_gpt with each configuration in this folder, from several seeds, on 2 nodes x 2 ranks that are threads, to find
+# whether a format changes the final loss. Builds first, and installs missing packages (Debian and Ubuntu), or names them
+# where it may not. About ten minutes for each seed on two cores.
 #
 #   bench/convergence/run.sh [--seeds "1 2 3 4"] [--build-dir DIR] [--runs DIR] [--results DIR]
 #
@@ -27,7 +27,7 @@ configs=()
 for name in bf16 int8 int4 int4_feedback int8_int4_hadamard weight_differences fp8 fp32; do
     configs+=("$here/$name.json")
 done
-# Ranks fill the cores; more BLAS threads would only get in each other's way.
+# Ranks fill the cores, so more BLAS threads would only disturb.
 export OPENBLAS_NUM_THREADS=1
 for seed in $seeds; do
     if [ -e "$runs/seed$seed.dat" ]; then
@@ -35,7 +35,7 @@ for seed in $seeds; do
         continue
     fi
     printf '\n== seed %s, after %d s\n' "$seed" "$SECONDS"
-    # The curve is the last file that is written.
+    # The curve is written last.
     "$build_dir/examples/zero3_gpt/zero3_gpt" "${configs[@]}" --ranks-per-node 2 --steps 3000 --warmup 100 --layers 2 --heads 4 \
         --width 64 --context 64 --seed "$seed" --json "$runs/seed$seed.json" --curve "$runs/seed$seed.dat"
 done

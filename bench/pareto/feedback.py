@@ -20,7 +20,7 @@ EMBEDDING, HIDDEN = 16, 128
 BETA1, BETA2 = 0.9, 0.95
 WINDOW, BLOCK = 32, 64
 
-# What of the gradients is rounded, whether what is lost comes back, and of what Adam's second moment is.
+# Arguments of train(): rounding of gradients, error feedback, exact gradients for Adam's second moment.
 VARIANTS = {
     "exact": {},
     "two bits": {"rounded": True},
@@ -41,7 +41,7 @@ ROTATION = hadamard(WINDOW)
 
 
 def two_bits(x):
-    """What arrives of x: codes -2 to 1 of each block, whose element of largest magnitude is -2."""
+    """x after rotation and rounding to codes -2 to 1; a block's element of largest magnitude has code -2."""
     blocks = (x.reshape(-1, WINDOW) @ ROTATION).reshape(-1, BLOCK)
     extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(1)[:, None], 1)
     step = np.where(np.abs(extreme) < 1e-200, 1, extreme / -2)
@@ -50,7 +50,7 @@ def two_bits(x):
 
 
 class Network:
-    """Embeddings, a hidden layer, a softmax; one flat vector of parameters."""
+    """A network of embeddings, a hidden layer and a softmax, with one flat vector of parameters."""
 
     shapes = ((256, EMBEDDING), (CONTEXT * EMBEDDING, HIDDEN), (HIDDEN, 256))
 
@@ -89,7 +89,7 @@ def windows(text, begins):
 
 
 def train(text, steps, seed, peak, rounded=False, feedback=False, exact_moment=False):
-    """The held-out loss after so many steps, the rate falling to zero as a cosine."""
+    """Held-out loss after `steps` steps. The rate falls from `peak` to zero as a cosine."""
     draw = np.random.default_rng(seed + 1000)
     held_out = len(text) * 9 // 10
     network = Network(seed)

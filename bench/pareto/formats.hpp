@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the trainings of bench/pareto put on the wire: formats of few bits, and controls that save nothing.
+/// Formats of the trainings in bench/pareto: few bits, and controls that save no bytes.
 
 #include "pareto/prediction.hpp"
 
@@ -12,8 +12,8 @@
 
 namespace pareto {
 
-/// A control: of every element, `Percent` arrive. A replica that follows by such differences lags behind its weights,
-/// as one does that follows by few bits, and nothing is rounded.
+/// A control: decodes `Percent` percent of every element, without rounding. Replicas that follow such differences lag
+/// behind the weights, as with few bits.
 template <int Percent>
 struct lagging : zeropp::lossless<float> {
     constexpr float decode(std::uint32_t code, const params& p) const noexcept {
@@ -22,12 +22,12 @@ struct lagging : zeropp::lossless<float> {
     static constexpr zeropp::short_text name() { return zeropp::short_text("lagging").append(Percent); }
 };
 
-/// A control: every element arrives off by up to `Percent` of itself, either way, evenly: noise of a quantizer's size
-/// that has nothing to do with what it is added to.
+/// A control: decodes every element with a relative error of up to `Percent` percent, uniform and of either sign: noise
+/// of a quantizer's size.
 template <int Percent>
 struct noisy : zeropp::lossless<float> {
     constexpr float decode(std::uint32_t code, const params& p) const noexcept {
-        // The upper bits of a product of odd numbers are as good as drawn.
+        // Upper bits of a product with an odd number look random.
         const std::uint32_t mixed = (code ^ (code >> 15)) * 0x9e3779b1u;
         const float drawn = static_cast<float>(static_cast<std::int32_t>(mixed)) * 0x1p-31f;
         return zeropp::lossless<float>::decode(code, p) * (1.0f + drawn * (Percent / 100.0f));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Differences to what weights are predicted to be: nodes move those that they keep on as these have moved before.
+/// Weight differences to a prediction: nodes continue the recent motion of their replicas.
 
 #include <zeropp/zeropp.hpp>
 
@@ -10,9 +10,9 @@
 
 namespace pareto {
 
-/// `Base`, of differences to a prediction: all nodes hold a running mean of the moves decoded, of which `Kept` percent
-/// is what it was before, and expect `Ahead` percent of it to come. That is differential pulse-code modulation of what
-/// Adam's first moment makes predictable.
+/// `Base` for differences to a prediction. All nodes hold a running mean of decoded moves, which keeps `Kept` percent
+/// of its old value. They predict a move of `Ahead` percent of it. This is differential pulse-code modulation of motion
+/// that Adam's first moment makes predictable.
 template <class Base, int Ahead, int Kept>
 struct predicted : Base {
     static constexpr float ahead = Ahead / 100.0f;
@@ -27,14 +27,14 @@ concept predicts = requires {
     Q::ahead;
 };
 
-/// A replica that can hold the running mean: one more 16-bit number for each that is stored.
+/// A replica that holds the running mean too: one more 16-bit number for each stored element.
 template <class Exact, class Space>
 struct moving_replica : zeropp::secondary_replica<Exact, Space> {
     using zeropp::secondary_replica<Exact, Space>::secondary_replica;
     std::vector<zeropp::bfloat16> motion;
 };
 
-/// quantized_update_gather, around which the prediction is made; `exec` has finished on return.
+/// Runs quantized_update_gather with the prediction. Waits for `exec`.
 template <class Exec, class Communicator, class Q, class Shard, class Exact, class Space, class... More>
 void update_predicted(const Exec& exec, Communicator& comm, const Q& q, Shard&& shard,
                       moving_replica<Exact, Space>& replica, More&&... more) {

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Trains zero3_gpt with formats of fewer and fewer bits and draws held-out loss against bytes: how few still train? Builds
-# first, and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not. On two cores about
-# eleven minutes for each seed, two and a half hours more for what is run from fewer seeds and, from three, on a larger
-# model.
+# Trains zero3_gpt with formats of fewer and fewer bits, and draws held-out loss against bytes. Builds first, and installs
+# missing packages (Debian and Ubuntu), or names them where it may not. On two cores about eleven minutes for each seed, and
+# two and a half hours for trainings from fewer seeds, and from three seeds on a larger model.
 #
 #   bench/pareto/run.sh [--seeds "1 2 3 4 5 6 7 8"] [--build-dir DIR] [--runs DIR] [--results DIR]
 #
@@ -23,7 +22,7 @@ parse_options "$@"
 require_packages gnuplot-nox python3-numpy
 build_programs "$build_dir" pareto
 python=python3
-"$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3  # Debian's, where the first in PATH has no NumPy
+"$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3  # Debian's, if the first in PATH has no NumPy
 "$python" -c 'import numpy' || exit 2
 # shellcheck disable=SC2086
 "$python" "$root/bench/pareto/study.py" "$build_dir/bench" "$runs" "$results" --seeds $seeds

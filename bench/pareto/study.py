@@ -3,10 +3,11 @@
 
 study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
 
-PROGRAMS has pareto. Writes a configuration for each training into RUNS, runs what has no result there yet, and makes
-pareto.md and pareto.png in RESULTS: VARIANTS from all seeds where they are on the CURVE, else from
-seeds of their own or, as AT_OTHER_RATES, from the first two; on a larger model LARGE from the first LARGE_SEEDS. The text is
-Python's own library, of which 3000 steps see each byte less than once: what is learnt of it is nothing that held-out text does not share.
+PROGRAMS has pareto. Writes a configuration for each training into RUNS, runs trainings without a result there, and makes
+pareto.md and pareto.png in RESULTS. Entries of VARIANTS on the CURVE run from all seeds, others from their own seeds or the
+first two, like AT_OTHER_RATES. LARGE runs on a larger model from the first LARGE_SEEDS.
+
+The text is Python's own library. 3000 steps see each byte less than once, so nothing is memorised that held-out text lacks.
 """
 
 import argparse
@@ -35,14 +36,14 @@ FOUR_UNBIASED, THREE_UNBIASED, SIGN_UNBIASED = (f"lloyd{levels}:128:unbiased:h12
 
 
 def differences(weights, gradients, **options):
-    """Weight differences into what nodes keep, and gradients across nodes; None: both hops in bf16."""
+    """A variant with weight differences, and inter-node gradients in `gradients` (None: both hops in bf16)."""
     return {"differences": True, "weights": weights, "gradients": gradients, **options}
 
 
-# From which the later of the trainings are, where they are not on the CURVE.
+# Seeds of later trainings that are not on the CURVE.
 SECOND_MACHINE = (5, 6, 7, 8, 9, 10, 11, 12)
 
-# What travels, and what it is for.
+# Name: variant and purpose.
 VARIANTS = {
     BASELINE: ({}, "ZeRO-3, the baseline"),
     "fp32": ({"bf16": False}, "control: rounds nothing"),
@@ -100,11 +101,11 @@ VARIANTS = {
                           "control: gradients of which 30 % come a step later each time, in 8 bits"),
 }
 
-# A peak rate at which the baseline learns as well as anywhere in SWEEP, within noise. At lower ones steps are too small, and
-# what makes them larger, as noise does, is rewarded.
+# The peak rate: the baseline's best in SWEEP, within noise. At lower rates steps are too small, and formats gain if their
+# noise makes steps larger.
 RATE = 8e-3
 SWEEP = (1.5e-3, 3e-3, 6e-3, 8e-3, 1e-2, 1.5e-2)
-# At which some formats are tried too, each beside the baseline of the same rate.
+# A lower rate, at which some formats run beside the baseline of that rate.
 LOW_RATE = 3e-3
 
 
@@ -117,11 +118,10 @@ for name in ("2+2", "2+2 feedback", "lagging", "lagging gradients"):
     AT_OTHER_RATES[f"{name} at {LOW_RATE:g}"] = (VARIANTS[name][0] | {"rate": LOW_RATE, "against": baseline_at(LOW_RATE)},
                                                  VARIANTS[name][1])
 
-# What is run from all seeds: the curve of loss against bytes.
+# Entries of the curve of loss against bytes, run from all seeds.
 CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "sign+3", "sign+four", "sign+three", "sign+three ends4", "slower blocks")
 
-# A model about eight times as large, by its arguments, and its steps; peak rates for the baseline, of which the best is for
-# the others.
+# A model about eight times as large: its arguments and steps, and peak rates of the baseline; other entries take the best.
 LARGE_MODEL = ("--layers", "5", "--heads", "4", "--width", "128", "--context", "64")
 LARGE_STEPS = 1200
 LARGE_SWEEP = (2e-3, 4e-3, 8e-3)
@@ -130,7 +130,7 @@ LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
 
 
 def configuration(variant):
-    """A file for zero3_gpt."""
+    """The configuration of a variant for zero3_gpt."""
     zero, ours = {"stage": 3}, {}
     if "weights" in variant:
         zero["zero_quantized_weights"] = True
@@ -162,7 +162,7 @@ def configuration(variant):
 
 
 def library_text(folder):
-    """The modules at the top of Python's library, one behind the other, as a file."""
+    """A file of all top-level modules of Python's library, one after another."""
     modules = sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py"))
     file = folder / "text"
     file.write_bytes(b"".join(module.read_bytes() for module in modules))
@@ -182,7 +182,7 @@ def arguments(steps, seed, model=SMALL_MODEL):
 
 
 def made_once(result, text, facts, make):
-    """What make(file) wrote for these facts and this text, now or in an earlier run."""
+    """Contents that make(file) wrote for these facts and this text, now or in an earlier run."""
     made = json.dumps([facts, hashlib.sha256(text.read_bytes()).hexdigest()])
     note = result.with_suffix(".made")
     if not (result.exists() and note.exists() and note.read_text() == made):
@@ -195,12 +195,12 @@ def made_once(result, text, facts, make):
 
 
 def run(command):
-    # Ranks fill the cores; more BLAS threads would only get in each other's way.
+    # Ranks fill the cores, so more BLAS threads would only disturb.
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
 
 
 def train(program, runs, name, variant, seed, steps, text, model=SMALL_MODEL):
-    """The result of one training."""
+    """Runs one training, or takes its earlier result."""
     result = result_file(runs, name, seed)
     config, given = configuration(variant), arguments(steps, seed, model)
 
@@ -220,7 +220,7 @@ def compare_feedback(runs, text):
 
 
 def entry(name, variant, purpose, of_seeds, baselines):
-    """Losses of one training from some seeds, and how far they are from the baseline's of the same seeds."""
+    """Losses of one training from some seeds, and differences from the baseline's with those seeds."""
     runs = [file["runs"][0] for file in of_seeds]
     bases = [file["runs"][0] for file in baselines]
 
@@ -243,7 +243,7 @@ def entry(name, variant, purpose, of_seeds, baselines):
 
 
 def train_all(program, runs, seeds, steps, text):
-    """Entries of VARIANTS, of AT_OTHER_RATES, and of the larger model, its sweep first; and what runs have in common."""
+    """Entries of VARIANTS, of AT_OTHER_RATES, and of the larger model, its sweep first; and facts that runs share."""
     every = VARIANTS | AT_OTHER_RATES
 
     def train_from(name, seed):
@@ -276,7 +276,7 @@ def mean_text(values):
 
 
 def wire_text(wire):
-    """Weights and gradients."""
+    """Texts of the formats of weights and gradients."""
     plain = "bf16" if wire.get("bf16", True) else "fp32"
 
     def with_embedding(others, kind):
@@ -289,7 +289,7 @@ def wire_text(wire):
 
 
 def rows_of(entries):
-    """For a table under COLUMNS."""
+    """Rows of entries for a table under COLUMNS."""
     return [[e["name"], *wire_text(e["wire"]), e["purpose"], f"{e['reduction']:.2f}x", size_text(e["bytes_per_step_across"]),
              len(e["held_out_loss"]), f"{statistics.mean(e['held_out_loss']):.4f}", mean_text(e["difference_percent"]),
              mean_text(e["difference_percent_of_masters"]), mean_text(e["difference_percent_of_training"])]
@@ -301,7 +301,7 @@ COLUMNS = ["run", "weights", "gradients across nodes", "what it is", "reduction"
 
 
 def against_control(entry, control):
-    """How far the held-out losses of an entry are from a control's, in the seeds that both have."""
+    """Differences of held-out losses of an entry from a control's, in percent, for seeds that both have."""
     losses = [dict(zip(e["seeds"], e["held_out_loss"])) for e in (entry, control)]
     return [100 * (losses[0][seed] / losses[1][seed] - 1) for seed in losses[0] if seed in losses[1]]
 

@@ -1,7 +1,6 @@
 /// \file
-/// Ranks that call collectives whose results they know, over and over, until something goes wrong or all calls are
-/// made. Something goes wrong because one of them is told to misbehave here, or because somebody outside sees to it.
-/// Each rank writes into its journal what became of it; run.sh makes a table of that.
+/// Ranks call collectives with known results until one fails or all calls are made. Faults come from a rank that is
+/// told to misbehave, or from outside. Each rank writes its end into its journal; run.sh makes a table of the journals.
 
 #include "reliability/journal.hpp"
 #include "reliability/known_call.hpp"
@@ -33,7 +32,7 @@ using zeropp_test::fault;
 using zeropp_test::fault_injecting;
 using clock_type = std::chrono::steady_clock;
 
-/// What a rank's own program may do wrong, in one of its calls.
+/// A mistake of a rank's program in one call.
 enum class mistake { none, other_collective, other_size, other_quantizer, twice };
 
 struct settings {
@@ -46,11 +45,11 @@ struct settings {
     std::size_t elements = 262147;  // nothing divides it
     int pause_ms = 0;
     mistake wrong_call = mistake::none;
-    int call = 8;                                                    // that goes wrong: a gather; 11 is an all-reduce
+    int call = 8;                                                    // of the mistake: a gather; 11 is an all-reduce
     zeropp_test::planned_fault planned{.rank = 1, .operation = 15};  // the first of a reduce-scatter
 };
 
-/// Fewer than this come before the fault: connections are made, and buffers have grown.
+/// Calls before the rank is ready: they make connections and grow buffers.
 constexpr int warm_up_calls = 3;
 
 known_call call_number(const settings& s, int number, int rank) {
@@ -82,10 +81,10 @@ known_call call_number(const settings& s, int number, int rank) {
     return c;
 }
 
-/// By their texts. After an error MPI may still write to their memory.
+/// Calls by known_call::text(). They outlive errors, after which MPI may still write to their memory.
 using prepared_calls = std::map<std::string, prepared_call>;
 
-/// What became of a rank.
+/// Runs a rank, and returns its end for the journal.
 json life(const settings& s, any_host_transport world, prepared_calls& prepared, journal& log) {
     const int rank = world.rank();
     const zeropp::two_level nodes(2, world.size() / 2);
@@ -126,7 +125,7 @@ json life(const settings& s, any_host_transport world, prepared_calls& prepared,
     }
     end["call"] = n;
     if (end["outcome"] == "error") {
-        // Whoever goes on with a transport that has failed must hear of it, at once where the transport cannot go on.
+        // A failed transport must report its failure again, and at once if it cannot go on.
         log.write("failed", end);
         static std::byte probe[64], answers[64 * 64];
         begun = clock_type::now();
@@ -147,7 +146,7 @@ json life(const settings& s, any_host_transport world, prepared_calls& prepared,
     return end;
 }
 
-/// The transport that the settings ask for, around `inner`.
+/// Wraps `inner` as the settings ask.
 template <class Transport>
 any_host_transport dressed(const settings& s, Transport inner) {
     std::vector<int> everyone;
@@ -163,7 +162,7 @@ any_host_transport dressed(const settings& s, Transport inner) {
     return any_host_transport(checked(faulty(std::move(inner), s.planned), std::move(control)));
 }
 
-/// Lives, and writes how that went.
+/// Runs a rank over the transport make(), and writes its journal.
 template <class Make>
 json live(const settings& s, int rank, prepared_calls& prepared, Make make) {
     journal log(s.folder, rank);
@@ -196,8 +195,8 @@ int on_mpi(const settings& s) {
         MPI_Finalize();
         return 0;
     }
-    // MPI_Finalize waits for all ranks, and mpirun ends all of them when one goes without it. They wait for their end
-    // together, so that each can write its own.
+    // MPI_Finalize waits for all ranks, and mpirun kills all when one exits without it. So wait to be killed: every
+    // rank can then finish its journal.
     for (;;) pause();
 }
 

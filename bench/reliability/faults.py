@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Every fault on every transport, and what became of every rank: the table of docs/reliability.md.
+"""Runs every fault on every transport, and writes the end of every rank: the table of docs/reliability.md.
 
 faults.py --program reliability_faults [--rows NAME...] [--transport NAME] [--deadline SECONDS] [--document FILE]
           [--scratch FOLDER]
 
-A row is good when every surviving rank ends with exact results or every one with the right error, within the deadline
-and one second of the call's begin; when what has failed refuses to go on, at once, with an error; and when no rank holds
-more descriptors or much more memory afterwards. Exit status: 0 all rows are good, 1 one is not, 77 no cluster can be
-made here (the rows on threads are made nevertheless).
+A row is good if all surviving ranks end with exact results, or all with the right error within the deadline and one second
+of the call's begin. Failed transports must refuse further calls at once, with an error. No rank may hold more descriptors
+or much more memory afterwards. Exit status: 0 all rows are good, 1 one is not, 77 no cluster can be made here (rows on
+threads run in any case).
 """
 
 import argparse
@@ -31,11 +31,11 @@ LIMIT = 25.0
 MOST_GROWTH_KIB = 16 * 1024
 
 EXACT = frozenset({"exact"})
-LOST = frozenset({"timeout_error", "peer_error", "mpi_error"})  # somebody does not answer
+LOST = frozenset({"timeout_error", "peer_error", "mpi_error"})  # a rank does not answer
 WRONG_CALL = frozenset({"precondition_error"})
-# Where a message arrives changed. Ranks outside its split only see that the others have left.
+# For changed messages. Ranks outside the split only see that others have left.
 CORRUPT = frozenset({"integrity_error"}) | LOST
-# After these a transport need not refuse to go on.
+# After these a transport may go on.
 CAN_GO_ON = frozenset({"precondition_error", "integrity_error", "injected_fault"})
 
 
@@ -43,19 +43,19 @@ CAN_GO_ON = frozenset({"precondition_error", "integrity_error", "injected_fault"
 class Row:
     name: str
     fault: str
-    expected: frozenset  # of every survivor; where "exact" is among others, of all of them or of none
+    expected: frozenset  # of every survivor; "exact" is for all of them or none
     steps: list = dataclasses.field(default_factory=list)
     arguments: list = dataclasses.field(default_factory=list)
     transports: tuple = ("mpi",)
-    apart: dict = dataclasses.field(default_factory=dict)  # rank: what may become of it, where that is not as others'
+    apart: dict = dataclasses.field(default_factory=dict)  # rank: its expected ends, if they differ
     killed: tuple = ()
-    late: dict = dataclasses.field(default_factory=dict)  # rank: seconds for which it does not even try
+    late: dict = dataclasses.field(default_factory=dict)  # rank: seconds before it tries
     of_table: bool = True
 
 
 def rows(deadline):
     cut = ["--calls", "24"]
-    # Late enough for all others to have given up.
+    # All others have given up by then.
     late = str(int(1000 * (deadline + 1.5)))
     early = str(int(1000 * deadline / 3))
     both = ("mpi", "threads")
@@ -106,18 +106,18 @@ def rows(deadline):
              ["--checksummed", "--fault", "flip_bit", "--operation", "26"], {}),
         ]
     ]
-    # Whether wrong results are seen at all.
+    # Tests that wrong results are found.
     planted = Row("planted", "a bit flipped, without checksums", frozenset({"wrong", "exact"}) | LOST, [],
                   ["--fault", "flip_bit"], both, of_table=False)
     return network + calls + injected + [planted]
 
 
 def run_on_cluster(row, program, folder):
-    """Whether there was a cluster. Ends it when all is written down."""
+    """Runs a row on a cluster, and ends the cluster when all journals are complete. Returns the exit status; None if ended."""
     inject = [sys.executable, HERE / "inject.py", folder, "--ranks", RANKS, "--limit", LIMIT, "--steps", *row.steps]
     command = [CLUSTER, "run", "--nodes", 2, "--per-node", RANKS // 2, "--rate", RATE,
                "--beside", " ".join(map(str, inject)), "--", *program]
-    # mpirun must not end the other ranks when one of them dies.
+    # mpirun must not end other ranks when one dies.
     recovery = ["env", "OMPI_MCA_orte_enable_recovery=1", "OMPI_MCA_orte_abort_on_non_zero_status=0"]
     with open(folder / "output", "w") as output:
         cluster = subprocess.Popen([*recovery, *map(str, command)], stdout=output, stderr=subprocess.STDOUT)
@@ -128,7 +128,7 @@ def run_on_cluster(row, program, folder):
             log = folder / "injector.jsonl"
             if done is None and log.exists() and '"done"' in log.read_text():
                 done = time.monotonic()
-                # Ranks without an error end MPI by themselves.
+                # Ranks without an error call MPI_Finalize and exit.
                 until = done + (10 if all_exact(folder) else 0)
         if cluster.poll() is None:
             cluster.terminate()
@@ -157,7 +157,7 @@ def resumed(folder, rank):
 
 
 def rank_result(row, deadline, folder, rank):
-    """What became of a rank, and what is wrong with that whatever the fault."""
+    """A rank's end, and problems that no fault excuses."""
     end = last(folder, rank, "end")
     if end is None:
         calls = [e["number"] for e in events(folder, rank) if e["event"] == "call"]

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Makes things go wrong in a cluster while a program of this folder runs there (cluster.sh --beside).
+"""Injects faults into a cluster while a program of this folder runs there (cluster.sh --beside).
 
 inject.py FOLDER --ranks N [--limit SECONDS] [--steps STEP...] [--until-end --nodes N --rate RATE --seed N]
 
-Waits until all ranks have written "ready" in their journals, takes the steps, and waits until every rank that lives has
-written "end". What was done when is written to FOLDER/injector.jsonl, "done" last. Steps:
+Waits until all ranks have written "ready" in their journals, takes the steps, and waits until every living rank has
+written "end". Writes steps and times to FOLDER/injector.jsonl, "done" last. Steps:
 
   wait:SECONDS       down:NODE  up:NODE  rate:NODE:RATE         the node's link, with ip and tc
   wire:NODE:OPTIONS  whole:NODE            wire.py with --OPTION VALUE,... in its place, and the switch again
   kill:RANK  stop:RANK  cont:RANK          the rank's process
 
---until-end takes steps that do no lasting harm, chosen by chance, until the ranks have written "end".
+--until-end takes random steps without lasting harm until the ranks have written "end".
 """
 
 import argparse
@@ -28,7 +28,7 @@ SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "cont": signal.SIGCON
 
 
 def events(folder, rank):
-    """The journal of a rank; a last line that is not whole yet is left out."""
+    """Events of a rank's journal, without an incomplete last line."""
     path = folder / f"rank{rank}.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -84,7 +84,7 @@ class Injector:
             print(json.dumps({"event": step, "wall": time.time()}), file=out)
 
     def passing_troubles(self, chance, nodes, rate):
-        """Endlessly: the steps of one trouble after the other, each of which passes."""
+        """Yields, without end, the steps of a random trouble that passes."""
         while True:
             node, rank = f"node{chance.randrange(nodes)}", chance.choice(self.ranks)
             seconds = chance.uniform(0.1, 1.5)
@@ -98,7 +98,7 @@ class Injector:
             ])
 
     def wait_for(self, event, limit):
-        """Whether all ranks that were not killed have written it."""
+        """Waits at most `limit` seconds. True if all ranks that were not killed have written `event`."""
         until = time.monotonic() + limit
         while not all(last(self.folder, r, event) for r in self.ranks if r not in self.killed):
             if time.monotonic() > until:

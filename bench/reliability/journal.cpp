@@ -19,11 +19,11 @@
 namespace zeropp_reliability {
 
 held held::now() {
-    // Ranks that are threads would count one another's reading.
+    // Threads would count each other's open folder.
     static std::mutex one_at_a_time;
     const std::lock_guard lock(one_at_a_time);
     const std::filesystem::directory_iterator open("/proc/self/fd");
-    // One of them reads the folder.
+    // Without the descriptor that reads the folder.
     const auto descriptors = static_cast<int>(std::distance(begin(open), end(open))) - 1;
     long pages = 0, resident = 0;
     std::ifstream("/proc/self/statm") >> pages >> resident;

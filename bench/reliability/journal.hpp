@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a rank writes down of itself while it runs, so that it is known whatever ends the rank.
+/// Records that a rank writes while it runs, so that they survive any end of the rank.
 
 #include <nlohmann/json.hpp>
 
@@ -8,7 +8,7 @@
 
 namespace zeropp_reliability {
 
-/// What this process holds.
+/// Resources that this process holds.
 struct held {
     int descriptors;
     long resident_kib;
@@ -16,26 +16,26 @@ struct held {
     static held now();
 };
 
-/// Seconds since 1970, to compare between processes of one machine.
+/// Seconds since 1970, comparable between processes of one machine.
 double wall_seconds();
 
 /// Appends events to FOLDER/rankR.jsonl, a line of JSON each, written at once.
 class journal {
 public:
-    /// Throws zeropp::error where the file cannot be written.
+    /// Throws zeropp::error if the file cannot be opened.
     journal(const std::string& folder, int rank);
     ~journal();
     journal(const journal&) = delete;
     journal& operator=(const journal&) = delete;
 
-    /// Adds the members "event" and "wall" (seconds) to `facts`.
+    /// Writes `facts`, "event" and "wall" (seconds). Throws zeropp::error if that fails.
     void write(const std::string& event, nlohmann::json facts = nlohmann::json::object());
 
 private:
     int file_;
 };
 
-/// The members "type" and "what" of the exception that is being handled. Call in a catch block.
+/// The current exception as members `type` and `what`. Call it in a catch block.
 nlohmann::json current_error();
 
 }  // namespace zeropp_reliability

@@ -39,7 +39,7 @@ using quantizers = zeropp::named_quantizers<zeropp::lossless<float>, zeropp::los
 constexpr zeropp::host exec;
 constexpr zeropp::pipeline<zeropp::host> both_hops{exec, exec};
 
-/// Never a number that a collective leaves behind, so that what was not written shows.
+/// Fills `values` with a number that no collective writes, so that unwritten elements show.
 template <class T>
 void poison(std::vector<T>& values) {
     std::fill(values.begin(), values.end(), zeropp::element_traits<T>::from_float(-12345.0f));

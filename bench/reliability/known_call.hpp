@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Calls of collectives whose results every rank knows beforehand.
+/// Calls of collectives with results that every rank knows beforehand.
 
 #include "support/any_transport.hpp"
 
@@ -18,38 +18,37 @@ namespace zeropp_reliability {
 using zeropp_bench::any_host_transport;
 using comm_type = zeropp::communicator<zeropp::two_level, any_host_transport>;
 
-/// One call of a collective. Inputs are a function of `seed`, so that every rank knows what the others contribute.
+/// One call of a collective. Inputs are a function of `seed`, so that every rank knows all ranks' inputs.
 struct known_call {
     enum class collective {
         quantized_all_gather,
         hierarchical_quantized_reduce_scatter,
         secondary_partition_gather,
-        quantized_all_reduce  // of a list of two tensors, in place, with the quantizer across on its way back
+        quantized_all_reduce  // of a list of two tensors, in place; the all-gather phase has the quantizer `across`
     };
 
     collective what = collective::quantized_all_gather;
     std::size_t elements = 0;
     bool bfloat16 = false;
-    /// Those of the two hops of a reduction; the others use the first.
+    /// Quantizers of a reduction's two hops; gathers use `inside`.
     std::string inside = "int8:256";
     std::string across = "int8:256";
     int chunks = 1;
     bool mean = false;
     std::uint64_t seed = 0;
 
-    /// All of it in words.
+    /// The call in words, without `seed`.
     std::string text() const;
 };
 
-/// The quantizers that `inside` may name; a reduce-scatter has the same one across, or int8:256 and then INT4.
+/// Quantizers that `inside` may name. `across` of a reduction must be equal, or int4:128:signed:bf16 after int8:256.
 const std::vector<std::string>& known_quantizers();
 
-/// A call with its inputs, buffers and the result that the tests' reference expects, which shares no code with the
-/// library. Collective to run, as often as one likes. Returns how the result differs, to the bit; empty where it does
-/// not.
+/// A call with its inputs, buffers and expected result, from the tests' reference. The reference shares no code with
+/// the library. Collective; may run repeatedly. Returns the difference, empty if every bit is equal.
 using prepared_call = std::function<std::string(comm_type&)>;
 
-/// Throws precondition_error where a quantizer is not among the known ones.
+/// Throws precondition_error for unknown quantizers or pairs.
 prepared_call prepare(const known_call& call, const zeropp::two_level& nodes, int rank);
 
 }  // namespace zeropp_reliability

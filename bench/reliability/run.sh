@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Meets every fault on every transport, and writes what became of every rank: the table of docs/reliability.md. Builds first,
-# and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not. Needs root for the
-# cluster.
+# Runs every fault on every transport, and writes the end of every rank: the table of docs/reliability.md. Builds first, and
+# installs missing packages (Debian and Ubuntu), or names them where it may not. Needs root for the cluster.
 #
 #   bench/reliability/run.sh [--build-dir DIR] [--document FILE] [--rows NAME...]
 #

@@ -1,6 +1,6 @@
 /// \file
-/// Mixed collectives of random shapes, one after the other for minutes, every result held against the reference, while
-/// somebody outside interferes with the ranks and their links. What each rank holds meanwhile goes into its journal.
+/// Mixed collectives of random shapes, for minutes, while a program outside disturbs ranks and links. Every result is
+/// compared with the reference. Each rank's resources go into its journal.
 
 #include "reliability/journal.hpp"
 #include "reliability/known_call.hpp"
@@ -22,12 +22,12 @@
 
 namespace {
 
-/// MPI's requests that have begun and not ended: the program calls MPI through the functions below.
+/// MPI requests that have begun and not ended, counted by this file's MPI functions.
 long open_requests = 0;
 
 }  // namespace
 
-// The calls of mpi_transport that begin and end requests, counted on their way to MPI.
+// MPI functions by which mpi_transport begins and ends requests. They count, and call MPI.
 extern "C" {
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
     ++open_requests;
@@ -78,18 +78,18 @@ constexpr int calls_between_agreements = 10;
 constexpr int calls_of_a_world = 200;
 constexpr double seconds_between_samples = 5;
 
-/// The same on every rank: they draw the same numbers.
+/// Random calls, equal on every rank, because every rank has the same seed.
 class dice {
 public:
     explicit dice(std::uint64_t seed) : random_(seed) {}
 
-    /// 0 to sides - 1. Not a distribution of the standard library's, which may differ between them.
+    /// A number from 0 to `sides` - 1. Standard distributions would differ between standard libraries.
     std::size_t roll(std::size_t sides) { return static_cast<std::size_t>(random_() % sides); }
 
     known_call call(std::size_t most_elements) {
         known_call c;
         c.what = static_cast<known_call::collective>(roll(4));
-        // As many small tensors as large ones, and some that are smaller than the ranks are many.
+        // Log-uniform: small tensors are as frequent as large ones, and some have fewer elements than ranks.
         const double exponent = std::log2(static_cast<double>(most_elements)) * static_cast<double>(roll(1001)) / 1000;
         c.elements = static_cast<std::size_t>(std::exp2(exponent)) - 1;
         c.bfloat16 = roll(2) == 1;
@@ -115,7 +115,7 @@ std::vector<zeropp::two_level> topologies(int ranks) {
             zeropp::two_level(std::span<const int>(in_turn)), zeropp::two_level(std::span<const int>(alone))};
 }
 
-/// Communicators of all topologies over a transport of their own each.
+/// Communicators of all topologies, each over a separate transport.
 std::vector<std::unique_ptr<comm_type>> new_worlds(const settings& s) {
     std::vector<std::unique_ptr<comm_type>> worlds;
     int ranks = 0;
@@ -128,7 +128,7 @@ std::vector<std::unique_ptr<comm_type>> new_worlds(const settings& s) {
     return worlds;
 }
 
-/// Rank 0's word, so that all stop after the same call.
+/// Rank 0's `mine`, on all ranks, so that all stop after the same call. Collective.
 bool agreed(comm_type& comm, bool mine) {
     std::vector<std::byte> all(static_cast<std::size_t>(comm.size()));
     const std::byte word{mine};

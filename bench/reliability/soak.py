@@ -23,7 +23,7 @@ import results_json  # noqa: E402
 
 CLUSTER = HERE.parent / "cluster" / "cluster.sh"
 RANKS = 4
-# Buffers of MPI's and the allocator's follow the shapes of the calls.
+# Buffers of MPI and of the allocator grow with the shapes of calls.
 MOST_GROWTH_KIB = 8 * 1024
 TROUBLES = {"down": "link down and up again", "rate": "rate changed and set back", "stop": "rank stopped and resumed",
             "loss": "frames lost, 1 % for a while", "delay": "frames late by 20 ms for a while"}
@@ -41,7 +41,7 @@ def run(wanted, folder):
 
 
 def troubles(folder):
-    """How often each."""
+    """Number of each kind of trouble."""
     counted = collections.Counter()
     for line in (folder / "injector.jsonl").read_text().splitlines():
         step = json.loads(line)["event"].split(":")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Minutes of mixed collectives with random shapes on a cluster with passing faults, every result checked. Builds first, and
-# installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not. Needs root.
+# Runs mixed collectives with random shapes on a cluster with passing faults, and checks every result. Builds first, and
+# installs missing packages (Debian and Ubuntu), or names them where it may not. Needs root.
 #
 #   bench/reliability/soak.sh [--minutes M] [--seed N] [--build-dir DIR] [--results DIR]
 #

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""A bad wire: takes a node of bench/cluster off its switch and carries its frames both ways itself, late or not at all.
+"""A bad wire: takes a node of bench/cluster off its switch, and carries its frames both ways with delays and losses.
 
 wire.py NODE [--delay SECONDS] [--loss PROBABILITY] [--seed N] [--log FILE]
 
-For kernels without sch_netem. Runs where the switch is (cluster.sh --beside); the node's link is back on the switch when
-it ends by SIGTERM. Frames pass as the kernel hands them over, a batch of several in one piece and checksums still to be
-made (PACKET_VNET_HDR): a batch is lost or late as a whole. FILE is made when the wire is in place, and always says how
-many have been lost.
+For kernels without sch_netem. Runs where the switch is (cluster.sh --beside). After SIGTERM the node's link is back on the
+switch. The kernel hands over batches of frames without checksums (PACKET_VNET_HDR), so a batch is lost or late as a whole.
+FILE is written when the wire is in place, and after each loss: "LOST of SEEN".
 """
 
 import argparse
@@ -37,7 +36,7 @@ def ip(*arguments):
 def open_port(interface):
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     port.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-    # Nothing is lost for want of room: what is sent waits for the link's shaper.
+    # Large buffers, so that only `loss` drops frames: sent frames wait for the link's shaper.
     port.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 28)
     port.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 28)
     port.bind((interface, 0))
@@ -46,7 +45,7 @@ def open_port(interface):
 
 
 def carry(ports, delay, loss, chance, log):
-    """Forever. Calls log(lost, seen) whenever one is lost."""
+    """Carries frames between two ports, without end. Calls log(lost, seen) after each loss."""
     other = {ports[0]: ports[1], ports[1]: ports[0]}
     order = itertools.count()
     on_the_way = []
@@ -58,7 +57,7 @@ def carry(ports, delay, loss, chance, log):
             try:
                 port.send(frame)
             except OSError:
-                pass  # the link is down: so is the frame
+                pass  # the link is down, and the frame is lost
         wait = max(0.0, on_the_way[0][0] - now) if on_the_way else None
         for port in select.select(ports, [], [], wait)[0]:
             try:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs what bench/scale/run.sh reports.
+"""Runs the experiments of bench/scale/run.sh.
 
 experiments.py [--quick] BUILD RESULTS
 
-BUILD has scale_step, scale_step_simulated and zeropp-plan. Writes scale.json in RESULTS. Exit status: 1 where a simulation
-failed, as it does where a byte is not as planned; 0 else, also where no cluster of namespaces can be made here.
+BUILD has scale_step, scale_step_simulated and zeropp-plan. Writes scale.json in RESULTS. Exit status: 1 if a simulation
+failed, which unplanned bytes cause; otherwise 0, also if no cluster of namespaces can be made here.
 """
 
 import argparse
@@ -23,20 +23,18 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import results_json  # noqa: E402
 
-# A rank's rate to its node, in bytes per second each way, by how many share it, and latencies in seconds. Assumed, not
-# measured: NVLink of V100 (6 links of 25 GB/s) and NVSwitch of A100 (12 links of 25 GB/s); what one message waits.
+# A rank's rate to its node by the ranks of a node, in bytes per second each way; latencies of a message in seconds. Assumed,
+# not measured: NVLink of V100 (6 links of 25 GB/s) and NVSwitch of A100 (12 links of 25 GB/s).
 INSIDE_RATE = {4: 150e9, 8: 300e9, 16: 150e9}
 INSIDE_LATENCY = 2e-6
 ACROSS_LATENCY = 5e-6
-# What a GPU's codec reads and writes in a second. Assumed; simulated times leave the codec out.
+# Bytes per second that a GPU's codec reads and writes. Assumed; simulated times leave the codec out.
 CODEC_RATE = 600e9
 
-# The model of the sweep: 18 billion parameters in so many tensors, which are gathered and reduced one after another. One
-# is simulated.
+# The model of the sweep: 18 billion parameters in equal tensors, gathered and reduced one after another. One is simulated.
 PARAMETERS = 18_000_000_000
 TENSORS = 40
-# Elements of the simulated tensor on each rank: whole blocks of every format, so that its messages are smaller than the
-# real ones by the same factor.
+# Elements of the simulated tensor on each rank: whole blocks of every format, so that all messages shrink by one factor.
 SIMULATED_ELEMENTS = 2048
 GROWTH_GBIT = 400
 
@@ -57,7 +55,7 @@ class Experiments:
         print(f"== after {time.time() - self.start:.0f} s: {text}", flush=True)
 
     def simulate(self, nodes, ranks_per_node, gbit, elements_per_rank):
-        """The phases of a tensor that has so many elements on each rank, simulated by a smaller one on slower links."""
+        """Phases of a tensor with `elements_per_rank` elements on each rank, simulated by a smaller tensor on slower links."""
         times = elements_per_rank / SIMULATED_ELEMENTS
         began = time.time()
         step = simgrid.simulate(self.simulated, nodes, ranks_per_node,
@@ -68,7 +66,7 @@ class Experiments:
                 "phases": step["phases"], "plan": self.plan(nodes, ranks_per_node, gbit, elements_per_rank)}
 
     def plan(self, nodes, ranks_per_node, gbit, elements_per_rank):
-        """What zeropp-plan says of a step of TENSORS such tensors."""
+        """The plan by zeropp-plan for a step of TENSORS tensors of `elements_per_rank` elements on each rank."""
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             subprocess.run(
                 [self.plan_program, "--tensors", f"{TENSORS}x{round(elements_per_rank * nodes * ranks_per_node)}",
@@ -84,7 +82,7 @@ class Experiments:
                 for run in runs}
 
     def cluster(self, nodes, ranks_per_node, rate, elements_per_rank):
-        """The program on a cluster of namespaces, and simulated on links as measured there; None where there is none."""
+        """Runs the program on a cluster of namespaces, and simulates it on the measured links; None without a cluster."""
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             # NCCL's rings, as in the simulation.
             rings = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allgather_algorithm": "4",
@@ -110,14 +108,14 @@ class Experiments:
                 "simulated": step["phases"]}
 
     def scaling(self, nodes, ranks_per_node, gbit, elements_per_rank):
-        """A tensor simulated as large as it is, beside the smaller one that stands for it."""
+        """Simulates a tensor at full size, and by a smaller one."""
         whole = simgrid.simulate(self.simulated, nodes, ranks_per_node, links_of(ranks_per_node, gbit),
                                  elements_per_rank)
         return {"whole": whole["phases"], "smaller": self.simulate(nodes, ranks_per_node, gbit, elements_per_rank)}
 
 
 def side_by_side(*lists):
-    """The results of lists of calls, two at a time and each once, the largest first."""
+    """Results of lists of calls. Runs each call once, two at a time, the largest first."""
     calls = sorted({call for calls in lists for call in calls}, key=lambda call: -call[1] * call[2])
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         futures = {call: pool.submit(*call) for call in calls}
@@ -134,7 +132,7 @@ def main():
     load = os.getloadavg()[0]
     paper = json.loads((HERE / "paper.json").read_text())
 
-    # First, while nothing else wants the cores.
+    # First, while the cores are free.
     clusters = [(2, 2, "200mbit")] if args.quick else [(n, 2, rate) for n in (2, 4) for rate in ("200mbit", "1gbit")]
     check = [run.cluster(*where, 2**18 if args.quick else 2**20) for where in clusters]
     scaling = run.scaling(4, 4, 100, 2**18 if args.quick else 2**20)

@@ -1,7 +1,6 @@
 /// \file
-/// Under SMPI ranks are coroutines of one thread, and time is the simulator's. The library asks a clock, gives way and
-/// sleeps while it waits for messages; the linker's --wrap sends these three calls here, and the library stays as it
-/// is.
+/// Under SMPI ranks are coroutines of one thread, and time is the simulator's. While it waits for messages, the library
+/// reads a clock, yields and sleeps. The linker's --wrap redirects these three calls here.
 
 #include "simulation.hpp"
 
@@ -17,7 +16,7 @@ namespace zeropp_scale {
 
 namespace {
 
-/// What a rank that asks in vain and gives way takes until it asks again.
+/// Simulated time of a yield, between two polls of a waiting rank.
 constexpr double seconds_of_a_yield = 1e-6;
 
 const_sg_link_t link_of_node(std::size_t node) {

@@ -1,6 +1,6 @@
 /// \file
-/// The collectives of one training step, one by one, under a real MPI or under SimGrid's: how long each takes, and
-/// whether it sends exactly what the plan says.
+/// Runs the collectives of one training step, one by one, under a real MPI or SimGrid's. Measures the time of each, and
+/// checks that it sends exactly the planned bytes.
 
 #include "phases.hpp"
 #include "simulation.hpp"
@@ -36,14 +36,14 @@ struct settings {
     std::string json_file;
 };
 
-/// The largest over all ranks.
+/// The largest `mine` of all ranks. Collective.
 double largest(double mine) {
     double all = 0;
     require_mpi(MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
     return all;
 }
 
-/// Seconds of call() from when the last rank begins it; the same on every rank.
+/// Seconds of call() on the slowest rank, after a barrier. Collective.
 template <class Call>
 double seconds_of(Call call) {
     require_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
@@ -52,10 +52,10 @@ double seconds_of(Call call) {
     return largest(MPI_Wtime() - start);
 }
 
-/// Calls before the first that is timed: a simulated one is like any other.
+/// Number of untimed calls first; none in a simulation, where all calls are equal.
 int warm_ups() { return simulated() ? 0 : 1; }
 
-/// Seconds of so many calls, one by one.
+/// Seconds of each of `repeats` calls. Checks the last result. Collective.
 std::vector<double> timed(const work& w, int repeats) {
     for (int i = 0; i != warm_ups(); ++i) w.call();
     std::vector<double> seconds;
@@ -68,36 +68,35 @@ std::string text(const zeropp::volume& v) {
     return std::to_string(v.inside) + " bytes inside and " + std::to_string(v.across) + " across";
 }
 
-/// Throws unless this rank has sent what was planned.
+/// Throws zeropp::error unless this rank has sent the planned bytes. MPI's own collectives are not checked.
 void require_planned(const phase& p, const zeropp::volume& sent, std::uint64_t calls) {
     if (p.native || sent == p.planned * calls) return;
     throw zeropp::error(p.name + ": expected the planned " + text(p.planned * calls) + ", given " + text(sent));
 }
 
-/// How many messages a node sends across in one hop.
+/// Number of messages that a node sends to other nodes in one hop.
 int messages_of_node(const settings& s, int ranks) { return s.ranks_per_node * (ranks / s.ranks_per_node - 1); }
 
-/// What the links of all nodes have carried between two times, each; empty without a simulator.
+/// Bytes that each node's link has carried between two measurements; empty without a simulator.
 std::vector<double> difference_of(std::vector<double> after, const std::vector<double>& before) {
     for (std::size_t node = 0; node != after.size(); ++node) after[node] -= before[node];
     return after;
 }
 
-/// Bytes that the links have carried when nothing but barriers is under way; of rank 0. Collective.
+/// Bytes that each node's link has carried so far, read between barriers; only on the reporting rank. Collective.
 std::vector<double> settled(bool reporting) {
     for (int i = 0; i != 2; ++i) require_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
     return reporting ? bytes_sent_by_node() : std::vector<double>();
 }
 
-/// What barriers and a reduction send around each phase, by node. Collective.
+/// Bytes of the barriers and the reduction around each phase, for each node. Collective.
 std::vector<double> carried_by_timing(bool reporting) {
     const std::vector<double> before = settled(reporting);
     seconds_of([] {});
     return difference_of(settled(reporting), before);
 }
 
-/// What the simulator sends to say that a message may leave, in bytes for each message across nodes; of rank 0.
-/// Collective.
+/// Bytes of the simulator's handshake for each inter-node message; only on the reporting rank. Collective.
 double carried_by_handshake(const settings& s, bool reporting, const std::vector<double>& by_timing) {
     constexpr std::size_t bytes = 64;
     auto world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
@@ -112,8 +111,8 @@ double carried_by_handshake(const settings& s, bool reporting, const std::vector
     return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(s, world.size())) - bytes;
 }
 
-/// Throws unless each node's link has carried `planned` and what timing does. The simulator counts what flows at the
-/// rate of the last event, not to the byte; that is what `counting` is for.
+/// Throws zeropp::error unless each node's link has carried about `planned` + `by_timing` bytes. The simulator
+/// extrapolates from rates and is not exact to the byte; `counting` is.
 void require_planned_links(const phase& p, double planned, const std::vector<double>& carried,
                            const std::vector<double>& by_timing) {
     for (std::size_t node = 0; node != carried.size(); ++node) {
@@ -126,7 +125,7 @@ void require_planned_links(const phase& p, double planned, const std::vector<dou
     }
 }
 
-/// A line on standard output and a row for the file, both by rank 0. Collective.
+/// Measures a phase. Returns its row for the file, and prints a line if `reporting`. Collective.
 nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, bool reporting) {
     const std::vector<double> by_timing = carried_by_timing(reporting);
     const double handshake = simulated() ? carried_by_handshake(s, reporting, by_timing) : 0;
@@ -162,9 +161,9 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, boo
     return row;
 }
 
-/// Measures what a simulated platform has to be told: the rate of a node and of a rank inside it while all send at
-/// once, and how long an empty message takes. Inside a node, where ranks move bytes themselves and only while they are
-/// awake, with the library's way of waiting. Collective.
+/// Measures parameters of a simulated platform: the rates of a node and of a rank within it while all send, and
+/// latencies of empty messages. Within a node, ranks move bytes only while they are awake, so the library's transport
+/// measures the rate. Collective.
 nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
     constexpr int bytes = 2 << 20;
     constexpr int messages = 4;
@@ -205,7 +204,7 @@ nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
     auto node = world.split(members);
     std::vector<std::byte> own(bytes), of_node(members.size() * bytes);
     const auto inside_nodes = [&] { node.all_gather(zeropp::host{}, own.data(), of_node.data(), bytes); };
-    // The best of several: what a link can do, where something else disturbs it now and then.
+    // The best of several attempts, because other programs may disturb some.
     double across = 0, inside = 0;
     double across_latency = std::numeric_limits<double>::infinity(), inside_latency = across_latency;
     for (int i = 0; i != attempts; ++i) {
@@ -265,7 +264,7 @@ int main(int argc, char** argv) {
         status = run(s);
     } catch (const std::exception& e) {
         std::cerr << "step: " << e.what() << std::endl;
-        // Other ranks may wait for this one. Under SMPI all are one process, and its MPI_Abort returns.
+        // Other ranks may wait for this one. Under SMPI all ranks are one process, and MPI_Abort returns.
         if (simulated()) std::_Exit(status);
         MPI_Abort(MPI_COMM_WORLD, status);
     }

@@ -21,11 +21,11 @@ constexpr zeropp::lossless<element> plain;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half> weights;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_inside;
 constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> gradients_across;
-// Of what nodes keep, and of the gradients beside them.
+// Formats of weight differences, and of gradients with them.
 constexpr zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>> differences;
 constexpr zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>> rotated_inside;
 
-/// A transport that moves nothing: what is left of a collective is its codec.
+/// A transport that moves nothing, so that only the codec of a collective runs.
 class silent_transport {
 public:
     silent_transport(int rank, int size) : rank_(rank), size_(size) {}
@@ -52,8 +52,7 @@ using silent_communicator = zeropp::communicator<zeropp::two_level, silent_trans
 
 std::vector<std::byte> scratch_of(std::size_t bytes) { return std::vector<std::byte>(bytes); }
 
-/// Every rank's weights are all the same, and every gradient is one: what should arrive is known, and every format
-/// holds it to 2 %.
+/// Weights are constant on each rank and gradients are one, so results are known. Every format keeps them within 2 %.
 float weight_of(int rank) { return static_cast<float>(rank + 1); }
 constexpr float gradient = 1;
 
@@ -114,7 +113,7 @@ work secondary_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
             [=] { check_gathered(a->full, comm->size()); }};
 }
 
-/// Moves differences from what is a tenth too small, and gathers what becomes of it.
+/// Updates a replica from weights that are a tenth too small, and gathers it.
 template <class Comm>
 work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
     using replica_type = zeropp::secondary_replica<zeropp::lossless<element>, zeropp::host_space>;
@@ -160,7 +159,7 @@ work reduce_scatter(std::shared_ptr<Comm> comm, const Inside& inside, const Acro
             }};
 }
 
-// The rings carry as many bytes as the tensor has in bfloat16, as half as many floats: MPI has no sum of bfloat16.
+// Rings carry the bytes of the bfloat16 tensor as half as many floats, because MPI has no sum of bfloat16.
 
 work ring_all_gather(int rank, int size, std::size_t elements) {
     struct arrays {
@@ -185,7 +184,7 @@ work ring_reduce_scatter(int size, std::size_t elements) {
     const auto a = std::make_shared<arrays>();
     a->full.assign(elements / 2, gradient);
     a->shard.resize(a->full.size() / static_cast<std::size_t>(size));
-    // Not MPI_Reduce_scatter_block, of which Open MPI has no ring.
+    // Open MPI has no ring for MPI_Reduce_scatter_block.
     const std::vector<int> counts(static_cast<std::size_t>(size), static_cast<int>(a->shard.size()));
     return {[=] {
                 require_mpi(MPI_Reduce_scatter(a->full.data(), a->shard.data(), counts.data(), MPI_FLOAT, MPI_SUM,

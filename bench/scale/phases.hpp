@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The collectives of a training step, one after another, each by itself.
+/// The collectives of a training step, each called separately.
 
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/topology/two_level.hpp>
@@ -16,27 +16,27 @@ namespace zeropp_scale {
 struct work {
     /// Collective over all ranks.
     std::function<void()> call;
-    /// Throws zeropp::error where what has arrived is wrong.
+    /// Throws zeropp::error if the result of the last call is wrong.
     std::function<void()> check;
 };
 
-/// One collective, of one tensor.
+/// One collective on one tensor.
 struct phase {
     std::string name;
     std::string formats;
-    /// Whether it is MPI's own, a ring through all ranks, and not the library's.
+    /// True for MPI's own collective, a ring through all ranks.
     bool native;
-    /// What every rank sends; of a ring, the last rank of each node, which is the only one whose messages leave it.
+    /// Bytes that every rank sends; in a ring, the last rank of each node, the only one that sends to another node.
     zeropp::volume planned;
     std::function<work()> prepare;
-    /// Takes what this rank has sent since the last time, all calls together, by `counting`; a ring is not counted.
+    /// Returns the bytes that this rank has sent since the last take_counted(), by `counting`; 0 for a ring.
     std::function<zeropp::volume()> take_counted;
-    /// Prepares the same without communication, which leaves the codec.
+    /// Prepares the collective without communication, for the codec alone; empty for a ring.
     std::function<work()> prepare_silent;
 };
 
-/// Of a tensor of `elements` in bfloat16, on MPI's ranks, so many to a node. Requires `elements` to be divisible by
-/// twice the ranks. Collective. MPI must stay initialised as long as the result lives.
+/// Phases of a step on a tensor of `elements` bfloat16 elements, over MPI's ranks. Requires `elements` to be divisible
+/// by twice the number of ranks. Collective. MPI must stay initialised while the result lives.
 std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t elements);
 
 }  // namespace zeropp_scale

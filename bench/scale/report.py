@@ -18,7 +18,7 @@ from report import table  # noqa: E402
 
 TOLERANCE = 0.2
 
-# The phases of a step, and how often.
+# The phases of a step, and their numbers.
 STEPS = {
     "zero3": {"ring all-gather": 2, "ring reduce-scatter": 1},
     "zero3, two hops": {"all-gather": 2, "reduce-scatter": 1},
@@ -26,15 +26,15 @@ STEPS = {
     "hpz": {"all-gather": 1, "hpZ secondary gather": 1, "reduce-scatter": 1},
     "qgz": {"all-gather": 2, "qgZ reduce-scatter": 1},
     "zeropp": {"qwZ all-gather": 1, "hpZ secondary gather": 1, "qgZ reduce-scatter": 1},
-    # Nodes keep bf16, of which the way back sends what hpZ's does.
+    # Nodes keep bf16, and backward gathers it as hpZ does.
     "differences": {"update and gather": 1, "hpZ secondary gather": 1, "reduce-scatter beside": 1},
 }
-# Passes over the weights: forward, backward twice, and forward again where activations are recomputed.
+# 2 for each pass over the weights: forward, backward (two passes), and forward again to recompute activations.
 FLOPS_PER_PARAMETER_AND_TOKEN = 8
 
 
 def sum_of(run, step, value):
-    """Of one tensor."""
+    """Sum of value(phase) over the phases of a step, for one tensor."""
     phases = {phase["phase"]: phase for phase in run["phases"]}
     return sum(count * value(phases[name]) for name, count in STEPS[step].items())
 
@@ -44,7 +44,7 @@ def seconds_of(run, step, tensors):
 
 
 def bytes_of(run, step, tensors):
-    """Across nodes, of one node, at the size that the simulated tensor stands for."""
+    """Inter-node bytes of one node in a step, for tensors of full size."""
     return tensors * run["slowed"] * sum_of(run, step, lambda phase: phase["across_by_node"])
 
 
@@ -53,14 +53,14 @@ def shape(run):
 
 
 def check_rows(check):
-    """(cluster, phase, measured, codec, simulated, ratio, required) of every phase."""
+    """Yields (cluster, phase, measured, codec, simulated, ratio, required) for every phase."""
     for cluster in check:
         for measured, simulated in zip(cluster["measured"], cluster["simulated"]):
-            # The best of several, as the links' rates are: whatever else runs here only adds to a time.
+            # The best of several runs, because other programs only add time.
             seconds = min(measured["seconds"])
             codec = min(measured.get("codec_seconds", [0]))
             ratio = (simulated["seconds"][0] + codec) / seconds
-            # What crosses no link is copied by cores, which nothing simulates.
+            # Phases without inter-node bytes are copies by cores, which are not simulated.
             required = measured["across_by_node"] > 0
             yield cluster, measured["phase"], seconds, codec, simulated["seconds"][0], ratio, required
 
@@ -109,7 +109,7 @@ def sweep_table(contents):
 
 
 def paper_rows(contents):
-    """Of each row of the paper: what it says, and what follows with our communication. None where it was not simulated."""
+    """Yields the paper's simulated rows, with times and speed-ups that follow from our communication."""
     paper = contents["paper"]
     runs = {(run["nodes"], run["ranks_per_node"], run["gbit"]): run for run in contents["sweep"]}
     for row in paper["rows"]:
@@ -118,7 +118,7 @@ def paper_rows(contents):
             continue
         flops = FLOPS_PER_PARAMETER_AND_TOKEN * row["parameters"] * row["tokens"]
         step = flops / (row["zero3"] * 1e12)
-        # A larger model is more of the same tensors.
+        # A larger model has more tensors of equal size.
         tensors = contents["tensors"] * row["parameters"] / contents["parameters"]
         before = seconds_of(run, "zero3", tensors)
         codec = run["plan"]["zeropp"]["codec"] * tensors / contents["tensors"]
@@ -138,8 +138,8 @@ def paper_table(rows):
 
 
 def baseline_rows(rows):
-    """Of each model and number of links, from the paper's steps of two batch sizes: the part that grows with tokens, and
-    the rest, for ZeRO-3 and for ZeRO++."""
+    """Yields a row for each model and number of links. From the paper's steps of two batch sizes it separates the time that
+    grows with tokens from the rest, for ZeRO-3 and ZeRO++."""
     for small in rows:
         for large in rows:
             if (small["parameters"], small["links"], small["tokens"] * 2) == (large["parameters"], large["links"],
@@ -162,7 +162,8 @@ def baseline_table(rows):
 
 
 def growth_rows(contents):
-    """(ranks, seconds and bytes simulated of zero3 and zeropp or None, and by the model) for each number of nodes."""
+    """Yields (ranks, simulated seconds, simulated GB, planned seconds, planned GB), each of zero3 and zeropp; None if not
+    simulated."""
     simulated = {(r["nodes"], r["ranks_per_node"]): r for r in contents["growth"]}
     for point in contents["modelled"]:
         run = simulated.get((point["nodes"], point["ranks_per_node"]))

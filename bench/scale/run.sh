@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the library's MPI transport and collectives on up to 384 simulated ranks (SimGrid's SMPI), holds their bytes against
-# the plan, the simulation against a cluster of network namespaces, and the speed-ups of ZeRO++ against the paper's. Builds
-# first, and installs what is missing (Debian and Ubuntu), or says exactly what to install where it may not.
+# Runs the library's MPI transport and collectives on up to 384 simulated ranks (SimGrid's SMPI). Compares bytes with the
+# plan, the simulation with a cluster of network namespaces, and the speed-ups of ZeRO++ with the paper's. Builds first, and
+# installs missing packages (Debian and Ubuntu), or names them where it may not.
 #
 #   bench/scale/run.sh [--quick] [--build-dir DIR] [--results DIR]
 #
@@ -9,8 +9,8 @@
 #   --build-dir DIR  where to build (default: build/bench)
 #   --results DIR    where scale.md, .json and .png go (default: bench/results)
 #
-# Takes 8 GiB of memory. The cluster needs root; where it cannot be, that comparison is left out with a note. Exit status:
-# 0; 1 where bytes are not as planned or the simulation is not within 20 % of the cluster; 2 where something is missing.
+# Takes 8 GiB of memory. The cluster needs root; without it, that comparison is left out with a note. Exit status: 0; 1 if
+# bytes are not as planned or the simulation is not within 20 % of the cluster; 2 if something is missing.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"

@@ -1,4 +1,4 @@
-"""The step's program under SimGrid's SMPI."""
+"""Runs scale_step_simulated under SimGrid's SMPI."""
 
 import json
 import pathlib
@@ -12,19 +12,19 @@ class SimulationFailed(Exception):
 
 
 class Links(typing.NamedTuple):
-    """Bytes per second each way and seconds; `inside` is a rank's to its node, `across` a node's to the others."""
+    """Rates in bytes per second each way, and latencies in seconds: of a rank within its node, of a node to others."""
     inside_rate: float
     inside_latency: float
     across_rate: float
     across_latency: float
 
     def slowed(self, times):
-        """The same messages over these, each of 1/times of the bytes, take the same time."""
+        """Links on which messages with 1/`times` of the bytes take equal time."""
         return self._replace(inside_rate=self.inside_rate / times, across_rate=self.across_rate / times)
 
 
-# The simulator's fluid model with the rates and latencies as they are told, where SMPI's default has them corrected for
-# the Ethernet and TCP of one cluster: no factors, no windows, and directions that do not disturb each other.
+# The simulator's fluid model with the given rates and latencies. SMPI's default corrects them for one cluster's Ethernet
+# and TCP. Here there are no factors and no windows, and directions do not disturb each other.
 NETWORK = {
     "network/model": "CM02",
     "network/bandwidth-factor": 1,
@@ -33,10 +33,9 @@ NETWORK = {
     "network/TCP-gamma": 0,
     "network/crosstraffic": "no",
 }
-# The library waits on the simulated clock (in_simulation.cpp), so asking MPI costs no time of its own. Ranks keep nothing
-# in global variables. No message is sent before it is received: those that the small ones stand for are too large.
-# Computation takes no time. Collectives of MPI's own are rings through all
-# ranks, as NCCL's: what SMPI calls "ring" is something else, in which every rank sends to every other.
+# The library waits on the simulated clock (in_simulation.cpp), so polling MPI costs no time. Ranks have no global variables.
+# No message is sent eagerly, because real messages are too large for that. Computation takes no time. MPI's own
+# collectives are rings through all ranks, as NCCL's. SMPI's "ring" differs: every rank sends to every other.
 MPI = {
     "plugin": "link_load",
     "smpi/test": 0,
@@ -50,8 +49,8 @@ MPI = {
 
 
 def platform(nodes, ranks_per_node, links):
-    """SimGrid's XML: nodes are zones of hosts, one for each rank, each with a link to a switch that is not a limit; a
-    node's own link joins it to a switch of nodes, which is not a limit either."""
+    """SimGrid's XML. A node is a zone with a host for each rank, which a link joins to the node's switch. A link joins
+    each node to the others. Switches do not limit rates."""
     inside = f'bw="{links.inside_rate!r}Bps" lat="{links.inside_latency / 2!r}s"'
     across_latency = max(0.0, links.across_latency - links.inside_latency) / 2
     lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
@@ -72,8 +71,7 @@ def platform(nodes, ranks_per_node, links):
 
 
 def simulate(program, nodes, ranks_per_node, links, elements_per_rank):
-    """What the program writes as JSON. Raises SimulationFailed where it fails, as it does where a byte is not
-    as planned."""
+    """Runs the program, and returns its JSON. Raises SimulationFailed if it fails, which unplanned bytes cause."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "platform.xml").write_text(platform(nodes, ranks_per_node, links))

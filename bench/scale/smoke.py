@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""smoke.py PROGRAM: a step on 4 nodes of 4 simulated ranks. The program holds every byte against the plan; here, times are
-held against what the links allow, and a plan that is wrong has to be noticed."""
+"""smoke.py PROGRAM: runs a step on 4 nodes of 4 simulated ranks. The program compares every byte with the plan. This
+script compares times with the links' limits, and checks that all phases but one cross nodes."""
 
 import sys
 
@@ -12,7 +12,7 @@ LINKS = simgrid.Links(inside_rate=1e9, inside_latency=2e-6, across_rate=1e7, acr
 def main():
     step = simgrid.simulate(sys.argv[1], 4, 4, LINKS, 2048)
     for phase in step["phases"]:
-        # A node's link is the limit; what the hop inside, latencies and the waits between questions add is less than that.
+        # A node's link is the limit. Intra-node hops, latencies and polling add less.
         least = phase["across_by_node"] / LINKS.across_rate
         seconds = phase["seconds"][0]
         print(f"{phase['phase']}: {seconds:.6f} s, {least:.6f} s on the link, {phase['across_by_node']} bytes")

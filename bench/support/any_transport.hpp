@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The transport of programs that are told where to run.
+/// A host transport that is chosen at run time.
 
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>

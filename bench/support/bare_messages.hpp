@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The messages of a bare exchange, whatever moves them.
+/// The messages of a bare exchange, for any means to move them.
 
 #include "support/ranks.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace zeropp_bench {
 
-/// One rank's messages of all hops, to be moved all at once: no hop waits for the one before.
+/// One rank's messages of all hops. They move at once: no hop waits for an earlier one.
 class bare_messages {
 public:
     struct message {
@@ -26,14 +26,14 @@ public:
         const int group = nodes.group_of(rank);
         const int index = nodes.index_of(rank);
         for (const hop& h : hops) {
-            // Every rank starts with another peer, so that no receiver is everybody's first.
+            // Ranks start with different peers, so that no receiver is the first of all.
             const int ranks = h.ranks(nodes);
             const int self = h.where == hop::link::inside ? index : group;
             for (int i = 1; i < ranks; ++i) {
                 const auto world_rank = [&](int place) {
                     return h.where == hop::link::inside ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
                 };
-                // The others of a gather get the bytes that the first one gets.
+                // A gather sends the same bytes to all peers.
                 if (h.what == hop::pattern::all_gather && i > 1) send_bytes_ -= h.bytes;
                 all_.push_back({world_rank((self + i) % ranks), world_rank((self + ranks - i) % ranks), send_bytes_,
                                 receive_bytes_, h.bytes});
@@ -44,7 +44,7 @@ public:
     }
 
     const std::vector<message>& all() const { return all_; }
-    /// What the messages are sent from, and received in.
+    /// Sizes of the send and receive buffers, in bytes.
     std::size_t send_bytes() const { return send_bytes_; }
     std::size_t receive_bytes() const { return receive_bytes_; }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The checker: how far a result may be from the exact one, by the quantizers' own bounds, and which elements are
-/// farther. Everything in double, and none of it by the code that is checked but a quantizer's `fit` and `error_bound`.
+/// The checker: computes error bounds of results in double, and counts elements beyond them. Of the checked code it
+/// uses only a quantizer's `fit` and `error_bound`.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/lossless.hpp>
@@ -18,7 +18,7 @@
 
 namespace zeropp_bench {
 
-/// The most that rounding a number of this magnitude to a T is off by.
+/// Largest error of rounding a number of this magnitude to a T.
 template <class T>
 double half_spacing(double magnitude) {
     constexpr int precision = std::is_same_v<T, float> ? 24 : std::is_same_v<T, zeropp::half> ? 11 : 8;
@@ -27,7 +27,7 @@ double half_spacing(double magnitude) {
     return std::ldexp(1.0, exponent - precision);
 }
 
-/// Numbers, and how far what stands for them may be off.
+/// Exact numbers, and the largest error of the elements that stand for them.
 struct estimates {
     std::vector<double> exact;
     std::vector<double> error;
@@ -37,12 +37,12 @@ struct estimates {
     double largest(std::size_t i) const { return std::fabs(exact[i]) + error[i]; }
 };
 
-/// What a trip through the codec adds to the errors. The numbers start at the start of a block.
+/// Adds the errors of one encoding and decoding. The first number must begin a block.
 template <zeropp::bounded_quantizer Q>
 void quantize(const Q& q, estimates& e) {
     for (std::size_t begin = 0; begin < e.exact.size(); begin += static_cast<std::size_t>(Q::block_size)) {
         const std::size_t end = std::min(begin + static_cast<std::size_t>(Q::block_size), e.exact.size());
-        // The block that is encoded is not known where its numbers are not: its range is at most the widest.
+        // The encoded numbers are known only within their errors, so take the widest possible range.
         typename Q::stats stats;
         for (std::size_t i = begin; i != end; ++i) {
             stats.add(static_cast<float>(e.exact[i] - e.error[i] * (1 + 0x1p-20)));
@@ -55,7 +55,7 @@ void quantize(const Q& q, estimates& e) {
     }
 }
 
-/// The bound of `lossless` is for the element that it is asked about; where that is not known, it is the rounding's.
+/// As for other quantizers. The bound of `lossless` needs the exact element; if that is unknown, rounding bounds it.
 template <class T>
 void quantize(const zeropp::lossless<T>& q, estimates& e) {
     for (std::size_t i = 0; i != e.exact.size(); ++i) {
@@ -64,7 +64,7 @@ void quantize(const zeropp::lossless<T>& q, estimates& e) {
     }
 }
 
-/// The sum of the terms, rounded to Accumulator after each addition, in any order.
+/// The sum of the terms in any order, rounded to Accumulator after each addition.
 template <class Accumulator = float>
 estimates sum(std::span<const estimates> terms) {
     estimates total(terms.front().exact.size());
@@ -80,11 +80,11 @@ estimates sum(std::span<const estimates> terms) {
     return total;
 }
 
-/// What a check has found; those of parts add up.
+/// Result of a check. Tallies of pieces add up.
 struct tally {
     std::uint64_t wrong = 0;
-    double signal = 0;  // the sum of squares of the exact values
-    double noise = 0;   // and of the errors
+    double signal = 0;  // sum of squares of the exact values
+    double noise = 0;   // sum of squares of the errors
 
     void add(const tally& other) {
         wrong += other.wrong;
@@ -92,20 +92,20 @@ struct tally {
         noise += other.noise;
     }
 
-    /// Signal to quantization noise in dB: infinite where there is no noise, NaN where a result was not finite.
+    /// Signal to quantization noise in dB: infinite without noise, NaN if a result was not finite.
     double sqnr_db() const {
         if (!std::isfinite(noise)) return std::numeric_limits<double>::quiet_NaN();
         return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
     }
 };
 
-/// Compares results with what they should be. An element that is not finite is wrong, whatever the bound.
+/// Compares results with exact numbers and bounds. An element that is not finite is always wrong.
 template <class T>
 tally compare(std::span<const T> results, const estimates& expected) {
     tally found;
     for (std::size_t i = 0; i != results.size(); ++i) {
         const double off = static_cast<double>(zeropp::element_traits<T>::to_float(results[i])) - expected.exact[i];
-        // What is exact was a T already.
+        // An exact number was a T, so storing it does not round.
         const double rounding = expected.error[i] == 0 ? 0 : half_spacing<T>(expected.largest(i));
         const bool right = std::isfinite(off) && std::fabs(off) <= expected.error[i] + rounding;
         found.wrong += right ? 0 : 1;
@@ -115,8 +115,8 @@ tally compare(std::span<const T> results, const estimates& expected) {
     return found;
 }
 
-/// Checks in pieces, so that a check needs little memory: expected(begin, n) says what `results` should hold in
-/// [begin, begin + n). Pieces begin at blocks of every quantizer.
+/// Compares in pieces, to need little memory. expected(begin, n) returns the estimates for `results` in
+/// [begin, begin + n). Pieces begin at a block of every quantizer.
 template <class T, class Expected>
 tally compare_in_pieces(std::span<const T> results, Expected expected) {
     constexpr std::size_t piece = 65536;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The collectives' results against what they should be: sums in double, and the quantizers' bounds along the route.
+/// Checks of the collectives' results against sums in double and the quantizers' bounds along the route.
 
 #include "support/bounds.hpp"
 #include "support/data.hpp"
@@ -16,7 +16,7 @@
 
 namespace zeropp_bench {
 
-/// Checks the tensor called `seed` after each slice of `part` has been through the codec.
+/// Checks the tensor `seed` after an all-gather: each shard of `part` has been quantized by `q`.
 template <class T, zeropp::bounded_quantizer Q>
 tally check_gathered(const Q& q, std::span<const T> full, const zeropp::partition& part, std::uint64_t seed) {
     tally found;
@@ -32,8 +32,8 @@ tally check_gathered(const Q& q, std::span<const T> full, const zeropp::partitio
     return found;
 }
 
-/// The sum of elements [begin, begin + n) of the tensors called first_seed + c, each of which has been through the
-/// codec.
+/// Expected sum of elements [begin, begin + n) of the tensors `first_seed` + c, c < `contributors`, each quantized by
+/// `q`.
 template <class T, class Accumulator = float, zeropp::bounded_quantizer Q>
 estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, std::size_t begin, std::size_t n) {
     std::vector<estimates> terms;
@@ -45,7 +45,7 @@ estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, s
     return sum<Accumulator>(terms);
 }
 
-/// Elements [begin, begin + n) of the sum of the ranks' tensors, rank r's called `first_seed` + r, by the two hops.
+/// Expected elements [begin, begin + n) of the two-hop sum of all ranks' tensors; rank r has tensor `first_seed` + r.
 template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
 estimates expected_reduction(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
                              std::uint64_t first_seed, std::size_t begin, std::size_t n) {
@@ -66,7 +66,7 @@ estimates expected_reduction(const Inside& inside, const Across& across, const z
     return sum(of_nodes);
 }
 
-/// Checks a slice of that sum, which begins at `offset`.
+/// Checks a reduce-scatter: `shard` begins at element `offset` of the two-hop sum.
 template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
 tally check_reduced(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
                     std::span<const T> shard, std::size_t offset, std::uint64_t first_seed) {
@@ -75,7 +75,7 @@ tally check_reduced(const Inside& inside, const Across& across, const zeropp::tw
     });
 }
 
-/// Checks the whole sum, each slice of which has been through `back` on its way to all ranks.
+/// Checks an all-reduce: the two-hop sum, with each shard quantized by `back` in the all-gather phase.
 template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across, zeropp::bounded_quantizer Back>
 tally check_all_reduced(const Inside& inside, const Across& across, const Back& back, const zeropp::two_level& nodes,
                         std::span<const T> full, std::uint64_t first_seed) {

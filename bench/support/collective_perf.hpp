@@ -1,18 +1,18 @@
 #pragma once
 /// \file
-/// The shell of a collective's benchmark: every datatype, size and quantizer, beside the unquantized collective.
+/// Measures a collective for every datatype, size and quantizer, beside the unquantized collective.
 ///
 /// A benchmark is a struct `Perf` with
 ///
-///   `facts()`                        what it says of itself
+///   `facts()`                        the program's program_facts
 ///   `quantizes`                      wire::one_hop or wire::two_hops: the number of quantizers of its calls, Q below
 ///   `has_in_place`                   whether the collective has an in-place form
-///   `equal_shards`                   whether the transport's own collective wants shards of equal size
+///   `equal_shards`                   whether the transport's own collective requires shards of equal size
 ///   `passes`                         times the tensor crosses the bus: NCCL's factor without (n - 1) / n
 ///   `native_name(ranks)`             name of the transport's own collective; empty if there is none
 ///   `members(ranks)`                 the ranks that one call connects, as in a transport's `split`
 ///   `tensors<T, Place>`              arrays of a rank, made of (elements, number of members, place among them)
-///   `reset(tensors)`                 sets the arrays as they are before a call
+///   `reset(tensors)`                 sets the arrays' contents before a call
 ///   `call_native(native, format, tensors)`, `check_native(tensors)`
 ///   `calls<T, Place, Q...>`          calls with quantizers, made of (collective_run, tensors, q...):
 ///       `hops()`                     the route
@@ -77,7 +77,7 @@ quantized_case case_of(const collective_run<Place>& run, shared_tensors<Perf, T,
     return c;
 }
 
-/// The case of each quantizer, or pair of them, that -q names.
+/// Cases of -q's quantizers or pairs.
 template <class Perf, class T, class Place>
 std::vector<quantized_case> cases_of(const collective_run<Place>& run, shared_tensors<Perf, T, Place> a) {
     const auto scratch = std::make_shared<typename Place::template array<std::byte>>();
@@ -97,7 +97,7 @@ std::vector<quantized_case> cases_of(const collective_run<Place>& run, shared_te
     return cases;
 }
 
-/// The transport's own collective or, where it has none, the library's; and the library's.
+/// Unquantized: the transport's own collective (the library's if it has none), and the library's.
 template <class Perf, class Place>
 unquantized_cases unquantized_of(const collective_run<Place>& run, std::size_t elements) {
     const std::vector<int> members = Perf::members(run.ranks);
@@ -120,14 +120,14 @@ unquantized_cases unquantized_of(const collective_run<Place>& run, std::size_t e
         } else {
             lossless = case_of<Perf, T>(run, a, scratch, q);
         }
-        // So that a call that does nothing fails its check.
+        // A call that does nothing must fail its check.
         lossless.reset();
         return {[call = lossless.call] { call(false); }, [check = lossless.check] { return check(false); }};
     };
     return {form(float{}, false), form(zeropp::bfloat16{}, false), form(zeropp::bfloat16{}, true)};
 }
 
-/// What every rank runs. Returns the program's exit status.
+/// Runs the benchmark on one rank; all ranks call it. Returns the program's exit status.
 template <class Perf, class Place>
 int run_collective(const options& o, ranks_on<Place>& ranks) {
     const program_facts facts = Perf::facts();

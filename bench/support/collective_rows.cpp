@@ -44,12 +44,12 @@ const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"processor, all ranks", "ours", "(us)", 10},
                                   {"processor, all ranks", "bare", "(us)", 10}};
 
-/// What a hop moves in all, where it moves `to_each` from every rank to each of the others.
+/// Total over all ranks of a hop in which every rank moves `to_each` to each peer.
 std::size_t from_all_ranks(const hop& h, std::size_t to_each, const zeropp::two_level& nodes) {
     return static_cast<std::size_t>(nodes.size()) * static_cast<std::size_t>(h.ranks(nodes) - 1) * to_each;
 }
 
-/// The processor time of one iteration in seconds: of all ranks together, the mean over the last `iterations`.
+/// Processor time of all ranks in one iteration, in seconds: the mean over the last `iterations`. Collective.
 double processor_time(rank_context& ranks, const std::vector<double>& spent, int iterations) {
     const double all = std::accumulate(spent.end() - iterations, spent.end(), 0.0);
     const std::vector<double> of_ranks = ranks.gather(ranks.speaks_for_process() ? all : 0.0);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The rows of the three collective benchmarks: each quantizer beside the native collectives and the bare exchange.
+/// Rows of the collective benchmarks: each quantizer beside the native collectives and the bare exchange.
 
 #include "support/bounds.hpp"
 #include "support/options.hpp"
@@ -20,41 +20,41 @@
 
 namespace zeropp_bench {
 
-/// One tensor, the same for all contestants.
+/// One tensor, equal for all contestants.
 struct tensor_facts {
     std::size_t bytes;
     std::size_t elements;
-    /// What a rank holds of it, at most.
+    /// Elements of the largest shard.
     std::size_t shard_elements;
     std::string_view type;
     std::size_t element_bytes;
-    /// Of all the bytes, what a rank must receive or send: NCCL's factor from algbw to busbw.
+    /// Fraction of `bytes` that a rank must send or receive: NCCL's factor from algbw to busbw.
     double bus_factor;
 };
 
-/// What crosses links, inside nodes and between them.
+/// Bytes sent within nodes (`inside`) and between nodes (`across`).
 struct sent_bytes {
     std::size_t inside;
     std::size_t across;
 };
 
-/// The collective with one quantizer, or pair of them.
+/// The collective with one quantizer or pair.
 struct quantized_case {
     std::string quantizer;
     route hops;
     std::function<void(bool in_place)> call;
-    /// Makes a call, and says what this rank has sent in it.
+    /// Makes a call, and returns the bytes that this rank sent in it.
     std::function<sent_bytes()> count;
-    /// Whether the collective has such a form.
+    /// Whether the collective has an in-place form.
     bool has_in_place;
-    /// Sets the arrays as they were before the first call.
+    /// Restores the arrays' contents before the first call.
     std::function<void()> reset;
     /// Compares the result of the last call.
     std::function<tally(bool in_place)> check;
 };
 
-/// Sets a case's `call` and `count` to call(comm, in_place): on `comm`, and on a communicator that counts. Refers to
-/// both.
+/// Sets a case's `call` to call(comm, in_place) on `comm`, and its `count` to a call on a counting communicator.
+/// `ranks` and `comm` must outlive the case.
 template <class Place, class Call>
 void set_calls(quantized_case& c, ranks_on<Place>& ranks, comm_on<Place>& comm, Call call) {
     using transport = typename Place::transport;
@@ -69,35 +69,35 @@ void set_calls(quantized_case& c, ranks_on<Place>& ranks, comm_on<Place>& comm, 
     };
 }
 
-/// The same collective without quantization.
+/// The collective without quantization.
 struct unquantized_cases {
     struct form {
         std::function<void()> call;
-        /// Compares the result of the last call: a baseline that does less is none.
+        /// Checks the result of the last call, because a baseline must do all the work.
         std::function<tally()> check;
-        /// Names the algorithm of the last call, where the transport's own collectives have several.
+        /// Names the algorithm of the last call; empty if unknown.
         std::function<std::string()> algorithm = [] { return std::string(); };
     };
-    /// The transport's own.
+    /// The transport's own collectives.
     form native_fp32;
     form native_bf16;
-    /// The library's, with the same hops and chunks as the quantized ones: a gain over it comes from the bits alone.
+    /// The library's, with the hops and chunks of the quantized ones: a gain over it comes from fewer bits alone.
     form ours_bf16;
 };
 
 /// Measures and reports one tensor at a time. Collective.
 class collective_rows {
 public:
-    /// `native_name` is what stands beside the library's collective.
+    /// `native_name` names the collective beside the library's.
     collective_rows(const program_facts& program, const options& o, rank_context& ranks,
                     const std::string& native_name);
 
-    /// One row for each case. Throws zeropp::error where a case sends other bytes than its route says: the bare
-    /// exchange would be no measure of it.
+    /// Measures and reports one row for each case. Throws zeropp::error if a case sends other bytes than its route:
+    /// the bare exchange would be no measure of it.
     void measure(const tensor_facts& tensor, const unquantized_cases& unquantized,
                  const std::vector<quantized_case>& cases);
 
-    /// The last lines and the JSON file. Returns the exit status: 1 where elements were wrong.
+    /// Writes the last lines and the JSON file. Returns the exit status: 1 if elements were wrong.
     int finish();
 
 private:

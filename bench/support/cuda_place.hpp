@@ -40,7 +40,7 @@ private:
     zeropp::cuda_stream exec_;
 };
 
-/// As host_place, on the calling thread's current device.
+/// A place (see host_place) on the calling thread's current device.
 struct cuda_place {
     using space = zeropp::device_space;
     using transport = zeropp::any_transport<zeropp::cuda_stream>;
@@ -78,7 +78,7 @@ struct cuda_place {
         zeropp::workspace<zeropp::device_space> memory_;
     };
 
-    /// Two streams where there are chunks to overlap, else one.
+    /// Two streams if chunks may overlap, otherwise one.
     class executions {
     public:
         explicit executions(int chunks) {

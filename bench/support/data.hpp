@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The numbers that travel: any rank can say what any other one holds, without communication.
+/// The tensors' numbers: any rank can compute any other rank's tensor, without communication.
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
@@ -12,7 +12,7 @@
 
 namespace zeropp_bench {
 
-/// Element `index` of the tensor called `seed`: about normal, with variance 1.
+/// Element `index` of the tensor `seed`: about normal, with variance 1.
 inline float value_at(std::uint64_t seed, std::size_t index) {
     std::uint64_t z = (static_cast<std::uint64_t>(index) + 1) * 0x9e3779b97f4a7c15u + seed * 0xd1b54a32d192ed03u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -23,7 +23,7 @@ inline float value_at(std::uint64_t seed, std::size_t index) {
     return (static_cast<float>(sum) - 131070.0f) * (1.0f / 37837.0f);
 }
 
-/// elements <- those from `first` on of the tensor called `seed`, rounded to T.
+/// Writes elements of the tensor `seed`, from element `first` on, rounded to T.
 template <class T>
 void fill(std::span<T> elements, std::uint64_t seed, std::size_t first) {
     for (std::size_t i = 0; i != elements.size(); ++i) {
@@ -31,7 +31,7 @@ void fill(std::span<T> elements, std::uint64_t seed, std::size_t first) {
     }
 }
 
-/// The same numbers in double, as T holds them.
+/// Writes the values of fill<T> in double.
 template <class T>
 void fill_exact(std::span<double> values, std::uint64_t seed, std::size_t first) {
     using traits = zeropp::element_traits<T>;
@@ -40,7 +40,7 @@ void fill_exact(std::span<double> values, std::uint64_t seed, std::size_t first)
     }
 }
 
-/// What one rank holds: a whole tensor, and its slice of it in an array of its own.
+/// Arrays of one rank: a whole tensor, and a separate array for its shard.
 template <class T, class Place>
 struct arrays {
     zeropp::partition part;
@@ -51,11 +51,11 @@ struct arrays {
     arrays(std::size_t elements, int ranks, int r)
         : part(elements, ranks), rank(r), full(elements), shard(part.size(r)) {}
 
-    /// This rank's slice: in place, that of the whole tensor.
+    /// This rank's shard: in the whole tensor if `in_place`, otherwise in `shard`.
     zeropp::view<T, typename Place::space> slice(bool in_place) {
         return in_place ? full.view().subview(part.offset(rank), part.size(rank)) : shard.view();
     }
-    /// The same in the processor's memory.
+    /// This rank's shard, in host memory.
     auto read_slice(bool in_place) {
         return in_place ? full.read(part.offset(rank), part.size(rank)) : shard.read(0, shard.size());
     }

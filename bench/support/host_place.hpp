@@ -17,12 +17,12 @@
 
 namespace zeropp_bench {
 
-/// Where a rank's arrays are and what its collectives run on. Benchmarks are written once, over a place that has
+/// Memory and executions of a rank on the host. Benchmarks are templates over a place, which has
 ///
-///   `space`, `transport`   the memory, and what holds any transport of it
+///   `space`, `transport`   the memory space, and a type that holds any transport of it
 ///   `array<T>`             owns elements there
-///   `executions(chunks)`   what a collective of so many chunks runs on: `run(collective)` calls collective(pipeline)
-///                          and blocks until its work is complete
+///   `executions(chunks)`   for collectives of `chunks` chunks: `run(collective)` calls collective(pipeline) and
+///                          blocks until its work is complete
 struct host_place {
     using space = zeropp::host_space;
     using transport = any_host_transport;
@@ -34,14 +34,14 @@ struct host_place {
 
         std::size_t size() const { return elements_.size(); }
         zeropp::host_view<T> view() { return {elements_.data(), elements_.size()}; }
-        /// At least n elements, of any value.
+        /// Ensures at least n elements, of any value.
         void reserve(std::size_t n) { elements_.resize(std::max(n, elements_.size())); }
-        /// Calls f(elements), which sets all of them, in the processor's memory.
+        /// Calls f(elements), which sets all elements in host memory.
         template <class F>
         void write(F f) {
             f(std::span<T>(elements_));
         }
-        /// Elements [offset, offset + count) in the processor's memory.
+        /// Elements [offset, offset + count) in host memory.
         std::span<const T> read(std::size_t offset, std::size_t count) const {
             return std::span<const T>(elements_).subspan(offset, count);
         }
@@ -50,7 +50,7 @@ struct host_place {
         std::vector<T> elements_;
     };
 
-    /// Two queues where there are chunks to overlap; at once where there are none.
+    /// Two queues if chunks may overlap, otherwise `host`.
     class executions {
     public:
         explicit executions(int chunks) : queues_(chunks != 1 ? std::make_unique<queues>() : nullptr) {}

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Timing things against each other on a machine that others use too.
+/// Timing of contestants against each other on a shared machine.
 
 #include <chrono>
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace zeropp_bench {
 
-/// Seconds of every timed iteration of every contestant, on this rank. The contestants take turns, iteration by
-/// iteration, so that what disturbs the machine disturbs them alike; each starts when all ranks have passed barrier().
+/// Seconds of every timed iteration of every contestant, on this rank. Contestants alternate in every iteration, so
+/// that disturbances affect all equally. Each starts when all ranks have passed barrier().
 inline std::vector<std::vector<double>> time_interleaved(std::span<const std::function<void()>> contestants,
                                                          int warmup_iterations, int iterations,
                                                          const std::function<void()>& barrier) {

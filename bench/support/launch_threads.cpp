@@ -11,7 +11,7 @@ namespace zeropp_bench {
 
 namespace {
 
-/// A transport over the same ranks that nothing else uses.
+/// A separate transport over the ranks of `transport`.
 any_host_transport duplicate(zeropp::thread_transport& transport) {
     std::vector<int> all(static_cast<std::size_t>(transport.size()));
     std::iota(all.begin(), all.end(), 0);
@@ -33,8 +33,7 @@ public:
 
     std::shared_ptr<native_collectives> native(std::span<const int>) override { return nullptr; }
 
-    /// Threads have no messages below the transport: its own copies between the ranks' buffers, hop by hop, are the
-    /// limit.
+    /// Threads have no messages below the transport. Its copies between the ranks' buffers, hop by hop, are the limit.
     std::vector<std::function<void()>> bare_exchanges(const route& hops) override {
         const auto comm = std::make_shared<comm_on<host_place>>(nodes(), world());
         struct buffers {

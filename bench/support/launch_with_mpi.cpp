@@ -33,7 +33,7 @@ public:
         requests_.resize(2 * pieces_.size());
     }
 
-    /// In MPI itself, or as the library's transport does.
+    /// In MPI_Waitall, or by polling as the library's transport does.
     enum class wait { busy, sparing };
 
     void move(wait how) {
@@ -100,13 +100,13 @@ private:
 
 constexpr bool with_mpi = true;
 
-/// Whether a launcher has started this process as one of its ranks.
+/// True if an MPI launcher has started this process.
 bool launched() {
     constexpr const char* names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE"};
     return std::any_of(std::begin(names), std::end(names), [](const char* name) { return std::getenv(name); });
 }
 
-/// The ranks of each machine take its GPUs in order. Throws precondition_error, on all ranks, where one has too few.
+/// A machine's ranks take its GPUs in order. Throws precondition_error on all ranks if one has too few.
 int gpu_of_this_rank(const zeropp::mpi_transport& world, const gpu_work& work) {
     const zeropp::two_level machines = zeropp::shared_memory_nodes(world);
     int fewest = work.gpus();
@@ -115,14 +115,14 @@ int gpu_of_this_rank(const zeropp::mpi_transport& world, const gpu_work& work) {
     return machines.index_of(world.rank());
 }
 
-/// Once MPI is initialised. Every rank sees the same mistakes, and comes to the same end.
+/// Runs `work` on ranks of MPI, which is initialised. Mistakes and exit status are equal on all ranks.
 int run_on_mpi(const parsed_options& parsed, const program_facts& program, const rank_work& work) {
     zeropp::mpi_transport world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const auto say = [&](const std::string& text, int status) {
         std::FILE* const where = status == 0 ? stdout : stderr;
         if (world.rank() == 0) std::fputs(text.c_str(), where);
         std::fflush(where);
-        // Launchers end all ranks as soon as one has failed: not before the line is out.
+        // Launchers end all ranks as soon as one fails, so first wait until the line is printed.
         MPI_Barrier(world.native());
         return status;
     };
@@ -156,7 +156,7 @@ int launch(int argc, char** argv, const program_facts& program, const rank_work&
     if (!launched() && !wants_mpi) return launch_in_this_process(parsed, program, work, with_mpi);
 
     let_algorithms_be_chosen();
-    // Support for threads slows MPI down; only chunks need it.
+    // Only chunks need MPI_THREAD_MULTIPLE, which slows MPI down.
     const bool threads = parsed.wanted && parsed.wanted->chunks != 1;
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
@@ -164,7 +164,7 @@ int launch(int argc, char** argv, const program_facts& program, const rank_work&
     try {
         status = run_on_mpi(parsed, program, work);
     } catch (const std::exception& e) {
-        // The other ranks may be waiting for this one: end them too.
+        // Other ranks may wait for this one: end them too.
         std::fputs(mistake(program, e.what()).c_str(), stderr);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

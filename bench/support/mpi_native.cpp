@@ -20,21 +20,21 @@ namespace {
 
 using zeropp::detail::require_mpi;
 
-/// MPI has no bfloat16: a sum of 16-bit words, rounded after each addition as a sum of MPI's own would be.
+/// Sums bfloat16, which MPI lacks, in 16-bit words. Rounds after each addition, as MPI's own sums do.
 void add_bfloat16(void* in, void* inout, int* count, MPI_Datatype*) {
     const auto* const a = static_cast<const zeropp::bfloat16*>(in);
     auto* const b = static_cast<zeropp::bfloat16*>(inout);
     for (int i = 0; i != *count; ++i) b[i] = zeropp::bfloat16(static_cast<float>(a[i]) + static_cast<float>(b[i]));
 }
 
-/// A communicator whose collectives use one algorithm.
+/// A communicator with one algorithm for its collectives.
 struct algorithm {
-    /// As in Open MPI's documentation.
+    /// The collective, and the algorithm's name in Open MPI.
     std::string name;
     MPI_Comm comm;
 };
 
-/// The same ranks, with collectives of the component `component` where Open MPI has it; all of its own choice if empty.
+/// Duplicates `ranks`, with collectives of Open MPI's component `component`, or of Open MPI's choice if empty.
 MPI_Comm duplicate(MPI_Comm ranks, const char* component) {
     MPI_Info info = MPI_INFO_NULL;
     require_mpi(MPI_Info_create(&info), "MPI_Info_create");
@@ -42,7 +42,7 @@ MPI_Comm duplicate(MPI_Comm ranks, const char* component) {
     MPI_Comm copy = MPI_COMM_NULL;
     require_mpi(MPI_Comm_dup_with_info(ranks, info, &copy), "MPI_Comm_dup_with_info");
     MPI_Info_free(&info);
-    // An algorithm that does not know this number of ranks says so, and is passed over.
+    // An algorithm that does not support this number of ranks returns an error, and is skipped.
     require_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     return copy;
 }
@@ -69,7 +69,7 @@ void add_tuned(std::vector<algorithm>& all, MPI_Comm ranks, const std::string& c
         int length = sizeof name, value = 0;
         require_mpi(MPI_T_enum_get_item(names, i, &value, name, &length), "MPI_T_enum_get_item");
         if (value == own_choice) continue;
-        // A communicator keeps the algorithm that was set when it was made.
+        // A communicator keeps the algorithm that is set while it is made.
         require_mpi(MPI_T_cvar_write(handle, &value), "MPI_T_cvar_write");
         all.push_back({collective + ", " + name, duplicate(ranks, "tuned")});
     }
@@ -77,13 +77,13 @@ void add_tuned(std::vector<algorithm>& all, MPI_Comm ranks, const std::string& c
     MPI_T_cvar_handle_free(&handle);
 }
 
-/// Every algorithm for one of `collectives`, whose names are those of Open MPI's variables.
+/// Every algorithm for each of `collectives`, which are names in Open MPI's variables.
 std::vector<algorithm> algorithms_of(MPI_Comm ranks, const std::vector<std::string>& collectives) {
     std::vector<algorithm> all;
     for (const std::string& collective : collectives) {
         all.push_back({collective + ", the default", duplicate(ranks, "")});
         add_tuned(all, ranks, collective);
-        // It has no reduce-scatter.
+        // han has no reduce-scatter.
         if (collective.starts_with("all")) all.push_back({collective + ", han", duplicate(ranks, "han")});
     }
     return all;
@@ -92,7 +92,7 @@ std::vector<algorithm> algorithms_of(MPI_Comm ranks, const std::vector<std::stri
 class fastest_of_mpi final : public native_collectives {
 public:
     explicit fastest_of_mpi(zeropp::mpi_transport transport) : transport_(std::move(transport)) {
-        // Open MPI takes this level for that of the whole program.
+        // Open MPI applies this level to the whole program.
         int level = MPI_THREAD_SINGLE;
         require_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
         require_mpi(MPI_T_init_thread(level, &level), "MPI_T_init_thread");
@@ -140,7 +140,7 @@ private:
         std::vector<algorithm>& all = known->second;
         if (is_new) {
             all = algorithms_of(transport_.native(), collectives);
-            // The first messages between two ranks also connect them.
+            // Warms up: the first message between two ranks also connects them.
             for (const algorithm& a : all) f(a, 1);
         }
         const auto [place, is_untried] = fastest_.try_emplace({collectives, format, count});
@@ -157,8 +157,8 @@ private:
         require_mpi(f(*place->second, count), last_.c_str());
     }
 
-    /// Seconds of the slowest rank, the least of 3 calls, or of 1 that takes long. Infinite if the algorithm refused on
-    /// any rank. Collective.
+    /// Seconds of the slowest rank: the least of 3 calls, or of fewer if one takes 50 ms. Infinite if the algorithm
+    /// fails on any rank. Collective.
     template <class F>
     double time_of(F& f, const algorithm& a, int count) {
         constexpr double long_time = 0.05;
@@ -194,7 +194,7 @@ private:
 }  // namespace
 
 void let_algorithms_be_chosen() {
-    // Open MPI reads it in MPI_Init, and ignores algorithms that are set later without it.
+    // Open MPI reads the variable in MPI_Init. Without it, algorithms that are set later are ignored.
     setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
 }
 

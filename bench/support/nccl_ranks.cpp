@@ -22,7 +22,7 @@ void require_nccl(ncclResult_t code, const char* call) {
     if (code != ncclSuccess) throw zeropp::nccl_error(call, code, "");
 }
 
-/// Calls block until their work is complete, as those of all contestants do.
+/// NCCL's collectives. Calls block until their work is complete, like all contestants.
 class nccl_native final : public native_collectives {
 public:
     explicit nccl_native(zeropp::nccl_transport transport) : transport_(std::move(transport)) {}
@@ -125,7 +125,7 @@ private:
 
 int gpus_here() {
     int gpus = 0;
-    // Without a driver or a GPU it is an error that says no more.
+    // Without a driver or a GPU the call fails.
     return cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0;
 }
 

@@ -9,7 +9,7 @@
 
 namespace zeropp_bench {
 
-/// What makes each rank one of NCCL's, on its GPU, and runs `work` on it.
+/// Work that connects each rank to NCCL, on its GPU, and runs `work` on it.
 gpu_work on_nccl(std::function<int(const options&, ranks_on<cuda_place>&)> work);
 
 }  // namespace zeropp_bench

@@ -17,7 +17,7 @@
 namespace zeropp_bench {
 
 std::optional<std::size_t> parse_size(const std::string& text) {
-    // strtod would take "inf", " 1" and "0x1" too.
+    // strtod also takes "inf", " 1" and "0x1".
     if (text.empty() || text.find_first_not_of("0123456789.") == 0) return std::nullopt;
     char* end = nullptr;
     const double number = std::strtod(text.c_str(), &end);
@@ -49,13 +49,13 @@ std::string mistake(const program_facts& program, std::string_view what) {
 
 namespace {
 
-/// What CLI11 cannot know to be wrong. Throws std::exception.
+/// Checks more than CLI11 can. Throws std::exception.
 void require_sound(const options& o, const program_facts& program) {
     if (o.min_bytes > o.max_bytes) {
         throw std::invalid_argument("--minbytes is " + std::to_string(o.min_bytes) + ", more than --maxbytes, " +
                                     std::to_string(o.max_bytes));
     }
-    // Better now than after the run. Appending leaves what is there until there is something better.
+    // Fails before the run and not after it. Appending keeps the old file until the new one is written.
     if (!o.output_file.empty() && !std::ofstream(o.output_file, std::ios::app)) {
         throw std::invalid_argument("--output_file: cannot write " + o.output_file);
     }

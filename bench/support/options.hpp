@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The command line of the benchmarks: nccl-tests' letters and meanings, and ours beside them.
+/// The command line of the benchmarks: nccl-tests' letters and meanings, and more options.
 
 #include <cstddef>
 #include <optional>
@@ -22,41 +22,41 @@ struct options {
     std::string output_file;
     std::vector<std::string> quantizers;
     std::vector<std::string> datatypes{"float"};
-    /// Empty: as the program was launched.
+    /// Empty: mpi if a launcher started the program, else threads.
     std::string transport;
     int ranks = 4;
-    /// 0: as discovered.
+    /// 0: ranks that share memory.
     int ranks_per_node = 0;
     int chunks = 1;
     int threads = 1;
     /// Empty: the best one.
     std::string target;
-    /// Empty: none.
+    /// Empty: no trace.
     std::string trace_folder;
 
-    /// From min_bytes to max_bytes by the factor or, where that is 1, by step_bytes.
+    /// Sizes from `min_bytes` to `max_bytes`, by `step_factor`, or by `step_bytes` if the factor is 1.
     std::vector<std::size_t> sizes() const;
 };
 
-/// What a -q names: a quantizer of a collective, those of its two hops, or one of codec_perf's.
+/// Meaning of -q: a quantizer of a collective, a pair for its two hops, or a quantizer of codec_perf.
 enum class wire { one_hop, two_hops, codec };
 
-/// What a program says of itself, and which options it has beside those that all have.
+/// Name and purpose of a program, and its particular options.
 struct program_facts {
     std::string name;
     std::string purpose;
     std::vector<std::string> quantizers;
     wire quantizes = wire::one_hop;
-    /// Whether there are ranks, and what connects them; else there are the options of a codec alone.
+    /// True: options of ranks and transports. False: options of a codec.
     bool has_ranks = true;
-    /// Whether there is --chunks.
+    /// True if --chunks exists.
     bool has_chunks = false;
 };
 
-/// A size in bytes: a number and K, M, G (of 1024, in either case) or nothing. Nothing where `text` is not one.
+/// A size in bytes: a number with an optional K, M or G (of 1024, in either case). Empty for other `text`.
 std::optional<std::size_t> parse_size(const std::string& text);
 
-/// The options, or what to print in their place: `exit_code` is 0 for help, 2 for a mistake.
+/// The options, or a message to print in their place: `exit_code` is 0 for help, 2 for a mistake.
 struct parsed_options {
     std::optional<options> wanted;
     std::string message;
@@ -65,7 +65,7 @@ struct parsed_options {
 
 parsed_options parse_options(int argc, const char* const* argv, const program_facts& program);
 
-/// The message of a mistake: one line, that names the program.
+/// One line that names the program and the mistake `what`.
 std::string mistake(const program_facts& program, std::string_view what);
 
 }  // namespace zeropp_bench

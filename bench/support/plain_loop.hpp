@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What memory allows a pass of the codec: a loop of the same shape that computes next to nothing.
+/// The memory limit of a codec pass: a loop with the pass's accesses and almost no computation.
 
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/execution/host_threads.hpp>
@@ -13,7 +13,7 @@
 
 namespace zeropp_bench {
 
-/// What a pass reads and writes: so many streams of so many bytes, and one that it writes.
+/// Memory accesses of a pass: reads `streams` streams of `stream_bytes` bytes, writes `written_bytes` bytes.
 struct pass_shape {
     std::size_t streams;
     std::size_t stream_bytes;
@@ -21,14 +21,14 @@ struct pass_shape {
 
     std::size_t bytes() const { return streams * stream_bytes + written_bytes; }
 
-    /// Where the n-th of so many equal parts begins, in lines of 64 bytes.
+    /// Offset of part `part` of `parts` equal parts of `bytes` bytes, in lines of 64 bytes.
     static std::size_t line(std::size_t bytes, std::size_t part, std::size_t parts) {
         return bytes / 64 * part / parts;
     }
 };
 
-/// Reads the streams, which are `stride` bytes apart, and writes the same proportion of `to` behind every few lines of
-/// them, as a pass does; of the parts [begin, end) of `parts`. What is less than a line is left out.
+/// Reads parts [begin, end) of `parts` of the streams, which are `stride` bytes apart. After each part, writes that
+/// part of `to`, as a codec pass does. Bytes after the last whole line are left out.
 inline void plain_loop(const pass_shape& shape, const std::byte* from, std::size_t stride, std::byte* to,
                        std::size_t begin, std::size_t end, std::size_t parts) {
     using line [[gnu::vector_size(64)]] = std::uint64_t;
@@ -58,7 +58,7 @@ inline void plain_loop(const pass_shape& shape, const std::byte* from, std::size
     loop();
 }
 
-/// The whole loop, on each of the threads that take its parts in turns, of which the longest stream has 64 lines.
+/// Runs all parts on `threads`. A part is about 64 lines of the longest stream; a thread takes 64 parts at a time.
 inline void plain_loop_on(const zeropp::host_threads& threads, const pass_shape& shape, const std::byte* from,
                           std::size_t stride, std::byte* to) {
     const std::size_t parts = std::max<std::size_t>(std::max(shape.stream_bytes, shape.written_bytes) / 4096, 1);

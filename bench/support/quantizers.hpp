@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the benchmarks are compiled with.
+/// Quantizers and element types that the benchmarks are compiled with.
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/quantizer/named.hpp>
@@ -14,19 +14,19 @@
 
 namespace zeropp_bench {
 
-/// The quantizers that -q may name. Pairs of them are instances of the reduce-scatter, so the list is short.
+/// Quantizers that -q may name. Pairs are compiled too, so the list is short.
 using bench_quantizers =
     zeropp::named_quantizers<zeropp::quantizer_named<"fp32">, zeropp::quantizer_named<"bf16">,
                              zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int8:2048">,
                              zeropp::quantizer_named<"int4:128">, zeropp::quantizer_named<"int4:128:signed:bf16">>;
 
-/// Those of codec_perf: of these only the passes of one rank are compiled.
+/// Quantizers of codec_perf, for which only codec passes are compiled.
 using codec_quantizers =
     zeropp::named_quantizers<zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int4:128">,
                              zeropp::quantizer_named<"int4:128:signed:bf16:h32">,
                              zeropp::quantizer_named<"fp8_e4m3:128">, zeropp::quantizer_named<"mxfp4">>;
 
-/// The name of an element type as -d and the column "type" spell it: nccl-tests' names.
+/// Name of an element type in -d and the column "type", as in nccl-tests.
 template <class T>
 inline constexpr std::string_view datatype = "float";
 template <>
@@ -34,7 +34,7 @@ inline constexpr std::string_view datatype<zeropp::half> = "half";
 template <>
 inline constexpr std::string_view datatype<zeropp::bfloat16> = "bfloat16";
 
-/// Calls f(T{}) for the element type that `name` names; no call where it names none.
+/// Calls f(T{}) for the element type `name`. Returns false, without a call, if there is none.
 template <class F>
 bool with_datatype(std::string_view name, F f) {
     const auto matches = [&]<class T>(T element) {
@@ -45,13 +45,13 @@ bool with_datatype(std::string_view name, F f) {
     return matches(float{}) || matches(zeropp::half{}) || matches(zeropp::bfloat16{});
 }
 
-/// The quantizers of a reduce-scatter's hops: "INSIDE+ACROSS", or one name for both. Each pair is an instance to
-/// compile, so only those of use are: both alike, or bf16 or int8:256 inside the node and fewer bits across.
+/// Quantizers of the two hops: "INSIDE+ACROSS", or one name for both. Only useful pairs are compiled: equal ones, or
+/// intra-node bf16 or int8:256 with fewer inter-node bits.
 struct hop_quantizers {
     bench_quantizers::variant inside;
     bench_quantizers::variant across;
 
-    /// Throws precondition_error that lists the right names, or says which pairs there are.
+    /// Throws precondition_error with the valid names, or the rule for pairs.
     static hop_quantizers parse(std::string_view text) {
         const std::size_t plus = std::min(text.find('+'), text.size());
         const std::string_view last = plus == text.size() ? text : text.substr(plus + 1);
@@ -64,7 +64,7 @@ struct hop_quantizers {
         return q;
     }
 
-    /// Calls f(inside, across); no call where the pair is not compiled.
+    /// Calls f(inside, across). Returns false, without a call, if the pair is not compiled.
     template <class F>
     bool visit(F f) const {
         return std::visit(

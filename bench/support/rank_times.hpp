@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// From what each rank measured to what all of them took.
+/// Times of all ranks together, from times of each.
 
 #include "support/ranks.hpp"
 #include "support/statistics.hpp"
@@ -15,7 +15,7 @@
 
 namespace zeropp_bench {
 
-/// Runs call() and adds to `spent` the processor time, in seconds, that this process has spent meanwhile.
+/// Wraps call(): each run appends to `spent` the processor time of this process during the call, in seconds.
 inline std::function<void()> watched(std::function<void()> call, std::vector<double>& spent) {
     return [call = std::move(call), &spent] {
         const std::clock_t start = std::clock();
@@ -24,7 +24,7 @@ inline std::function<void()> watched(std::function<void()> call, std::vector<dou
     };
 }
 
-/// The longest of every iteration over the ranks: where a collective ends. Collective.
+/// Summary of each iteration's time on its slowest rank, where a collective ends. Collective.
 inline timing slowest(rank_context& ranks, const std::vector<double>& seconds) {
     const std::vector<double> all = ranks.gather(std::span<const double>(seconds));
     std::vector<double> longest(seconds.size());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a benchmark sees of the ranks it runs on, and what their transport can do without the library.
+/// A benchmark's view of its ranks, and their transport's own collectives.
 
 #include "support/any_transport.hpp"
 
@@ -22,49 +22,48 @@ namespace zeropp_bench {
 template <class Place>
 using comm_on = zeropp::communicator<zeropp::two_level, typename Place::transport>;
 
-/// One hop of a collective's route: what each rank sends to every other rank of its node, or to every counterpart.
+/// One hop of a collective's route: each rank sends to every other rank of its node, or to every counterpart.
 struct hop {
     enum class link { inside, across };
-    /// Whether the others get the same bytes.
+    /// In an all_gather, all peers get the same bytes.
     enum class pattern { all_gather, all_to_all };
 
     link where;
     pattern what;
-    /// To each of the others, and the elements that they stand for.
+    /// Sent to each peer, and the number of elements in it.
     std::size_t bytes;
     std::size_t elements;
 
-    /// How many ranks this hop connects.
+    /// Number of ranks that this hop connects.
     int ranks(const zeropp::two_level& nodes) const {
         return where == link::inside ? nodes.group_size() : nodes.groups();
     }
 };
 
-/// Where the bytes of a collective go by its definition, whatever the library does. Hops that connect nobody are left
-/// out.
+/// A collective's hops by definition, independent of the library's code. Hops of one rank are left out.
 using route = std::vector<hop>;
 
-/// A tensor of floats or of bfloat16, as the transport's own collectives move it.
+/// Element type of a tensor in the transport's own collectives.
 enum class native_format { fp32, bf16 };
 
 /// The transport's own collectives over some of the ranks.
 class native_collectives {
 public:
     virtual ~native_collectives() = default;
-    /// recv [ranks * count] <- everybody's send [count]
+    /// recv [ranks * count] <- all ranks' send [count]
     virtual void all_gather(native_format format, const void* send, void* recv, std::size_t count) = 0;
-    /// recv [count] <- this rank's slice of the sum of everybody's send [ranks * count]
+    /// recv [count] <- this rank's shard of the sum of all ranks' send [ranks * count]
     virtual void reduce_scatter(native_format format, const void* send, void* recv, std::size_t count) = 0;
-    /// recv [count] <- the sum of everybody's send [count]
+    /// recv [count] <- the sum of all ranks' send [count]
     virtual void all_reduce(native_format format, const void* send, void* recv, std::size_t count) = 0;
-    /// Empty where the transport's library chooses it and does not say.
+    /// Empty if unknown.
     virtual std::string algorithm_of_last_call() const { return {}; }
 };
 
-/// One rank of a run, wherever its arrays are. All functions that are not const are collective.
+/// One rank of a run, in any place. Functions that are not const are collective.
 class rank_context {
 public:
-    /// `control` connects the processors of all ranks, and nothing else uses it.
+    /// `control` connects all ranks' host memory; nothing else uses it.
     rank_context(zeropp::two_level nodes, any_host_transport control)
         : nodes_(std::move(nodes)), control_(std::move(control)) {}
     virtual ~rank_context() = default;
@@ -74,28 +73,27 @@ public:
     const zeropp::two_level& nodes() const { return nodes_; }
 
     virtual std::string transport_name() const = 0;
-    /// Whether this rank's processor time is counted with that of its process on this rank: on every rank where ranks
-    /// are processes, on one of those that share a process.
+    /// True if this rank reports its process's processor time. One rank of each process does.
     virtual bool speaks_for_process() const = 0;
-    /// What the native collectives are called; empty where the transport has none.
+    /// Names of the native collectives; empty if the transport has none.
     virtual std::string native_all_gather_name() const = 0;
     virtual std::string native_reduce_scatter_name() const = 0;
     virtual std::string native_all_reduce_name() const = 0;
-    /// The transport's own collectives over `members`, which are as in a transport's `split`; null where it has none.
+    /// The transport's own collectives over `members`, as in a transport's `split`; null if it has none.
     virtual std::shared_ptr<native_collectives> native(std::span<const int> members) = 0;
-    /// What moves the bytes of `hops` between the same ranks as the collective does, and does nothing else: one
-    /// function for each way to wait, since which one is the fastest depends on who else needs the processor.
+    /// Functions that move the bytes of `hops` between the collective's ranks, and nothing else. Each waits in another
+    /// way, because the fastest way depends on the processor's load.
     virtual std::vector<std::function<void()>> bare_exchanges(const route& hops) = 0;
 
     int rank() const { return control_.rank(); }
     int size() const { return control_.size(); }
 
-    /// Everybody's value, in rank order.
+    /// All ranks' values, in rank order.
     template <class T>
     std::vector<T> gather(const T& value) {
         return gather(std::span<const T>(&value, 1));
     }
-    /// Everybody's values, as many on each rank, one rank after the other.
+    /// All ranks' values, in rank order. The number must be equal on all ranks.
     template <class T>
     std::vector<T> gather(std::span<const T> values) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -118,13 +116,13 @@ private:
     any_host_transport control_;
 };
 
-/// One rank whose arrays are in a place.
+/// One rank with arrays in a place.
 template <class Place>
 class ranks_on : public rank_context {
 public:
     using rank_context::rank_context;
 
-    /// A transport over all ranks that nothing else uses.
+    /// Makes a separate transport over all ranks.
     virtual typename Place::transport world() = 0;
 };
 

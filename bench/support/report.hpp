@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where results go: nccl-tests' kind of table while they come, and a JSON file at the end.
+/// Output of results: a table as nccl-tests', printed row by row, and a JSON file at the end.
 
 #include "support/bounds.hpp"
 #include "support/options.hpp"
@@ -15,35 +15,35 @@ namespace zeropp_bench {
 
 /// A column of a table, right-aligned under its two or three lines of heading.
 struct column {
-    std::string group;  // said once over columns in a row that share it
+    std::string group;  // printed once over adjacent columns that share it
     std::string name;
     std::string unit;
     int width;
 };
 
-/// A number as a cell: "N/A" where it is not a number.
+/// A number as a cell; "N/A" for NaN.
 std::string cell(double number, int decimals);
 
-/// The signal to noise ratio of a check: "inf" where nothing is off, "nan" where something is not finite.
+/// The signal-to-noise ratio of a check in dB: "inf" without errors, "nan" if a result was not finite.
 std::string sqnr_cell(const tally& t);
 
-/// A JSON number, or null where it is not finite.
+/// A JSON number; null if it is not finite.
 nlohmann::ordered_json json_number(double number);
 
-/// Prints and collects on the rank that speaks, does nothing on the others.
+/// Prints and collects rows on the rank that `speaks`, does nothing on others.
 class report {
 public:
     report(bool speaks, std::vector<column> columns) : speaks_(speaks), columns_(std::move(columns)) {}
 
     bool speaks() const { return speaks_; }
 
-    /// What is true of all rows: a line of the heading, and a member of the JSON file.
+    /// Adds a fact about all rows: a line of the heading, and a member of the JSON file.
     void fact(const std::string& key, const nlohmann::ordered_json& value);
     void comment(const std::string& text);
-    /// Prints the heading. Before the first row.
+    /// Prints the heading. Call it before the first row.
     void heading();
     void row(const std::vector<std::string>& cells, nlohmann::ordered_json json);
-    /// Writes the JSON file, if `path` is not empty. Throws std::runtime_error where it cannot.
+    /// Writes the JSON file, if `path` is not empty. Throws std::runtime_error if that fails.
     void write(const std::string& path) const;
 
 private:
@@ -53,11 +53,10 @@ private:
     nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
 };
 
-/// The facts with which every report begins.
+/// Adds the facts of every report.
 void describe_program(report& r, const program_facts& program, const options& o);
 
-/// The end of every report: the verdict and the JSON file. Returns the program's exit status, 1 where elements were
-/// wrong.
+/// Ends a report with the verdict and the JSON file. Returns the program's exit status: 1 if elements were wrong.
 int finish_report(report& r, const options& o, std::uint64_t wrong);
 
 }  // namespace zeropp_bench

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is said of many measurements of the same thing.
+/// Summaries of repeated measurements.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,11 +12,11 @@ namespace zeropp_bench {
 /// Seconds per iteration.
 struct timing {
     double median = 0;
-    /// The least time that at least 99 % of the iterations did not exceed: the longest, where there are fewer than 100.
+    /// Least time that at least 99 % of the iterations do not exceed: the longest time, for fewer than 100.
     double p99 = 0;
 };
 
-/// Throws std::invalid_argument where there is no measurement.
+/// Throws std::invalid_argument if `seconds` is empty.
 inline timing summary(std::vector<double> seconds) {
     if (seconds.empty()) throw std::invalid_argument("a summary of no measurements");
     std::sort(seconds.begin(), seconds.end());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which instructions a call executes, one after the other: what a model of a processor wants to know of a loop.
+/// The instructions that a call executes, in order, for a model of a processor.
 
 #include <cstdint>
 #include <stdexcept>
@@ -15,7 +15,7 @@
 
 #include <csignal>
 
-/// Where the linker has put the program's instructions.
+/// Begin and end of the program's instructions, from the linker.
 extern "C" const char __executable_start;
 extern "C" const char etext;
 #endif
@@ -24,10 +24,9 @@ namespace zeropp_bench {
 
 #if defined(__linux__) && defined(__x86_64__)
 
-/// The addresses of the program's own instructions that call() executes, as its file has them. What it executes of
-/// shared libraries is left out; an instruction that repeats itself counts each time. The call is made by a copy of the
-/// process, which is stopped behind each instruction; it must not need other threads. Throws std::runtime_error where
-/// the system does not allow that.
+/// Addresses, as in the program's file, of its own instructions that call() executes. Shared libraries are left out;
+/// each repetition counts. A fork of the process makes the call and is stopped after each instruction, so the call must
+/// not need other threads. Throws std::runtime_error if the system does not allow that.
 template <class Call>
 std::vector<std::uint64_t> trace(const Call& call) {
     const auto require = [](bool held) {
@@ -76,11 +75,10 @@ std::vector<std::uint64_t> trace(const Call& call) {
 
 #elif defined(__linux__) && defined(__aarch64__)
 
-/// Where what is to be traced begins and ends.
+/// Marks the begin and the end of a trace in an emulator's log.
 extern "C" [[gnu::noinline]] inline void zeropp_bench_trace_mark() { asm volatile("" ::: "memory"); }
 
-/// No addresses, but a log of the emulator that runs the program, in which there is no stepping, has them between two
-/// marks.
+/// Returns no addresses, because an emulator cannot step. Its log has them between two marks.
 template <class Call>
 std::vector<std::uint64_t> trace(const Call& call) {
     zeropp_bench_trace_mark();

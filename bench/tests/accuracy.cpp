@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-// The formats hold what was simulated of them beforehand, and the results page says what they do now.
+// Formats are as accurate as simulations predicted, and the results page has their current figures.
 
 namespace {
 
 using namespace zeropp_bench;
 
-constexpr std::size_t elements = 1'000'000;  // as on the page
+constexpr std::size_t elements = 1'000'000;  // as on the results page
 
-/// Everything by format, measured once. Some formats are in both lists, and measure the same.
+/// Accuracies by format, measured once. Formats in both lists have equal results.
 const std::map<std::string, format_accuracy>& measured(distribution d) {
     static std::map<distribution, std::map<std::string, format_accuracy>> all;
     auto& formats = all[d];
@@ -81,7 +81,7 @@ TEST_CASE("accuracy: formats hold what was simulated beforehand", "[bench][accur
     for (const figures& f : simulated) {
         CAPTURE(f.format);
         CHECK(sqnr(distribution::gauss, f.format) >= f.gauss - 0.1);
-        // Of heavy tails every sample has others.
+        // Samples of heavy tails vary more.
         CHECK(sqnr(distribution::student_t3, f.format) >= f.t3 - 0.3);
     }
 }
@@ -92,7 +92,7 @@ TEST_CASE("accuracy: INT4 on heavy tails with rotation and search", "[bench][acc
 }
 
 TEST_CASE("accuracy: bits per element, scales included", "[bench][accuracy]") {
-    // Of codes, and of what a block stores besides, over its elements.
+    // Bits of a code, and of block parameters divided by the block's elements.
     const std::map<std::string, double> bits{{"fp32", 32},
                                              {"fp16", 16},
                                              {"bf16", 16},
@@ -130,7 +130,7 @@ TEST_CASE("accuracy: bits per element, scales included", "[bench][accuracy]") {
     for (const format_accuracy& found : formats) {
         CAPTURE(found.format);
         REQUIRE(bits.count(found.format) == 1);
-        // At most a block that is not full, a number for the whole message, and the padding.
+        // At most a partial block, a message scale and padding.
         const double excess = found.bits_per_element - bits.at(found.format);
         CHECK(excess >= 0);
         CHECK(excess * static_cast<double>(elements) <= 8 * (16 + 4 + 10));
@@ -155,7 +155,7 @@ TEST_CASE("accuracy: the page says what the formats do", "[bench][accuracy]") {
                 said.insert(name);
                 CHECK(row["bits_per_element"] == found.bits_per_element);
                 if (std::isfinite(found.sqnr_db)) {
-                    // The logarithm may round differently elsewhere, and with it a value in a million.
+                    // Rounding of logarithms may differ on other machines.
                     CHECK(std::fabs(row["sqnr_db"].get<double>() - found.sqnr_db) <= 0.01);
                 } else {
                     CHECK(row["sqnr_db"].is_null());

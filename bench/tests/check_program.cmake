@@ -1,10 +1,10 @@
 # cmake -D JSON=FILE -P check_program.cmake -- command... -J FILE
 #
-# Succeeds when the command does, and its file says of every row that elements were checked and none was wrong.
+# Succeeds if the command does, and in every row of its file elements were checked and none was wrong.
 #
 # cmake -D PROGRAM=NAME -D REFUSAL=REGEX -P check_program.cmake -- command...
 #
-# Succeeds when the command ends with 2 and the program has said why in one line, however many ranks it had.
+# Succeeds if the command ends with 2 and one line with the reason, with any number of ranks.
 include(${CMAKE_CURRENT_LIST_DIR}/../../tests/support/command_after_separator.cmake)
 
 if(DEFINED JSON)
@@ -36,7 +36,7 @@ endif()
 math(EXPR last "${rows} - 1")
 foreach(row RANGE ${last})
     set(checked 0)
-    # The codec's rows have one result, the collectives' up to two, and unquantized ones beside.
+    # Rows of the codec have one result, rows of collectives up to two, and unquantized ones.
     foreach(result IN ITEMS wrong out_of_place in_place native_fp32 native_bf16 ours_bf16)
         string(JSON type ERROR_VARIABLE absent TYPE "${json}" rows ${row} ${result})
         if(type STREQUAL "OBJECT")

@@ -1,4 +1,4 @@
-// As many devices as a benchmark has ranks.
+// A device for each of a benchmark's four ranks.
 
 #include "simt/cuda_doubles.hpp"
 

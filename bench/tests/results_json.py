@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""JSON files have one record a line, those in bench/results too, and that folder has no other data.
+"""Tests that JSON files have one record a line, also in bench/results, and that this folder has no other data.
 
-bench/tests/support.cpp expects the same text of C++."""
+bench/tests/support.cpp expects this text from C++."""
 
 import json
 import pathlib
@@ -35,7 +35,7 @@ assert text({4: (1, 2)}) == '{\n "4": [1,2]\n}'
 for file in sorted((BENCH / "results").iterdir()):
     assert file.suffix in {".json", ".md", ".png"}, f"{file.name} belongs into no folder of results"
     if file.suffix == ".json":
-        # Lines only: C++ may print the last digit of a number in another way.
+        # Compares lines only, because C++ may print another last digit.
         lines, wanted = file.read_text().splitlines(), text(json.loads(file.read_text())).splitlines()
         assert len(lines) == len(wanted), f"{file.name} has {len(lines)} lines, one record a line makes {len(wanted)}"
 print("results_json: ok")

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-// The checks of the benchmarks, checked: what is wrong must be seen to be wrong.
+// Tests that the benchmarks' checks find errors.
 
 namespace {
 
@@ -39,8 +39,7 @@ parsed_options parse(std::vector<const char*> arguments, bool two_hops = false) 
     return parse_options(static_cast<int>(arguments.size()), arguments.data(), program);
 }
 
-/// A transport that delivers something else than what was sent: each rank finds one byte of what comes from another
-/// rank changed.
+/// A transport that changes one byte that each rank receives from another rank.
 class faulty_transport : public zeropp::adaptor<zeropp::thread_transport> {
 public:
     explicit faulty_transport(zeropp::thread_transport inner) : adaptor(std::move(inner)) {}
@@ -65,7 +64,7 @@ public:
 private:
     template <class E>
     void spoil(const E& exec, std::byte* recv, std::size_t bytes, int sources) {
-        if (rank() == 0 && sources == 1) return;  // which gets nothing from others
+        if (rank() == 0 && sources == 1) return;  // receives nothing from others
         const auto other = static_cast<std::size_t>(rank() == 0 ? sources - 1 : 0);
         exec.enqueue([=] { recv[other * bytes] ^= std::byte{0x40}; });
     }
@@ -95,7 +94,7 @@ tally reduced_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
     return check_reduced<T>(int8, int4, comm.topology(), std::span<const T>(shard), part.offset(comm.rank()), 5);
 }
 
-/// A broadcast of the first rank.
+/// Broadcasts from rank 0. `wrong` is 1 if this rank received other bytes.
 template <class Transport>
 tally broadcast_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
     const std::vector<std::byte> sent(100, std::byte{7});
@@ -104,7 +103,7 @@ tally broadcast_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
     return {.wrong = received == sent ? 0u : 1u};
 }
 
-/// What all ranks of `nodes` have found wrong.
+/// Number of wrong elements on all ranks of `nodes`.
 template <class Transport, class Collective>
 std::uint64_t wrong_over(const zeropp::two_level& nodes, Collective collective) {
     std::vector<std::uint64_t> wrong(static_cast<std::size_t>(nodes.size()));
@@ -164,7 +163,7 @@ TEST_CASE("the signal to noise ratio is that of the errors", "[bench]") {
     CHECK(json_number(2.5) == 2.5);
 }
 
-// bench/tests/results_json.py expects the same text of Python.
+// bench/tests/results_json.py expects this text from Python.
 TEST_CASE("a JSON file has one record a line", "[bench]") {
     const std::string text = R"({
  "name": "\u0001 \"",

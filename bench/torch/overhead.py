@@ -1,9 +1,9 @@
-"""What a call from Python takes beside the bare collective of torch.distributed, on ranks of one machine:
+"""Measures calls from Python beside bare collectives of torch.distributed, on ranks of one machine:
 
     torchrun --nproc-per-node 4 overhead.py
 
-Prints a table of microseconds: medians of rounds in which each is called once. A call without its messages is one whose
-callbacks return at once: what Python, ctypes, the library and the codec take by themselves.
+Prints a table of microseconds: medians over rounds with one call each. In calls without messages, callbacks return at once,
+so only Python, ctypes, the library and the codec take time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def median_microseconds(calls: dict[str, Callable[[], None]]) -> dict[str, float
 
 
 def silenced(call: Callable[[], None]) -> Callable[[], None]:
-    """The call with callbacks that move nothing."""
+    """`call` with callbacks that move nothing."""
 
     def alone() -> None:
         gather, exchange = transport.all_gather_single, dist.all_to_all_single
@@ -49,7 +49,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     size = dist.get_world_size()
-    # Calls without their messages have nothing to compare.
+    # Calls without messages have nothing to compare.
     ranks = zeropp.Communicator(compared_calls=0)
     if dist.get_rank() == 0:
         print("| collective | bytes | bare | ours, fp32 | more | ours, int8 | more | ours without messages |")

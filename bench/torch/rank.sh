@@ -1,5 +1,5 @@
 #!/bin/sh
-# A rank of examples/torch/train.py, as mpirun has started it on a node of bench/cluster: tells torch.distributed who it is.
+# Runs a rank of examples/torch/train.py that mpirun starts on a node of bench/cluster: sets torch.distributed's variables.
 #
 #   rank.sh PYTHON PROGRAM [ARGUMENT...]
 export RANK="$OMPI_COMM_WORLD_RANK" WORLD_SIZE="$OMPI_COMM_WORLD_SIZE" LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK"

@@ -31,7 +31,7 @@ def keep(results, links, task, mode, preset, run, interfaces=None):
 
 
 def run_beside(runs, run, preset):
-    """The run with this preset over the same links, of the same task and mode; None if there is none."""
+    """The run with `preset` and the links, task and mode of `run`; None if there is none."""
     same = [r for r in runs if r["preset"] == preset and all(r[k] == run[k] for k in ("links", "task", "mode"))]
     return same[0] if same else None
 
@@ -55,7 +55,7 @@ def rows_of(runs):
 
 
 def plot(runs, links, image):
-    """Held-out losses of the GPT over these links."""
+    """Plots held-out losses of the GPT over `links`."""
     shown = [r for r in runs if r["links"] == links and r["task"] == "text"]
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for run in shown:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains with PyTorch on 2 nodes x 2 ranks, network namespaces with shaped links, and on loopback: a GPT of 10 million
-# parameters with FSDP2 and with DDP, and a vision transformer, as they are and with zeropp; and measures what a call from Python
-# takes. Installs PyTorch and the package as tests/torch/run.sh does. Needs root.
+# parameters with FSDP2 and with DDP, and a vision transformer, each with and without zeropp. Measures the time of a call from
+# Python. Installs PyTorch and the package as tests/torch/run.sh does. Needs root.
 #
 #   bench/torch/run.sh [--steps N] [--build-dir DIR] [--results DIR]
 #

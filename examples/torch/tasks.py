@@ -1,4 +1,4 @@
-"""What train.py trains: a byte-level GPT on text, or a vision transformer on scikit-learn's handwritten digits."""
+"""Models and data of train.py: a byte-level GPT on text, or a vision transformer on scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks between an embedding and a linear head."""
+    """Transformer blocks between an embedding and a linear head."""
 
     def __init__(self, embed: nn.Module, layers: int, width: int, length: int, outputs: int, causal: bool):
         super().__init__()
@@ -46,7 +46,7 @@ class Transformer(nn.Module):
 
 
 class Text:
-    """Predicts the next byte of a file, or of the system's licences: every machine has some text."""
+    """Predicts the next byte of a file, by default of the licence texts that Debian has."""
 
     CONTEXT = 64
 
@@ -69,7 +69,7 @@ class Text:
         return self._windows(torch.randint(self._held_out - self.CONTEXT - 1, (size,), generator=draws))
 
     def held_out(self, rank: int, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """This rank's part, as large as the others': a forward pass is collective."""
+        """This rank's windows. Every rank has equally many, because a forward pass is collective."""
         count = min(256, (len(self._text) - self._held_out - 1) // self.CONTEXT) // ranks
         return self._windows(self._held_out + (rank * count + torch.arange(count)) * self.CONTEXT)
 
@@ -78,7 +78,7 @@ class Text:
 
 
 class Digits:
-    """Says which digit an image of 8 x 8 pixels shows, from 16 patches of 2 x 2; needs scikit-learn, which has them."""
+    """Classifies scikit-learn's digits, images of 8 x 8 pixels, from 16 patches of 2 x 2."""
 
     PATCHES = 16
 
@@ -87,7 +87,7 @@ class Digits:
 
         images, labels = load_digits(return_X_y=True)
         patches = torch.tensor(images, dtype=torch.float32).view(-1, 4, 2, 4, 2).permute(0, 1, 3, 2, 4)
-        # In an order of their own, since neighbours are of one writer.
+        # Shuffled, because neighbours are by one writer.
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
         self._images = (patches.reshape(len(labels), self.PATCHES, 4) / 16 - 0.5)[order]
         self._labels = torch.tensor(labels)[order]

@@ -54,7 +54,7 @@ def held_out_loss(model: nn.Module, task: Text | Digits) -> float:
     inputs, targets = task.held_out(dist.get_rank(), dist.get_world_size())
     with torch.no_grad():
         loss = mean_of_ranks(task.loss(model(inputs), targets))
-    # No backward follows, after which FSDP would give up what hpZ keeps.
+    # FSDP frees hpZ's weights after backward, and none follows.
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -62,7 +62,7 @@ def held_out_loss(model: nn.Module, task: Text | Digits) -> float:
 
 
 def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Module:
-    """The model in FSDP2 units of a layer each, or in DDP, with the formats that were asked for."""
+    """Wraps the model in one FSDP2 unit for each layer, or in DDP, with the preset's formats."""
     size = dist.get_world_size()
     if args.ddp:
         model = DistributedDataParallel(model)
@@ -96,7 +96,7 @@ def main() -> None:
     draws = torch.Generator().manual_seed(rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     seconds: list[float] = []
-    curve = []  # seconds of training, and the held-out loss then
+    curve = []  # (seconds of training, held-out loss)
     counted = args.preset != "none" and not args.ddp
     sent = 0
     for step in range(1, args.steps + 1):
@@ -120,8 +120,8 @@ def main() -> None:
     if rank == 0 and args.json:
         result = {"ms": statistics.median(seconds) * 1000, "curve": curve}
         pathlib.Path(args.json).write_text(json.dumps(result))
-    # No rank closes its connections while another still uses them. They end with the process: a group that is destroyed may wait
-    # for a thread of gloo's that waits for Python.
+    # No rank may close its connections while another uses them. The process ends without destroy_process_group, which may wait for
+    # ever: gloo's thread waits for Python.
     dist.barrier()
     time.sleep(0.5)
     sys.stdout.flush()

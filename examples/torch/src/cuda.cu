@@ -1,4 +1,4 @@
-/* The same collectives over device memory; planning, which touches none, is in the library for the host. */
+/* The collectives over device memory. Planning is in the host's library. */
 #include "all_reduce.cpp"
 #include "communicator.cpp"
 #include "gather.cpp"

@@ -7,7 +7,7 @@ using namespace zeropp_torch;
 
 namespace {
 
-/// call(quantizer, T{}) for the format of that name and the element type.
+/// Runs call(quantizer, T{}) for the format's name and the element type.
 template <class Call>
 void with_format(const char* format, zt_element element, Call call) {
     const auto quantizer = gather_formats::parse(format);

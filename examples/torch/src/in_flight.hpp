@@ -9,7 +9,7 @@
 
 namespace zeropp_torch {
 
-/// Keeps memory until the enqueued work that uses it is complete. Orders calls on several streams, which share it.
+/// Keeps memory until the enqueued work that uses it is complete. Orders calls on several streams that share it.
 template <zeropp::execution E>
 class in_flight {
 public:
@@ -22,13 +22,13 @@ public:
             for (const call& c : calls_) {
                 try {
                     c.done.wait();
-                } catch (...) {  // A device that has failed runs no work any more.
+                } catch (...) {  // A failed device runs no more work.
                 }
             }
         }
     }
 
-    /// Has `exec` wait for the calls before, and lets go of what complete ones have kept. Does not block.
+    /// Has `exec` wait for earlier calls, and releases the memory of complete ones. Does not block.
     void begin(const E& exec) {
         if constexpr (asynchronous) {
             if (!calls_.empty()) exec.wait(calls_.back().done);
@@ -36,7 +36,7 @@ public:
         }
     }
 
-    /// Keeps `used` until what is enqueued before end() is complete.
+    /// Keeps `used` until the work enqueued before end() is complete.
     void keep(std::shared_ptr<const void> used) { used_.push_back(std::move(used)); }
 
     void end(const E& exec) {

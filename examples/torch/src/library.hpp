@@ -24,7 +24,7 @@
 
 namespace zeropp_torch {
 
-/// Where tensors are: what the library is compiled for says it.
+/// The execution that this build serves: a CUDA stream by nvcc, host threads otherwise. A null pool is one thread.
 #ifdef __CUDACC__
 using execution = zeropp::cuda_stream;
 inline execution on(void* stream) { return execution(static_cast<cudaStream_t>(stream)); }
@@ -44,29 +44,29 @@ using int8_rotated = zeropp::quantizer_named<"int8:256:bf16:h32">;
 using int4_rotated = zeropp::quantizer_named<"int4:128:signed:bf16:h32">;
 using int2_rotated = zeropp::quantizer_named<"int2:64:signed:bf16:h32">;
 
-/// What a gather can put on the wire.
+/// Formats of all-gathers.
 using gather_formats =
     zeropp::named_quantizers<fp32, fp16, bf16, zeropp::quantizer_named<"int8:256:fp16">, int8, int6, int4>;
 
-/// What differences of weights can.
+/// Formats of weight differences.
 using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated>;
 
-/// What a reduction can: each pair is an instance of the collectives.
+/// Pairs of formats of reductions. Each is compiled, so the list is short.
 template <class Inside, class Across>
 using hops = zeropp::hops<Inside, Across>;
 using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
                                           hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>,
                                           hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>>;
 
-/// A callback that has failed: whoever brought it knows why.
+/// A failed callback of the caller, who knows the reason.
 struct callback_failure : std::exception {
     const char* what() const noexcept override { return "a callback has failed"; }
 };
 
-/// Keeps the words of an error for zt_error.
+/// Keeps the text for zt_error on this thread.
 void keep_error(const std::string& words) noexcept;
 
-/// What call() comes to as a status: C has no exceptions.
+/// Runs call() and returns its exception as a status. The text goes to zt_error.
 template <class Call>
 zt_status status_of(Call call) noexcept {
     try {
@@ -82,7 +82,7 @@ zt_status status_of(Call call) noexcept {
     return zt_failure;
 }
 
-/// call(T{}) for the element type.
+/// Runs call(T{}) for the element type.
 template <class Call>
 void with_element(zt_element element, Call call) {
     switch (element) {
@@ -96,7 +96,7 @@ void with_element(zt_element element, Call call) {
     throw zeropp::precondition_error("zeropp_torch", "an element type from 0 to 2", std::to_string(element));
 }
 
-/// call(hops, T{}) for the formats of these names and the element type.
+/// Runs call(hops, T{}) for the formats' names and the element type.
 template <class Call>
 void with_hops(std::string_view inside, std::string_view across, zt_element element, Call call) {
     const auto formats = reduce_formats::parse(inside, across);
@@ -121,15 +121,15 @@ std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std:
     return list;
 }
 
-/// The call that runs on a communicator, as far as its transports have to know it.
+/// The call that runs on a communicator, for its transports.
 struct current_call {
     void* stream = nullptr;
     std::string name;
     bool compared = false;
-    /// Whether this rank has stated what it does.
+    /// True once this rank has sent its statement to the others.
     bool stated = false;
 
-    /// What ranks state of a collective: with the caller's name of it, if it has one.
+    /// The call with `name` added to its options, for comparison.
     zeropp::collective_call named(zeropp::collective_call call) const {
         if (name.empty()) return call;
         if (call.options != zeropp::agreed_text()) call.options.append(", ");
@@ -138,7 +138,7 @@ struct current_call {
     }
 };
 
-/// What ranks tell each other beside their tensors, through memory of the same space. Nobody counts it.
+/// Gathers statements and versions of all ranks, through memory of the tensors' space. `traffic` omits these bytes.
 class side_channel {
 public:
     side_channel(zeropp::callback_transport ranks, std::shared_ptr<const current_call> call)
@@ -147,7 +147,7 @@ public:
     int rank() const { return ranks_.rank(); }
     int size() const { return ranks_.size(); }
 
-    /// all[r] <- `bytes` bytes of rank r. Waits for the call's stream.
+    /// Gathers `bytes` bytes from each rank, in order of ranks. Waits for the call's stream.
     void all_gather(const zeropp::host&, const std::byte* own, std::byte* all, std::size_t bytes) {
         const std::size_t of_all = static_cast<std::size_t>(size()) * bytes;
         if (memory_->view().size() < bytes + of_all) *memory_ = zeropp::workspace<space>(bytes + of_all);
@@ -165,7 +165,7 @@ private:
     std::shared_ptr<zeropp::workspace<space>> memory_ = std::make_shared<zeropp::workspace<space>>(0);
 };
 
-/// Counts bytes, and compares the ranks' calls where the current one is to be compared.
+/// Counts bytes, and compares the ranks' calls if the current one is marked `compared`.
 class compared_transport
     : public zeropp::checked<zeropp::counting<zeropp::callback_transport, zeropp::two_level>, side_channel> {
 public:
@@ -174,7 +174,7 @@ public:
     compared_transport(counted ranks, side_channel channel, std::shared_ptr<current_call> call)
         : checked(std::move(ranks), channel), channel_(std::move(channel)), call_(std::move(call)) {}
 
-    /// Collectives of some ranks only are not compared: the channel is of all ranks.
+    /// Does not compare collectives of `members`, because the channel joins all ranks.
     compared_transport split(std::span<const int> members) {
         return {inner().split(members), channel_, std::make_shared<current_call>()};
     }
@@ -197,7 +197,7 @@ struct zt_communicator {
         : call(std::make_shared<zeropp_torch::current_call>()), channel(ranks, call), uncounted(ranks, channel),
           world(ranks, nodes), comm(nodes, zeropp_torch::compared_transport(world, channel, call)) {}
 
-    /// Scratch of so many bytes for the current call.
+    /// At least `bytes` bytes of scratch for the current call.
     zeropp::view<std::byte, zeropp_torch::space> scratch_of(std::size_t bytes) {
         if (!scratch || scratch->view().size() < bytes) {
             scratch = std::make_shared<zeropp::workspace<zeropp_torch::space>>(bytes);
@@ -206,23 +206,23 @@ struct zt_communicator {
         return scratch->view();
     }
 
-    /// Compares a call that begins with something else than a collective of all ranks, where calls are compared.
+    /// Compares the current call, if it is to be compared, where no collective on `comm` does so.
     void compare(const zeropp::collective_call& stated, const std::string& problem = {}) {
         if (!call->compared) return;
         call->stated = true;
         uncounted.begin(call->named(stated), problem);
     }
 
-    /// Tells ranks that compare this call that it has failed here before it could be compared.
+    /// If the current call failed before its comparison, makes the comparison fail on all ranks.
     void refuse(const char* function, const char* words) noexcept {
         if (call->stated) return;
         try {
             compare({function, 0, {}, {}, {}}, words);
-        } catch (...) {  // It throws on every rank. The caller knows the words already.
+        } catch (...) {  // The comparison throws on every rank. The caller knows the words.
         }
     }
 
-    /// Whole tensors, or this rank's slices where `sliced`, until the current call is complete.
+    /// A list of whole tensors, or of this rank's shards if `sliced`, kept until the current call is complete.
     template <class T>
     const zeropp::tensor_list<T, zeropp_torch::space>& list(const zt_tensor* tensors, std::size_t count,
                                                             bool sliced = false) {
@@ -246,7 +246,7 @@ struct zt_communicator {
 
 namespace zeropp_torch {
 
-/// The status of call(execution), the collective of that name on `stream`. What it uses is kept until its work is
+/// Runs call(execution), the collective `function` on `stream`, and returns its status. Keeps memory until the work is
 /// complete.
 template <class Call>
 zt_status status_of_collective(zt_communicator& communicator, const char* function, void* stream, Call call) noexcept {
@@ -268,7 +268,7 @@ zt_status status_of_collective(zt_communicator& communicator, const char* functi
     });
 }
 
-/// What lasts for several collectives: an object, and the memory that it works in.
+/// An object that outlives a collective, and its memory.
 template <class Object>
 struct in_storage {
     zeropp::workspace<space> storage;
@@ -278,7 +278,7 @@ struct in_storage {
     in_storage(std::size_t bytes, Make make) : storage(bytes), object(make(storage.view())) {}
 };
 
-/// A shared in_storage<Object>, of a type that its user knows.
+/// A shared in_storage<Object>. The user of `as` knows the type.
 struct lasting {
     std::shared_ptr<void> memory;
     std::size_t bytes;
@@ -296,13 +296,13 @@ struct lasting {
 }  // namespace zeropp_torch
 
 struct zt_feedback {
-    /// A feedback_of the hops of that name.
+    /// A feedback_of<Hops>, for the hops named `hops`.
     zeropp_torch::lasting memory;
     std::string hops;
 };
 
 struct zt_replica {
-    /// A replica_of the element type.
+    /// A replica_of<T>, for the type of `element`.
     zeropp_torch::lasting memory;
     zt_element element;
 };

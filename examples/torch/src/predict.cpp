@@ -22,7 +22,7 @@ plan::settings settings_of(const zt_plan& asked) {
     plan::settings s{
         .tensors{asked.tensors, asked.tensors + asked.count},
         .ranks{asked.nodes, asked.ranks_per_node},
-        // Their rows are in the report even where nobody asked for them.
+        // The report has rows of hpZ and of differences in any case.
         .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
         .plain = format(asked.plain),
         .plain_gradients = format(asked.plain_gradients),

@@ -12,14 +12,14 @@ using namespace zeropp_torch;
 
 namespace {
 
-/// call(the replica, T{}).
+/// Runs call(the replica_of<T>, T{}).
 template <class Call>
 void with_replica(const zt_replica& replica, Call call) {
     with_element(replica.element, [&]<class T>(T) { call(replica.memory.as<replica_of<T>>(), T{}); });
 }
 
-/// Returns the next version, the same on all ranks. Empties the replicas of all ranks unless they are at one version:
-/// the next update then sends whole weights. The ranks exchange 8 bytes each, which are not counted, and wait for them.
+/// Returns the next version, equal on all ranks. Empties the replicas if their versions differ, so that the next update
+/// sends whole weights. Each rank sends 8 bytes, not counted, and waits.
 template <class Replica>
 std::uint64_t next_version(zt_communicator& communicator, Replica& kept) {
     std::vector<std::uint64_t> versions(static_cast<std::size_t>(communicator.comm.size()));
@@ -65,7 +65,7 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
             auto& comm = communicator->comm;
             const auto& full = communicator->list<T>(fulls, count);
             const auto& shard = communicator->list<T>(shards, count, true);
-            // Before the versions: a rank that makes another call would take them for its own bytes.
+            // Before versions are exchanged: a rank in another call would take them for its data.
             communicator->compare({"zt_update_gather",
                                    kept.elements(),
                                    zeropp::element_traits<T>::name,

@@ -1,6 +1,5 @@
-/* What zeropp_torch calls: zeropp's collectives behind C functions, so that one library serves every Python and every
- * PyTorch. Functions that can fail return a zt_status; zt_error() says what was wrong, in words, for the calling
- * thread. */
+/* zeropp's collectives as C functions, so that one library serves every Python and every PyTorch. Functions that can
+ * fail return a zt_status; zt_error() has the calling thread's error text. */
 #ifndef ZEROPP_TORCH_H
 #define ZEROPP_TORCH_H
 
@@ -15,22 +14,22 @@ extern "C" {
 
 typedef enum zt_status {
     zt_success = 0,
-    zt_failure = 1,        /* zt_error() says what */
-    zt_callback_failed = 2 /* a callback returned something else than 0, or no group: whoever brought it knows why */
+    zt_failure = 1,        /* zt_error() has the text */
+    zt_callback_failed = 2 /* a callback returned non-zero, or no group; the caller knows why */
 } zt_status;
 
 typedef enum zt_element { zt_float32 = 0, zt_float16 = 1, zt_bfloat16 = 2 } zt_element;
 
-/* One tensor of a call, in the memory that the library was built for. */
+/* One tensor of a call, in host or device memory as zt_device() says. */
 typedef struct zt_tensor {
     void* data;
     size_t elements;
-    size_t row; /* its slices are whole rows of so many elements; 1 for any */
+    size_t row; /* shards are whole rows of `row` elements; 1 for any shards */
 } zt_tensor;
 
-/* A framework's process groups, which it numbers; 0 is the first. `all_gather` and `all_to_all` are as MPI's, `bytes`
- * from each rank to each, on `stream` where memory is a GPU's; they return 0 unless they have failed. `split` returns
- * the number of a group of these members, ranks of `group`, or -1. */
+/* A framework's process groups, by numbers; 0 is the first. `all_gather` and `all_to_all` are MPI's, with `bytes` bytes
+ * from each rank to each, on `stream` for device memory. They return 0, or non-zero if they failed. `split` returns the
+ * number of a new group of `members`, ranks of `group`, or -1 if it failed. */
 typedef struct zt_callbacks {
     void* context;
     int (*all_gather)(void* context, int group, void* stream, const void* send, void* receive, size_t bytes);
@@ -42,46 +41,44 @@ typedef struct zt_communicator zt_communicator;
 typedef struct zt_feedback zt_feedback;
 typedef struct zt_replica zt_replica;
 
-/* The version of zeropp, and where its tensors are: "host" or "cuda". */
+/* The version of zeropp, and the memory of tensors: "host" or "cuda". */
 ZT_API const char* zt_version(void);
 ZT_API const char* zt_device(void);
-/* The words of the calling thread's last zt_failure. */
+/* Text of the calling thread's last zt_failure. */
 ZT_API const char* zt_error(void);
 
-/* The formats that a gather can take, separated by ", ", those of differences, and those of a reduction, "INSIDE +
- * ACROSS". */
+/* Formats of gathers, of weight differences and of reductions ("INSIDE + ACROSS"), separated by ", ". */
 ZT_API const char* zt_gather_formats(void);
 ZT_API const char* zt_difference_formats(void);
 ZT_API const char* zt_reduce_formats(void);
 
-/* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, by way of `split`. One call at a time may
- * run on a communicator. */
+/* Joins the ranks of group 0; rank r is on node node_of_rank[r]. Collective, because it calls `split`. A communicator
+ * runs one call at a time. */
 ZT_API zt_status zt_communicator_create(const int* node_of_rank, int size, int rank, zt_callbacks callbacks,
                                         zt_communicator** communicator);
 ZT_API void zt_communicator_destroy(zt_communicator* communicator);
 
-/* Has all ranks compare their next `calls` collectives before these move data. Where one differs, or has wrong
- * arguments, the call fails on every rank. Costs an exchange of 0.9 KB from each rank, two for an update, and waits
- * for the stream. The same number on all ranks. */
+/* Compares `calls` more collectives before they move data; the number must be equal on all ranks. If calls differ, or
+ * one has wrong arguments, the call fails on every rank. Each rank sends 0.9 KB for a collective, twice that for an
+ * update, and waits for the stream. */
 ZT_API void zt_compare(zt_communicator* communicator, size_t calls);
-/* The name of the next collectives, which is compared too: calls on tensors of the same shapes differ in nothing
- * else. */
+/* Names the next collectives. Names are compared, because calls on equal shapes differ only by them. */
 ZT_API void zt_name(zt_communicator* communicator, const char* name);
 
-/* Fails with these words, in place of a collective whose arguments the caller refuses. Ranks that compare the call
- * fail too. */
+/* Fails with `words`, in place of collective `function`, if the caller refuses its arguments. Ranks that compare the
+ * call fail too. */
 ZT_API zt_status zt_refuse(zt_communicator* communicator, const char* function, const char* words, void* stream);
 
-/* Bytes that this rank has sent to ranks of its node and to others, and how many collectives that took. */
+/* Bytes that this rank has sent within its node and to other nodes, and its number of collectives. */
 ZT_API void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls);
 
-/* So many threads, the calling one among them, for the `stream` of calls on tensors of the host, where codecs divide
- * their work over them; null is the calling one alone. For ever, and not for a process that forks later. In the library
- * for the host alone. */
+/* Makes a pool of `threads` threads, the calling one included, as the `stream` of calls on host tensors: codecs divide
+ * their work over it. A null stream is the calling thread alone. The pool is never freed, and a forked child cannot use
+ * it. Host library only. */
 ZT_API zt_status zt_threads_create(int threads, void** stream);
 
 /* Collectives on lists of `count` tensors. They block, or on a GPU are enqueued on `stream`. `fulls` are whole tensors,
- * `shards` this rank's slices of them. Sums are of all ranks' tensors, or means. */
+ * `shards` this rank's shards. Reductions are sums over all ranks, or means if `mean` is not 0. */
 ZT_API zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element,
                                const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream);
 ZT_API zt_status zt_reduce_scatter(zt_communicator* communicator, const char* inside, const char* across,
@@ -91,31 +88,31 @@ ZT_API zt_status zt_all_reduce(zt_communicator* communicator, const char* inside
                                zt_element element, const zt_tensor* tensors, const zt_tensor* results, size_t count,
                                int mean, void* stream);
 
-/* What quantization loses in reduce-scatters of such tensors, kept for the next one. */
+/* The quantization error of reduce-scatters of `fulls`, kept for the next one. */
 ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* inside, const char* across,
                                     zt_element element, const zt_tensor* fulls, size_t count, zt_feedback** feedback);
 ZT_API void zt_feedback_destroy(zt_feedback* feedback);
 ZT_API size_t zt_feedback_bytes(const zt_feedback* feedback);
 
-/* What a node keeps of whole tensors, divided over its ranks; empty. zt_update_gather brings it up to date with all
- * ranks' shards, moving differences in `format` across nodes alone (whole tensors where it is empty), and makes whole
- * tensors of it; zt_replica_gather makes them once more, inside the node. All of the replica's element type. */
+/* A node's copy of whole tensors, divided over its ranks; starts empty. zt_update_gather brings it up to date with all
+ * ranks' shards and writes `fulls`: differences in `format` travel between nodes, or whole tensors if it is empty.
+ * zt_replica_gather writes `fulls` once more, within the node. Tensors have the replica's element type. */
 ZT_API zt_status zt_replica_create(zt_communicator* communicator, zt_element element, const zt_tensor* fulls,
                                    size_t count, zt_replica** replica);
 ZT_API void zt_replica_destroy(zt_replica* replica);
 ZT_API size_t zt_replica_bytes(const zt_replica* replica);
-/* Forgets what it keeps, on all ranks alike. */
+/* Empties this rank's replica; the next zt_update_gather then empties all ranks'. */
 ZT_API void zt_replica_invalidate(zt_replica* replica);
 ZT_API zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, const char* format,
                                   const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream);
 ZT_API zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* replica, const zt_tensor* fulls,
                                    size_t count, void* stream);
 
-/* What each rank sends in such a collective on a tensor of so many elements: exactly what zt_traffic would count.
- * Planning, which touches no tensors, is in the library for the host alone. */
+/* Bytes that each rank sends in a collective on a tensor of `elements` elements, exactly as zt_traffic counts them.
+ * Planning is in the host library only. */
 ZT_API zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements,
                                   uint64_t* inside, uint64_t* across);
-/* Of an update by differences, which is gathered as `kept` says, and of a gather of what is kept. */
+/* Of zt_update_gather and zt_replica_gather. The replica has the format `kept`. */
 ZT_API zt_status zt_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
                                   size_t elements, uint64_t* inside, uint64_t* across);
 ZT_API zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements,
@@ -123,25 +120,26 @@ ZT_API zt_status zt_replica_volume(const int* node_of_rank, int size, const char
 ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format,
                                   const char* across_format, size_t elements, uint64_t* inside, uint64_t* across);
 
-/* A training step to be predicted, as zeropp-plan does: rates and latencies of a rank inside its node and of a node to
- * others, what a codec reads and writes, and 0 where the computation of a step or a GPU's memory is not known. */
+/* A training step to predict, as zeropp-plan does. `inside_` is the link of a rank within its node, `across_` that of a
+ * whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory in GB are
+ * 0 if unknown. */
 typedef struct zt_plan {
-    const size_t* tensors; /* elements of each, gathered by itself */
+    const size_t* tensors; /* elements of each; gathered separately */
     size_t count;
     int nodes;
     int ranks_per_node;
-    int secondary_group; /* of hpZ; 0 for none */
-    const char* plain;   /* what ZeRO-3 sends: weights, and gradients */
+    int secondary_group; /* hpZ's group size; 0 for none */
+    const char* plain;   /* format of ZeRO-3's weights */
     const char* plain_gradients;
     const char* weights;
-    const char* differences; /* of the weights that nodes keep, in place of weights and hpZ; null for none */
-    const char* inside;      /* of gradients */
+    const char* differences; /* replaces weights and hpZ; null for none */
+    const char* inside;      /* gradients */
     const char* across;
     int error_feedback;
     double inside_gbit, across_gbit, inside_us, across_us, codec_gb, compute_ms, memory_gb, other_memory_gb;
 } zt_plan;
 
-/* ZeRO-3 or ZeRO++, on one rank: bytes sent across nodes in a step, seconds, and bytes kept. */
+/* A step on one rank: inter-node bytes sent, seconds, and bytes of memory. */
 typedef struct zt_step {
     uint64_t across;
     double seconds, overlapped_seconds;
@@ -150,15 +148,14 @@ typedef struct zt_step {
 
 typedef struct zt_prediction {
     zt_step before, after;
-    int gains; /* whether the step is notably faster */
-    const char*
-        advice; /* what becomes of the step, in a sentence; both texts are the thread's until its next prediction */
-    const char* report; /* all of it, for people */
+    int gains;          /* 1 if the step is at least 5 % shorter, without overlap or with it */
+    const char* advice; /* effect on the step, in a sentence; the thread's next prediction replaces both texts */
+    const char* report; /* zeropp-plan's report */
 } zt_prediction;
 
 ZT_API zt_status zt_predict(const zt_plan* plan, zt_prediction* prediction);
 
-/* A message by itself: its bytes, and to it and back. */
+/* A message by itself: its size in bytes, encoding and decoding. */
 ZT_API zt_status zt_message_bytes(const char* format, size_t elements, size_t* bytes);
 ZT_API zt_status zt_quantize(const char* format, zt_element element, const void* tensor, size_t elements, void* message,
                              void* stream);

@@ -1,4 +1,4 @@
-"""ZeRO++'s quantized collectives for PyTorch: FSDP2, DDP, and engines of one's own."""
+"""ZeRO++'s quantized collectives for PyTorch: FSDP2, DDP, and your own engine."""
 
 from ._library import ZeroppError
 from .collectives import (

@@ -1,4 +1,4 @@
-"""The C library: its functions, and its errors as exceptions."""
+"""The C library of src/zeropp_torch.h, with errors as exceptions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Prediction(ctypes.Structure):
 
 
 class ZeroppError(RuntimeError):
-    """What zeropp refuses, with what it expected and what it was given."""
+    """A refused call; the text has the expected and the given value."""
 
 
 _SIGNATURES = {
@@ -128,7 +128,7 @@ _SIGNATURES = {
     ),
 }
 
-# What is in the library for the host alone: its threads, and planning, which communicates nothing.
+# Functions that only the host's library has: threads, and planning.
 _HOST = {
     "zt_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
     "zt_gather_volume": (
@@ -157,7 +157,7 @@ _HOST = {
 
 @functools.lru_cache(maxsize=None)
 def library(device_type: str) -> ctypes.CDLL:
-    """The library for tensors of that device."""
+    """The library for tensors on `device_type`. Raises ZeroppError if it is not installed."""
     names = {"cpu": "libzeropp_torch.so", "cuda": "libzeropp_torch_cuda.so"}
     if device_type not in names:
         raise ZeroppError(f"zeropp_torch: expected tensors on cpu or cuda, given {device_type}")
@@ -181,12 +181,12 @@ def library(device_type: str) -> ctypes.CDLL:
 def require_success(loaded: ctypes.CDLL, status: int) -> None:
     """Raises ZeroppError unless `status` is success."""
     if status != SUCCESS:
-        # A text that was cut, or that a peer has sent, may be no UTF-8.
+        # A text that was cut, or that a peer sent, may be invalid UTF-8.
         raise ZeroppError(loaded.zt_error().decode(errors="replace"))
 
 
 def element_of(tensor: torch.Tensor) -> int:
-    """The library's number of a tensor's element type."""
+    """The library's number of `tensor`'s element type."""
     if tensor.dtype not in ELEMENTS:
         names = ", ".join(str(t) for t in ELEMENTS)
         raise ZeroppError(f"zeropp_torch: expected tensors of {names}, given {tensor.dtype}")
@@ -194,7 +194,7 @@ def element_of(tensor: torch.Tensor) -> int:
 
 
 def stream_of(tensor: torch.Tensor) -> int | None:
-    """The current stream of a tensor's device; on the host, as many threads as torch computes with."""
+    """CUDA's current stream on `tensor`'s device; on the host, a pool of torch's number of threads."""
     if tensor.is_cuda:
         return torch.cuda.current_stream(tensor.device).cuda_stream
     with _making_threads:
@@ -209,13 +209,13 @@ def _lock_again() -> None:
     _making_threads = threading.Lock()
 
 
-# A thread that this process does not have may have held the lock.
+# At the fork, a thread that the child does not have may have held the lock.
 os.register_at_fork(after_in_child=_lock_again)
 
 
 @functools.lru_cache(maxsize=None)
 def _threads(_process: int, count: int) -> int | None:
-    """The threads of this process: one that has forked is without those of its parent."""
+    """A pool of `count` threads; None for 1. A forked child lacks its parent's threads."""
     if count == 1:
         return None
     handle = ctypes.c_void_p()
@@ -225,18 +225,18 @@ def _threads(_process: int, count: int) -> int | None:
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Inside, the device is CUDA's current one, as the library wants it."""
+    """Context that makes `device` CUDA's current device, as the library requires."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def require_contiguous(tensor: torch.Tensor) -> None:
-    """Raises ZeroppError where a tensor's elements do not lie one behind the other."""
+    """Raises ZeroppError unless `tensor` is contiguous."""
     if not tensor.is_contiguous():
         raise ZeroppError("zeropp_torch: expected contiguous tensors, given one of strides " + str(tensor.stride()))
 
 
 def views_of(tensors: list[torch.Tensor], row: int = 1) -> ctypes.Array:
-    """Tensors for the library, which must stay alive until it is done with them."""
+    """The library's views of contiguous `tensors`, which must outlive the views. Shards are whole rows of `row` elements."""
     views = (TensorView * len(tensors))()
     for view, tensor in zip(views, tensors):
         require_contiguous(tensor)

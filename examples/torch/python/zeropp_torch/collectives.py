@@ -1,4 +1,4 @@
-"""Collectives on tensors and lists of tensors, for engines of one's own."""
+"""Collectives on tensors and lists of tensors, for your own engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _listed(tensors: Tensors) -> list[torch.Tensor]:
 
 
 def _views(communicator: Communicator, first: list[torch.Tensor], second: list[torch.Tensor], names: str):
-    """Both for the library; raises where they do not go together."""
+    """The library's views of two lists, which must agree in length, element type and device."""
     if len(first) != len(second):
         raise ZeroppError(f"zeropp_torch: expected as many {names}, given {len(first)} and {len(second)}")
     communicator.require_tensors(first + second)
@@ -28,7 +28,7 @@ def _views(communicator: Communicator, first: list[torch.Tensor], second: list[t
 
 
 class ErrorFeedback:
-    """What quantization loses of the gradients of one reduce-scatter, kept for its next call."""
+    """The quantization error of one reduce-scatter, kept for its next call. `fulls` have the gradients' sizes and type."""
 
     def __init__(self, communicator: Communicator, fulls: Tensors, inside: str, across: str | None = None):
         tensors = _listed(fulls)
@@ -48,15 +48,15 @@ class ErrorFeedback:
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes."""
+        """Memory on this rank, in bytes."""
         return self._library.zt_feedback_bytes(self.handle)
 
 
 def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str, *, name: str = "") -> None:
-    """fulls <- the shards of all ranks, through the format `weights`: every rank gets the same bits, of its own shard too.
+    """Writes all ranks' shards into `fulls`, through the format `weights`. All ranks get equal bits, also of their own shards.
 
-    A shard holds elements [rank * ceil(n / size), ...) of its full tensor of n elements, as torch.chunk divides; it may be
-    its own place in the full tensor. While a communicator compares calls, it compares their names too.
+    A full tensor of n elements is divided as by torch.chunk: a shard begins at element rank * ceil(n / size). It may lie at
+    its place in the full tensor. Compared calls also compare `name`.
     """
     parts, wholes = _listed(shards), _listed(fulls)
     if not parts and not wholes:
@@ -70,7 +70,7 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
 
 
 class Replica:
-    """What a node keeps of full tensors, divided over its ranks, for update_gather(): 1/k of them on each of its k ranks."""
+    """A node's copy of full tensors, for update_gather(): each of its k ranks keeps 1/k. Starts empty."""
 
     def __init__(self, communicator: Communicator, fulls: Tensors):
         tensors = _listed(fulls)
@@ -93,15 +93,15 @@ class Replica:
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes."""
+        """Memory on this rank, in bytes."""
         return self._library.zt_replica_bytes(self.handle)
 
     def invalidate(self) -> None:
-        """Has the next update send whole tensors, not differences, on all ranks: one that calls this is enough."""
+        """Has the next update send whole tensors in place of differences. One rank's call is enough for all."""
         self._library.zt_replica_invalidate(self.handle)
 
     def require_type(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises where tensors have another type than those that this is for."""
+        """Raises ZeroppError unless `tensors` have the replica's element type, or if there are none."""
         if not tensors:
             raise ZeroppError("zeropp_torch: expected the tensors of this replica, given none")
         if tensors[0].dtype != self.dtype:
@@ -111,10 +111,12 @@ class Replica:
 def update_gather(
     communicator: Communicator, shards: Tensors, fulls: Tensors, replica: Replica, differences: str, *, name: str = ""
 ) -> None:
-    """fulls <- the shards of all ranks, as near as the format `differences` brings what the nodes keep to them: across
-    nodes travels what has changed since the last update, and what that loses is in the next one. The first update sends
-    whole tensors, and so does one before which the ranks' replicas have differed in version, as after an error on some of
-    them. To know that, ranks exchange 8 bytes each before each update, and wait for them: on a GPU, for the stream."""
+    """Brings the nodes' replicas up to date with all ranks' shards, and writes them into `fulls`.
+
+    Changes since the last update travel between nodes, in the format `differences`; the next update includes their error.
+    Whole tensors travel first, and whenever ranks' replicas differ in version, as after an error on some ranks. Each update
+    compares versions: it exchanges 8 bytes from each rank and waits for them (on a GPU, for the stream).
+    """
     parts, wholes = _listed(shards), _listed(fulls)
 
     def arguments() -> tuple[object, ...]:
@@ -126,7 +128,7 @@ def update_gather(
 
 
 def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica, *, name: str = "") -> None:
-    """fulls <- what the last update_gather() made of them, from inside the node."""
+    """Writes the result of the last update_gather() into `fulls` once more, by intra-node messages only."""
     wholes = _listed(fulls)
 
     def arguments() -> tuple[object, ...]:
@@ -148,8 +150,8 @@ def reduce_scatter(
     feedback: ErrorFeedback | None = None,
     name: str = "",
 ) -> None:
-    """shards <- this rank's slices of the sums, or means, of all ranks' full tensors, through the format `inside` in nodes
-    and `across` between them."""
+    """Writes this rank's shards of the sums, or means, of all ranks' `fulls`. Intra-node messages have the format `inside`,
+    inter-node messages `across`, by default `inside`."""
     wholes, parts = _listed(fulls), _listed(shards)
     if not wholes and not parts:
         return
@@ -173,7 +175,7 @@ def all_reduce(
     mean: bool = False,
     name: str = "",
 ) -> None:
-    """tensors <- the sums, or means, of all ranks' tensors, the same bits on every rank."""
+    """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank."""
     listed = _listed(tensors)
     if not listed:
         return
@@ -190,7 +192,7 @@ def all_reduce(
 
 
 def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
-    """The bytes that would go on the wire for this tensor."""
+    """The message of a contiguous `tensor` in `format`: uint8, on its device."""
     _library.require_contiguous(tensor)
     loaded = _library.library(tensor.device.type)
     size = ctypes.c_size_t()
@@ -206,7 +208,7 @@ def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
 
 
 def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of that size and type from what quantize() made of one."""
+    """A tensor of `size` and `dtype` from quantize()'s message in `format`."""
     loaded = _library.library(message.device.type)
     tensor = torch.empty(size, dtype=dtype, device=message.device)
     expected = ctypes.c_size_t()

@@ -1,4 +1,4 @@
-"""Ranks that zeropp's collectives run on, over torch.distributed's process groups."""
+"""Communicators of zeropp's collectives, over torch.distributed's process groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._library import ZeroppError
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Bytes that this rank has sent, and the collectives that sent them."""
+    """Intra-node (`inside`) and inter-node (`across`) bytes that this rank has sent, and the number of collectives (`calls`)."""
 
     inside: int = 0
     across: int = 0
@@ -35,13 +35,13 @@ _enabled = True
 
 
 def enabled() -> bool:
-    """Whether collectives of models are zeropp's, as they are outside of disabled()."""
+    """True if models use zeropp's collectives: outside of disabled()."""
     return _enabled
 
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
-    """Inside, the collectives of models are torch.distributed's own, for comparisons. On all ranks alike."""
+    """Context in which models use torch.distributed's own collectives, for comparisons. All ranks must enter it."""
     global _enabled
     before, _enabled = _enabled, False
     try:
@@ -50,7 +50,7 @@ def disabled() -> Iterator[None]:
         _enabled = before
 
 
-# Since torch 2.13 by these names; the others are deprecated there.
+# The first names exist since torch 2.13, which deprecates the others.
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -61,9 +61,10 @@ def _bytes_type(size: int) -> type:
 
 
 def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.device) -> dist.ProcessGroup:
-    """A group of these ranks of `parent`, with its backend and its timeout; all ranks of `parent` make theirs together."""
+    """Makes a group of `members`, ranks of `parent`, with its backend and timeout. All ranks of `parent` call it together, and
+    must have made equally many groups before."""
     of = dist.get_process_group_ranks(parent)
-    # torch names a group that its members alone make by how many there are, and members with other names never meet.
+    # torch names such a group by the number of groups in the process. Members with different numbers never meet.
     here = torch.tensor([len(dist.distributed_c10d._world.pg_names)], device=device)
     known = here.new_empty(len(of))
     all_gather_single(known, here, group=parent)
@@ -81,7 +82,7 @@ def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.d
 
 
 def require_agreement(group: dist.ProcessGroup, device: torch.device, what: str, given: str) -> None:
-    """Raises the same ZeroppError on all ranks of the group unless they are given the same words. Exchanges 1 KB."""
+    """Raises the same ZeroppError on all ranks of `group` unless all have the same `given`. Each rank sends 1 KB."""
     text = given.encode()
     stated = hashlib.sha256(text).digest() + text[:992].ljust(992, b"\0")
     own = torch.frombuffer(bytearray(stated), dtype=torch.uint8).to(device)
@@ -97,7 +98,7 @@ def require_agreement(group: dist.ProcessGroup, device: torch.device, what: str,
 
 
 class _DeviceBytes:
-    """Device memory as torch.as_tensor understands it."""
+    """Device memory in the form that torch.as_tensor reads."""
 
     def __init__(self, address: int, size: int):
         self.__cuda_array_interface__ = {
@@ -106,16 +107,17 @@ class _DeviceBytes:
 
 
 class Communicator:
-    """The ranks of a process group, in nodes of `ranks_per_node` consecutive ranks, or on the nodes that `nodes` names
-    (one for each rank). Made by all ranks of the group together: it makes a process group for each node and for each
-    rank's counterparts, if there are several nodes of several ranks.
+    """The ranks of a process group, in nodes of `ranks_per_node` consecutive ranks, or on `nodes` (each rank's node).
 
-    Collectives block on CPU tensors; on CUDA tensors they are enqueued on the current stream. One at a time, in the same
-    order on all ranks. An exception of torch.distributed is raised as it is; timeouts are the process group's. Tensors are on
-    `device`; "cuda" is the current one. Arguments are the same on all ranks, or all raise the same ZeroppError.
+    All ranks of the group make it together; if their arguments differ, all raise the same ZeroppError. With several nodes
+    of several ranks, it makes a process group for each node and for each rank's counterparts.
+
+    Tensors are on `device`; "cuda" is the current CUDA device. Collectives block on CPU tensors, and are enqueued on the
+    current stream for CUDA tensors. They run one at a time, in the same order on all ranks. Exceptions of torch.distributed
+    are passed on; timeouts are the process group's.
 
     The first `compared_calls` collectives compare the ranks' calls before they move data: function, name, elements, type and
-    formats. Where they differ all ranks raise the same ZeroppError, and where a rank is refused something, all ranks raise one.
+    formats. If calls differ, or one rank's call is refused, all ranks raise a ZeroppError.
     """
 
     def __init__(
@@ -149,9 +151,9 @@ class Communicator:
         self.nodes = list(nodes)
         self._groups = [group]
         self._raised: BaseException | None = None
-        # Until the next message: a thread of gloo's that lets go of a tensor last waits for Python, with its group locked.
+        # Kept until the next message. If gloo's thread released a tensor last, it would wait for Python, with its group locked.
         self._moved: tuple[torch.Tensor, ...] = ()
-        # The library calls these until it is destroyed.
+        # The library may call these until the communicator is destroyed.
         self._callbacks = _library.Callbacks(
             None,
             _library.MOVE(self._guarded(self._all_gather)),
@@ -184,18 +186,18 @@ class Communicator:
         return len(set(self.nodes))
 
     def traffic(self) -> Traffic:
-        """What this rank has sent through this communicator."""
+        """Bytes and collectives of this rank, through this communicator. Comparisons are not counted."""
         numbers = [ctypes.c_uint64() for _ in range(3)]
         self._library.zt_traffic(self._handle, *(ctypes.byref(n) for n in numbers))
         return Traffic(*(n.value for n in numbers))
 
     def compare(self, calls: int) -> None:
-        """Has so many more collectives compared before they move data; on all ranks alike. Each costs an exchange of 0.9 KB
-        from each rank, two for an update, and on a GPU a wait for the stream."""
+        """Compares `calls` more collectives before they move data; the number must be equal on all ranks. Each rank sends
+        0.9 KB for a collective, twice that for an update, and on a GPU waits for the stream."""
         self._library.zt_compare(self._handle, calls)
 
     def collective(self, function: str, name: str, arguments: Callable[[], tuple[object, ...]]) -> None:
-        """call(), of a collective of that name, on this communicator, with `arguments()`. Where these raise, ranks that compare
+        """Calls `function`, a collective called `name`, with `arguments()`. If these raise a ZeroppError, ranks that compare
         the call raise too."""
         self._library.zt_name(self._handle, name.encode())
         try:
@@ -207,7 +209,7 @@ class Communicator:
             self.call(function, self._handle, *given)
 
     def call(self, function: str, *arguments: object) -> None:
-        """Calls a function of the library that returns a status, and raises what it failed with."""
+        """Calls a library function that returns a status. Raises a callback's exception, or ZeroppError for other failures."""
         self._raised = None
         with _library.on_device(self.device):
             status = getattr(self._library, function)(*arguments)
@@ -217,7 +219,7 @@ class Communicator:
         _library.require_success(self._library, status)
 
     def require_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises where tensors are not all of one element type and on this communicator's device."""
+        """Raises ZeroppError unless `tensors` have one element type and are on this communicator's device."""
         for tensor in tensors:
             if tensor.device != self.device:
                 raise ZeroppError(f"zeropp_torch: expected tensors on {self.device}, given one on {tensor.device}")
@@ -228,12 +230,12 @@ class Communicator:
                 )
 
     def _guarded(self, callback, failed: int = 1):
-        """The callback as ctypes wants it: exceptions are kept for call(), since ctypes would swallow them."""
+        """Wraps `callback` for ctypes, which swallows exceptions: keeps them for call(), and returns `failed`."""
 
         def guarded(*arguments):
             try:
                 return callback(*arguments)
-            except BaseException as raised:  # noqa: BLE001 - KeyboardInterrupt too has to come out at the other end
+            except BaseException as raised:  # noqa: BLE001 - call() raises it, also a KeyboardInterrupt
                 self._raised = raised
                 return failed
 

@@ -1,6 +1,6 @@
 """DistributedDataParallel with zeropp's all-reduce."""
 
-# No `from __future__ import annotations`: DDP looks at the types of the hook itself.
+# No `from __future__ import annotations`: DDP checks the annotations of the hook as types, not as strings.
 
 import concurrent.futures
 import threading
@@ -16,13 +16,13 @@ from ._library import ZeroppError
 from .collectives import all_reduce
 from .communicator import Communicator, Traffic, enabled, new_group, require_agreement
 
-# Pieces of a bucket go to so many threads by turns, so that one is inside nodes while another is between them.
+# Number of threads that take a bucket's pieces in turn, on the host: one piece moves within nodes while another crosses them.
 LANES = 2
 PIECE_BYTES = 2 << 20
 
 
 class _Reducer:
-    """Reduces the buckets of one model, with process groups of its own: DDP may use the model's meanwhile."""
+    """Reduces one model's buckets. It has separate process groups, because DDP may use the model's meanwhile."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class _Reducer:
         self._lanes = [
             Communicator(group, ranks_per_node=ranks_per_node, device=device, compared_calls=0) for group in self._groups
         ]
-        # One thread each, so that a lane's pieces keep their order, which is the same on all ranks.
+        # One thread for each lane keeps its pieces in order, which must be equal on all ranks.
         self._threads = [concurrent.futures.ThreadPoolExecutor(1, "zeropp-ddp") for _ in self._lanes]
         self._running: list[concurrent.futures.Future[None]] = []
         self._turn = 0
@@ -52,7 +52,7 @@ class _Reducer:
         return sum((lane.traffic() for lane in self._lanes), Traffic())
 
     def begin(self, bucket: dist.GradBucket) -> bool:
-        """Whether the calls of this bucket are compared."""
+        """True if calls of this bucket are compared. The first bucket begins a step."""
         if bucket.index() == 0 and self._steps_to_compare != 0:
             self._steps_to_compare -= 1
         return self._steps_to_compare != 0
@@ -67,7 +67,7 @@ class _Reducer:
             gradient /= self._lanes[lane].size
 
     def start(self, bucket: dist.GradBucket, future: torch.futures.Future[torch.Tensor]) -> None:
-        """Reduces the bucket on the threads; the future is complete when the last piece is."""
+        """Reduces the bucket on the lanes' threads. Completes `future` with the last piece, also after a failure."""
         if bucket.index() == 0:
             self._running.clear()
             self._turn = 0
@@ -82,20 +82,20 @@ class _Reducer:
         left = threading.Semaphore(len(started) - 1)
 
         def complete(_: Any) -> None:
-            if not left.acquire(blocking=False):  # this is the last one
+            if not left.acquire(blocking=False):  # the last piece
                 future.set_result(gradient)
 
         for piece in started:
             piece.add_done_callback(complete)
         if torch._C._current_graph_task_id() == -1:
-            # A rank whose inputs have ended, within model.join().
+            # Within model.join(), a rank that has run out of inputs.
             self._raise_failures()
         else:
-            # For every bucket: reentrant checkpoints have backward passes of their own, with callbacks of their own.
+            # For every bucket, because each backward pass of a reentrant checkpoint has separate callbacks.
             Variable._execution_engine.queue_callback(self._raise_failures)
 
     def _raise_failures(self) -> None:
-        # DDP can be given no exception of Python's, so it gets a gradient whatever happened, and backward ends here.
+        # DDP cannot take a Python exception: it gets a gradient in any case, and the exception ends backward here.
         concurrent.futures.wait(self._running)
         for piece in self._running:
             piece.result()
@@ -109,13 +109,15 @@ def ddp_hook(
     device: Union[torch.device, str] = "cpu",
     compared_steps: int = 2,
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
-    """A hook for one DistributedDataParallel: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`. Gradients become
-    the means over ranks, the same bits on all of them. Collective; the process group is the model's, `device` that of its
-    parameters. Ranks whose arguments differ, or whose calls do in the first `compared_steps` steps, raise the same ZeroppError.
+    """A hook for one DistributedDataParallel model: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`.
 
-    Buckets are reduced while backward goes on: on the host by threads, on a GPU on the current stream. What fails is raised
-    by backward, or by the exit of `model.join()` on a rank whose inputs have ended, and the model's reducer is of no more use
-    then. Means are over all ranks, those whose inputs have ended too. `hook.traffic()` is what this rank has sent.
+    Collective. `process_group` is the model's, `device` that of its parameters. All ranks raise the same ZeroppError
+    if their arguments differ, or their calls in the first `compared_steps` steps.
+
+    Gradients become means over all ranks, with equal bits on every rank. Ranks that have run out of inputs count too.
+    Buckets are reduced during backward, on the host by threads, on a GPU on the current stream. Backward raises failures;
+    on a rank without inputs, the exit of `model.join()` does. The model's reducer is unusable then. `hook.traffic()` returns
+    this rank's Traffic.
     """
     device = torch.device(device)
     reducer = _Reducer(process_group, ranks_per_node, gradients, device, compared_steps)

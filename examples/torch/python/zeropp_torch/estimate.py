@@ -1,4 +1,4 @@
-"""What a training step would send, take and last, before anything runs: zeropp-plan from Python."""
+"""Predictions of a training step's bytes, memory and time: zeropp-plan from Python."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from .units import elements_of, units_of
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Links in Gbit/s each way, of a rank inside its node and of a whole node to others, and the microseconds that a message
-    waits there; GB/s that a rank's codec reads and writes; and, 0 where they are not known, the milliseconds that a step
-    computes, a GPU's memory and what else lies in it, in GB."""
+    """The machine that a prediction is for.
+
+    `inside_`: link of a rank within its node; `across_`: of a whole node to others. `_gbit` is Gbit/s each way, `_us` a
+    message's latency. `codec_gb` is GB/s that a rank's codec reads and writes. `compute_ms` is the computation of a step,
+    `memory_gb` a GPU's memory, `other_memory_gb` its other contents; 0 if unknown.
+    """
 
     inside_gbit: float = 2400
     across_gbit: float = 100
@@ -39,10 +42,11 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """Predictions for a training step: of ZeRO-3, and of ZeRO++ with the formats that were asked for.
+    """Predictions for a training step: of ZeRO-3 (`baseline_`), and of ZeRO++ with the chosen formats.
 
-    Bytes are those that a node sends to others, in GB of 10^9; steps are milliseconds without overlap of communication and
-    computation, and with all of it; memory is a rank's, in GB: 16 bytes of states for a parameter, and scratch.
+    `_gb`: 10^9 bytes that a node sends to others. `_step_ms`: a step without overlap of communication and computation;
+    `_overlapped_ms`: with full overlap. `_memory_gb`: a rank's states (16 bytes for each parameter), secondary
+    shards, residuals and scratch.
     """
 
     baseline_gb: float
@@ -53,16 +57,16 @@ class Estimate:
     overlapped_ms: float
     baseline_memory_gb: float
     memory_gb: float
-    #: Whether a step is notably faster.
+    #: True if a step is at least 5 % shorter, without overlap or with it.
     gains: bool
-    #: What becomes of the step, in a sentence.
+    #: The effect on the step, in a sentence.
     advice: str
-    #: All that zeropp-plan says: every part of ZeRO++ by itself, memory, groups that fit.
+    #: The report of zeropp-plan: each part of ZeRO++ by itself, memory, hpZ groups that fit.
     report: str
 
     @property
     def reduction_factor(self) -> float:
-        """How many times fewer bytes."""
+        """`baseline_gb` over `compressed_gb`; 1 if both are 0."""
         if self.compressed_gb == 0:
             return 1.0 if self.baseline_gb == 0 else math.inf
         return self.baseline_gb / self.compressed_gb
@@ -86,7 +90,7 @@ def predict(
     plain_gradients: str,
     machine: Machine,
 ) -> Estimate:
-    """Of a model of such tensors, each gathered by itself; a `secondary` of 0 is no hpZ."""
+    """Predicts a step of a model. `tensors` are sizes in elements, each gathered separately. `secondary` 0 is no hpZ."""
     loaded = _library.library("cpu")
     weights = plain if chosen.weights in (None, formats.OWN_TYPE) else chosen.weights
     inside, across = (
@@ -131,10 +135,10 @@ def estimate(
     units: int = 64,
     machine: Machine = Machine(),
 ) -> Estimate:
-    """Predicts a step of a model, or of so many parameters, on nodes of `ranks_per_node` ranks; communicates nothing.
+    """Predicts a step of `model`, or of a number of parameters, without communication.
 
-    Formats are those of apply(); `secondary` is hpZ's group, by default a node, and 1 for none. `plain` is what ZeRO-3 sends.
-    What is gathered together are a model's FSDP2 units, or else `units` equal parts.
+    Formats are as in apply(). `secondary` is hpZ's group size, by default a node; 1 is no hpZ. `plain` is ZeRO-3's format.
+    A model's FSDP2 units are gathered separately, or `units` equal parts if there are none.
     """
     if world_size < 1 or ranks_per_node < 1 or world_size % ranks_per_node != 0:
         raise ZeroppError(

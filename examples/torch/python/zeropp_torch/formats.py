@@ -1,4 +1,4 @@
-"""Names of formats, as a user may write them."""
+"""Names of formats, and presets of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ._library import ZeroppError, library
 
 Gradients = Union[str, tuple[str, str]]
 
-#: Stands for the format of a tensor's own type, in LOSSLESS.
+#: Stands for the LOSSLESS format of the tensor's type.
 OWN_TYPE = "lossless"
 
-#: What goes on the wire by so many bits: formats of weights, and of gradients inside nodes and across.
+#: By bits of inter-node gradients: formats of weights or their differences, and of gradients (intra-node, inter-node).
 PRESETS: dict[str, dict[str, Any]] = {
     "lossless": {"weights": OWN_TYPE, "gradients": (OWN_TYPE, OWN_TYPE)},
     "16bit": {"weights": "bf16", "gradients": ("bf16", "bf16")},
@@ -27,18 +27,18 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-#: The format that loses nothing of a type.
+#: The exact format of each element type.
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 class GradientFormats(NamedTuple):
-    """Of a reduction's hop inside nodes, and of the one across."""
+    """Formats of a reduction's intra-node hop (`inside`) and inter-node hop (`across`)."""
 
     inside: str
     across: str
 
     def of(self, dtype: torch.dtype) -> GradientFormats:
-        """With those of the type in place of "lossless"."""
+        """These formats, with `dtype`'s exact format in place of "lossless". Raises ZeroppError if there is none."""
         if self.inside != OWN_TYPE:
             return self
         if dtype not in LOSSLESS:
@@ -47,7 +47,7 @@ class GradientFormats(NamedTuple):
 
 
 def gradient_formats(gradients: Gradients) -> GradientFormats:
-    """One name for both hops, or one for each; raises where there is no such pair."""
+    """Formats from one name for both hops, or one for each. Raises ZeroppError for unknown pairs."""
     inside, across = (gradients, gradients) if isinstance(gradients, str) else gradients
     if inside == across == OWN_TYPE:
         return GradientFormats(inside, across)
@@ -59,7 +59,7 @@ def gradient_formats(gradients: Gradients) -> GradientFormats:
 
 
 def weight_format(weights: str) -> str:
-    """The name; raises where there is no such format."""
+    """Returns `weights`. Raises ZeroppError unless it is a format of weights."""
     known = library("cpu").zt_gather_formats().decode().split(", ")
     if weights not in [*known, OWN_TYPE]:
         raise ZeroppError(f"weights: expected one of {', '.join([OWN_TYPE, *known])}, given {weights}")
@@ -67,7 +67,7 @@ def weight_format(weights: str) -> str:
 
 
 def difference_format(differences: str) -> str:
-    """The name; raises where there is no such format for differences of weights."""
+    """Returns `differences`. Raises ZeroppError unless it is a format of weight differences."""
     known = library("cpu").zt_difference_formats().decode().split(", ")
     if differences not in known:
         raise ZeroppError(f"differences: expected one of {', '.join(known)}, given {differences}")
@@ -75,7 +75,7 @@ def difference_format(differences: str) -> str:
 
 
 class Chosen(NamedTuple):
-    """What a call has asked for; None leaves a direction alone, and differences are in place of weights."""
+    """Formats of a call. None leaves a direction to torch; `differences` replaces `weights`."""
 
     weights: Optional[str]
     gradients: Optional[GradientFormats]
@@ -88,7 +88,7 @@ def chosen(
     preset: Optional[str],
     differences: Optional[str] = None,
 ) -> Chosen:
-    """The formats of a preset, if there is one, in place of all others."""
+    """The formats of `preset`, or of the other arguments if it is None. Raises ZeroppError for unknown names."""
     if preset is not None:
         if preset not in PRESETS:
             raise ZeroppError(f"preset: expected one of {', '.join(PRESETS)}, given {preset}")
@@ -102,8 +102,8 @@ def chosen(
 
 
 def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of apply() that DeepSpeed's `zero_optimization` section stands for. hpZ is an argument of
-    fully_shard(): `secondary=config["zero_hpz_partition_size"]`."""
+    """Arguments of apply() from a DeepSpeed configuration, or its `zero_optimization` section. hpZ is an argument of
+    fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
     section = config.get("zero_optimization", config)
     formats = PRESETS["4bit"]
     return {

@@ -31,9 +31,12 @@ from .report import Report, Row
 
 
 def fully_shard(module: Any, *, mesh: Any = None, secondary: Optional[int] = None, **arguments: Any) -> Any:
-    """torch's fully_shard, of a module or several. `secondary` is hpZ, DeepSpeed's zero_hpz_partition_size: after forward a
-    group of so many consecutive ranks keeps the weights, and backward gathers them inside it. As
-    reshard_after_forward=secondary, but with one mesh and its process groups for all units, where torch makes them anew."""
+    """Calls torch's fully_shard, on one or several modules, and adds hpZ.
+
+    After forward, groups of `secondary` consecutive ranks keep the weights, and backward gathers within a group. It is
+    DeepSpeed's zero_hpz_partition_size. In place of reshard_after_forward=secondary, which makes new process groups for
+    every unit, all units share one mesh. Raises ZeroppError for both arguments together, and for DTensor parameters.
+    """
     if mesh is not None:
         arguments["mesh"] = mesh
     if secondary is None or secondary == 1:
@@ -50,7 +53,7 @@ def fully_shard(module: Any, *, mesh: Any = None, secondary: Optional[int] = Non
 
 
 def _own(module: nn.Module) -> Iterator[nn.Parameter]:
-    """Parameters that no unit inside the module has."""
+    """Parameters of `module` that no FSDP unit inside it has."""
     yield from module.parameters(recurse=False)
     for child in module.children():
         if not isinstance(child, torch_fsdp.FSDPModule):
@@ -58,7 +61,7 @@ def _own(module: nn.Module) -> Iterator[nn.Parameter]:
 
 
 class _SharedMeshes:
-    """The meshes of hpZ, one for each mesh and size, as long as torch.distributed is what it was."""
+    """hpZ's meshes: one for each mesh and group size, until torch.distributed is initialised anew."""
 
     def __init__(self) -> None:
         self._world: Any = None
@@ -66,7 +69,7 @@ class _SharedMeshes:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Inside, fully_shard finds them where it would make its own."""
+        """Context in which fully_shard uses these meshes and makes no others."""
         from torch.distributed.fsdp._fully_shard import _fully_shard as implementation
 
         original = implementation._get_post_forward_mesh_info
@@ -90,7 +93,7 @@ _shared_meshes = _SharedMeshes()
 
 
 class _ComparedSteps:
-    """Has a communicator compare the calls of one unit in its first steps."""
+    """Has `communicator` compare one unit's calls in its first `steps` steps."""
 
     def __init__(self, communicator: Communicator, steps: int):
         self._communicator = communicator
@@ -122,8 +125,8 @@ class _AllGather:
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> Optional[dist.Work]:
-        # A smaller group is that of hpZ, which has what the gather of all ranks brought; bytes of mixed types are no
-        # numbers.
+        # torch gathers within hpZ's smaller groups, which hold weights that are already quantized. It also gathers the bytes
+        # of parameters of several types.
         of_all = group.size() == self._communicator.size
         if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
             return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
@@ -133,7 +136,7 @@ class _AllGather:
 
 
 class _UpdateGather(_AllGather):
-    """The same where differences move: forward brings what the node keeps up to date, and backward gathers that once more."""
+    """FSDP2's all-gather hook for weight differences. Forward updates the node's replica, and backward gathers the replica."""
 
     def __init__(self, communicator: Communicator, differences: str, name: str, compared_steps: int):
         self._communicator = communicator
@@ -160,7 +163,7 @@ class _UpdateGather(_AllGather):
         if self._replica is None or self._elements != full.numel() or self._replica.dtype != full.dtype:
             self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
         self._compared.before_call(begins_step=not _in_backward())
-        # Backward computes with what forward has gathered, also where it computes forward again.
+        # Backward needs the weights that forward gathered, also to recompute a checkpoint's forward.
         if self._is_current and _in_backward():
             replica_gather(self._communicator, full, self._replica, name=self._name)
         else:
@@ -214,7 +217,7 @@ class _ReduceScatter:
         return None
 
     def _feedback_for(self, gradients: torch.Tensor) -> Optional[ErrorFeedback]:
-        """None where parameters of the unit have no gradient in this step: their places are not those of the residuals."""
+        """The unit's error feedback. None if a parameter has no gradient in this step, because residuals would be misplaced."""
         if gradients.numel() != units.moved_elements(units.trained(self._group), self._communicator.size):
             return None
         if self._feedback is None or self._feedback_elements != gradients.numel():
@@ -225,8 +228,7 @@ class _ReduceScatter:
 
 @dataclasses.dataclass
 class _Moved:
-    """What a set of ranks gathers and reduces: in which formats plain FSDP2 does, elements of each unit, and whether hpZ
-    gathers any of them again for backward."""
+    """Communication of a set of ranks: plain FSDP2's formats, elements of each unit, and whether any unit uses hpZ."""
 
     plain: str
     plain_gradients: str
@@ -235,8 +237,8 @@ class _Moved:
 
 
 class _Units:
-    """Puts hooks into units, and keeps their communicators: two for each set of ranks, since gathers and reductions may run
-    side by side and have groups and scratch of their own."""
+    """Puts hooks into units. Each set of ranks has two communicators, because gathers and reductions may run at the same time
+    and need separate groups and scratch."""
 
     def __init__(self, ranks_per_node: int, chosen: formats.Chosen, error_feedback: bool, compared_steps: int):
         self._ranks_per_node = ranks_per_node
@@ -254,7 +256,7 @@ class _Units:
         return [rank // self._ranks_per_node for rank in ranks]
 
     def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
-        """Has one unit gather and reduce through zeropp, and says in `row` what that changes."""
+        """Puts hooks into one unit, and records formats, traffic and notes in `row`."""
         shard_group = group.mesh_info.shard_process_group
         ranks = tuple(dist.get_process_group_ranks(shard_group))
         if ranks not in self._communicators:
@@ -279,7 +281,7 @@ class _Units:
     ) -> None:
         communicator, _ = self._communicators[ranks]
         after_forward = group.post_forward_mesh_info
-        # FSDP keeps the root's weights between forward and backward, unless it was told otherwise.
+        # By default FSDP keeps the root's weights between forward and backward.
         kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
         secondary: list[int] = []
         if not kept and after_forward != group.mesh_info:
@@ -325,7 +327,7 @@ class _Units:
             hops = self._chosen.gradients.of(reduced)
             row.gradients = " + ".join(hops)
             after = _volume("zt_reduce_volume", communicator.nodes, *hops, elements)
-            # Division stays FSDP's, whatever its factor is.
+            # FSDP divides by its own factor, so zeropp only sums.
             module.set_force_sum_reduction_for_comms(True)
             module.set_custom_reduce_scatter(
                 _ReduceScatter(communicator, hops, self._error_feedback, group, row.unit, self._compared_steps)
@@ -334,7 +336,7 @@ class _Units:
         row.after += after
 
     def advice(self, machine: Machine) -> list[str]:
-        """Sentences on the sets of ranks for whom nothing is gained."""
+        """Sentences on sets of ranks that gain nothing on `machine`."""
         sentences = []
         for ranks, moved in self._moved.items():
             nodes = self._nodes_of(ranks)
@@ -349,7 +351,7 @@ class _Units:
 
 
 def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
-    """What a rank sends in a collective."""
+    """Traffic of a rank in one collective, from the library's `function`."""
     loaded = _library.library("cpu")
     inside, across = ctypes.c_uint64(), ctypes.c_uint64()
     encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
@@ -361,7 +363,8 @@ def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
 
 
 def _require_agreement(sharded: Sequence[units.Unit], given: str) -> None:
-    """Raises on all ranks that shard a unit together, where their arguments of apply() or their units differ."""
+    """Compares apply()'s arguments, `given`, and unit names over all ranks that share units. If they differ, all raise
+    ZeroppError."""
     names: dict[tuple[int, ...], list[str]] = {}
     groups: dict[tuple[int, ...], Any] = {}
     for unit in sharded:
@@ -381,7 +384,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
-    """Why a unit stays torch's; nothing if it need not."""
+    """The reason to leave `unit` to torch; empty if there is none."""
     if any(_matches(pattern, name) for pattern in exclude for name in unit.names):
         return "excluded"
     groups = unit.groups
@@ -410,16 +413,17 @@ def apply(
     machine: Machine = Machine(),
     compared_steps: int = 2,
 ) -> Report:
-    """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp, in these formats; None leaves a
-    direction alone. Collective: all ranks call it, after fully_shard and before the first step.
+    """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp. Collective: all ranks call it,
+    after fully_shard and before the first step.
 
-    Ranks are on the same node where rank // ranks_per_node is the same. A unit is left out where a pattern of `exclude`
-    occurs in its name, or matches it as fnmatch does. `preset` is one of formats.PRESETS, in place of all formats. With
-    `differences`, a format in place of `weights`, every node keeps the weights that forward has gathered, divided over its
-    ranks: forward sends how they have changed since, and backward nothing across nodes. Error feedback takes part in steps
-    in which all trained parameters of a unit have gradients; others go without it. The report advises against it where
-    nothing is gained on such a `machine`. Ranks whose arguments differ, or whose calls do in a unit's first `compared_steps`
-    steps, raise the same ZeroppError; later calls are not compared.
+    Rank r of the world is on node r // ranks_per_node. `weights` and `gradients` are formats; None leaves a direction to
+    torch. `preset`, a key of PRESETS, replaces all formats. `differences`, a format, replaces `weights`: every node keeps
+    the weights that forward gathered, divided over its ranks. Forward then sends their changes between nodes, and backward
+    sends nothing between nodes. `error_feedback` acts in steps in which all trained parameters of a unit have gradients.
+    A unit is left out if a pattern of `exclude` occurs in its name, or matches it by fnmatch.
+
+    The report gives advice if nothing is gained on `machine`. Ranks raise the same ZeroppError if their arguments differ,
+    or their calls in a unit's first `compared_steps` steps; later calls are not compared.
     """
     if ranks_per_node < 1:
         raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
@@ -454,14 +458,14 @@ def apply(
 
 
 def refresh(model: nn.Module) -> None:
-    """Has the next forward pass send whole weights, where apply() has it send differences: on all ranks, after something
-    else than training steps has changed them. load_state_dict() of units does, and of what contains them."""
+    """With differences, has the next forward pass send whole weights. Call it on all ranks after a change of weights other
+    than a training step. load_state_dict() of units, or of modules that contain them, does it."""
     for update in getattr(model, "_zeropp_updates", []):
         update.refresh()
 
 
 def stats(model: nn.Module) -> Traffic:
-    """What this rank has sent through the collectives that apply() has put into the model."""
+    """Traffic of this rank through the collectives that apply() put into `model`."""
     communicators = getattr(model, "_zeropp_communicators", None)
     if communicators is None:
         raise ZeroppError("stats: expected a model that apply() has been called on")

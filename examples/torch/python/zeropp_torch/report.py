@@ -1,4 +1,4 @@
-"""What apply() has done, for people."""
+"""The report of apply()."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .communicator import Traffic
 
 @dataclasses.dataclass
 class Row:
-    """One FSDP unit; traffic is what a rank sends in a step, with plain FSDP2 (ZeRO-3) and as it is now."""
+    """One FSDP unit, and the traffic of a rank in a step: with plain FSDP2 (`before`) and with zeropp (`after`)."""
 
     unit: str
     elements: int
@@ -20,13 +20,13 @@ class Row:
     note: str = ""
 
     def tell(self, words: str) -> None:
-        """Adds to the note."""
+        """Appends `words` to the note."""
         self.note = f"{self.note}; {words}" if self.note else words
 
 
 @dataclasses.dataclass
 class Report:
-    """Rows in the order of the model, and sentences on what to expect. Prints as a table of bytes."""
+    """Rows in the model's order, and sentences of advice. Prints as a table of bytes."""
 
     rows: list[Row]
     advice: list[str]

@@ -1,4 +1,4 @@
-"""FSDP2's units, as every torch from 2.9 has them."""
+"""FSDP2's units, in torch 2.9 and later."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.distributed.fsdp import FSDPModule
 
 
 class Unit(NamedTuple):
-    """What one fully_shard has made of a module, or of several."""
+    """One fully_shard call's unit: a module, or several."""
 
     names: list[str]
     module: FSDPModule
-    #: Of parameters: one, or one for each mesh that they are on.
+    #: FSDP's parameter groups: one for each mesh of the parameters.
     groups: list[Any]
-    #: Whether it is in no other of the model's units.
+    #: True if no other unit of the model contains it.
     is_root: bool
 
     @property
@@ -26,7 +26,7 @@ class Unit(NamedTuple):
 
 
 def units_of(model: nn.Module) -> list[Unit]:
-    """The model's units that have parameters, in its order."""
+    """Units of `model` that have parameters, in the model's order."""
     found: dict[int, Unit] = {}
     outer: list[str] = []
     for name, module in model.named_modules():
@@ -44,28 +44,28 @@ def units_of(model: nn.Module) -> list[Unit]:
 
 
 def trained(group: Any) -> list[Any]:
-    """Its parameters that are reduced."""
+    """Parameters of `group` that have gradients to reduce."""
     return [p for p in group.fsdp_params if p.sharded_param.requires_grad]
 
 
 def elements_of(group: Any) -> int:
-    """Elements of a group's parameters."""
+    """Number of elements of `group`'s parameters."""
     return sum(p._orig_size.numel() for p in group.fsdp_params)
 
 
 def moved_elements(parameters: Sequence[Any], ranks: int) -> int:
-    """Elements of a collective on these, with FSDP's padding: every rank's part is as large as the first's."""
+    """Elements in a collective on `parameters`: FSDP pads every rank's shard to the first's size."""
     return sum(p.padded_sharded_param_size.numel() for p in parameters) * ranks
 
 
 def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
-    """What a group gathers and what it reduces; none where parameters differ."""
+    """Element types in which `group` gathers and reduces; None if its parameters differ."""
 
     def one(types: Iterable[torch.dtype]) -> Optional[torch.dtype]:
         found = set(types)
         return found.pop() if len(found) == 1 else None
 
-    # What parameters gather is in themselves only after the first forward.
+    # FSDP sets the types in its parameters only in the first forward pass.
     policy = group.mp_policy
     gathered = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params)
     reduced = policy.param_dtype or one(p.sharded_param.dtype for p in trained(group))
@@ -73,5 +73,5 @@ def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
 
 
 def gathers_itself(group: Any) -> bool:
-    """Whether a parameter says what is gathered for it, as those of float8 do."""
+    """True if a parameter has `fsdp_pre_all_gather`, as float8 parameters do."""
     return any(hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather") for p in group.fsdp_params)
