@@ -164,7 +164,7 @@ template <class Names>
 struct by_name;
 template <quantizer... Quantizers>
 struct by_name<named_quantizers<Quantizers...>> {
-    static constexpr short_text names[] = {short_text(Quantizers{}.name())...};
+    static constexpr short_text names[sizeof...(Quantizers)] = {short_text(Quantizers{}.name())...};
 
     /// Index of the quantizer with this canonical name; their number if there is none.
     static consteval std::size_t index_of(std::string_view name) {
