@@ -5,6 +5,7 @@
 #include "collective/drawn_list.hpp"
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/quantized_update.hpp>
@@ -272,6 +273,32 @@ TEST_CASE("updates: one that a rank has missed, and what else does not fit, is r
         });
         for (const std::string& error : errors) CHECK(error == r.words);
     }
+}
+
+TEST_CASE("updates: a rank without a version beside others with one is refused, and all without one are updated") {
+    std::vector<std::string> errors(4);
+    std::vector<std::vector<float>> kept(4);
+    on_ranks(4, "an update that has failed on one rank", [&](zeropp::thread_transport& transport) {
+        const zeropp::two_level nodes(2, 2);
+        zeropp::communicator comm(nodes, zeropp::checked(transport));
+        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
+        replica_of<float> replica(nodes, comm.rank(), 20, storage.view());
+        std::vector<float> shard(5, 1.0f), full(20);
+        zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 1, full);
+        if (comm.rank() == 1) replica.invalidate();
+        shard.assign(5, 0.3f);
+        errors[at(comm.rank())] = zeropp_test::thrown<zeropp::precondition_error>(
+            [&] { zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 2, full); });
+        replica.invalidate();
+        zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 7, full);
+        kept[at(comm.rank())] = full;
+    });
+    for (const std::string& error : errors) {
+        CHECK(error == errors[0]);
+        CHECK(error.find("whole, from fp32, version 2 on rank 1") != std::string::npos);
+        CHECK(error.find("differences, from fp32, version 2 on rank 2") != std::string::npos);
+    }
+    for (const auto& full : kept) CHECK(full == std::vector<float>(20, 0.3f));
 }
 
 TEST_CASE("updates: one step beyond a half's range, or of NaN, does not outlive it") {
