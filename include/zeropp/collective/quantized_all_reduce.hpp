@@ -148,7 +148,7 @@ std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, c
             return all_reduce_plan<Inside, Across, Back, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
         });
     };
-    // With error feedback, `by_size` is `scatter`.
+    // With error feedback, `by_size` is `two_shot`.
     return options.algorithm == all_reduce_algorithm::by_size
                ? std::max(bytes(options.algorithm), bytes(all_reduce_algorithm::two_shot))
                : bytes(options.algorithm);

@@ -40,7 +40,7 @@ public:
         : feedback_(f), begin_(of.begin), previous_(place(f, of, slot, f.previous != nullptr ? f.previous : f.next)),
           next_(place(f, of, slot, f.next)) {}
 
-    /// values[i] += rescaled previous residual of element `begin` + i.
+    /// values[i] += previous residual of element `begin` + i.
     template <class Size>
     void add(std::size_t begin, Size n, float* values) const {
         if (feedback_.previous == nullptr) return;
