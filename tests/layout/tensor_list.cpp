@@ -270,6 +270,10 @@ TEST_CASE("lists: a result that shares memory with another tensor of full is ref
         refuses(list({rows(0, 40), rows(10, 40)}), list({rows(0, 50), rows(20, 40)}));
         refuses(list({rows(0, 40)}), list({rows(49, 20)}));
         takes(list({rows(0, 40)}), list({rows(50, 20)}));
+        // An array may be longer than its tensor.
+        const list_tensor<float, zeropp::host_space> longer(part(0, 120), {.elements = 100});
+        takes(list({longer, b}), list({longer, b}));
+        takes(list({longer}), list({b}));
         // A list of shards states a stride, which means nothing there.
         const tensor_list<float> within_b({{part(110, 50), {.stride = 60}}, {part(320, 50), {.stride = 60}}});
         const std::string said = thrown<zeropp::precondition_error>([&] {

@@ -21,8 +21,9 @@ std::size_t parts_in_memory(const tensor_list<T, Space>& list) {
 /// Array r of tensor t of a list.
 template <class T, class Space>
 view<T, Space> part_in_memory(const tensor_list<T, Space>& list, std::size_t t, std::size_t r) {
-    if (parts_in_memory(list) == 1) return list[t];
+    if (list.ranks() == 0) return list[t];
     const segment& s = list.over_ranks()[t];
+    if (parts_in_memory(list) == 1) return list[t].subview(0, s.part.count());
     return list[t].subview(r * s.stride, s.part.size(static_cast<int>(r)));
 }
 
