@@ -12,6 +12,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zeropp {
@@ -90,7 +91,7 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
 }
 
 /// Throws precondition_error unless a broadcast over `size` ranks can have `roots` roots.
-inline void require_roots(const char* transport, int roots, int size) {
+inline void require_roots(std::string_view transport, int roots, int size) {
     if (roots >= 1 && roots <= size) return;
     throw precondition_error(transport, "a broadcast from 1 to " + std::to_string(size) + " ranks",
                              std::to_string(roots));

@@ -43,7 +43,8 @@ struct wire_completion {
 ///   `keep()`                              called after a failure: destruction must not wait for other ranks
 template <class W>
 concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,
-                        std::size_t bytes, int peer, int tag, std::span<const int> members) {
+                        std::size_t bytes, int peer, int tag, std::span<const int> members,
+                        const typename W::request& posted) {
     requires std::movable<W> && std::default_initializable<typename W::request>;
     typename W::space;
     { W::name } -> std::convertible_to<std::string_view>;
@@ -52,7 +53,7 @@ concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to,
     w.post_receive(r, to, bytes, peer, tag);
     w.post_send(r, from, bytes, peer, tag);
     { w.test(r) } -> std::same_as<wire_completion>;
-    { w.active(r) } -> std::same_as<bool>;
+    { w.active(posted) } -> std::same_as<bool>;
     w.cancel(r);
     w.abandon(r);
     { c.piece() } -> std::same_as<std::size_t>;
