@@ -146,7 +146,7 @@ def unlike_arguments(rank, size, ddp, arguments):
         for ddp in (False, True)
         for arguments in ({"gradients": (INT8, "int9")}, {"compared_steps": (2, 0)}, {"ranks_per_node": (2, 4)})
     ]
-    + [(False, {"exclude": ([], ["blocks.1"])}), (False, {"weights": (INT8, None)})],
+    + [(False, {"exclude": ([], ["blocks.1"])}), (False, {"weights": (INT8, None)}), (False, {"ranks_per_node": (2, 0)})],
 )
 def test_a_rank_with_other_arguments_is_an_error_on_all(ranks, ddp, arguments):
     words = ranks.run(4, unlike_arguments, ddp, arguments)

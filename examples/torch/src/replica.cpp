@@ -65,6 +65,13 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
             auto& comm = communicator->comm;
             const auto& full = communicator->list<T>(fulls, count);
             const auto& shard = communicator->list<T>(shards, count, true);
+            // Before the comparison: an error behind it on one rank would leave the others waiting.
+            const auto scratch = std::visit(
+                [&](const auto& q) {
+                    return communicator->scratch_of(
+                        zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full));
+                },
+                quantizer);
             // Before versions are exchanged: a rank in another call would take them for its data.
             communicator->compare({"zt_update_gather",
                                    kept.elements(),
@@ -74,10 +81,7 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
             const std::uint64_t version = next_version(*communicator, kept);
             std::visit(
                 [&](const auto& q) {
-                    const std::size_t bytes =
-                        zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full);
-                    zeropp::quantized_update_gather(exec, comm, q, shard, kept, version, full, {},
-                                                    communicator->scratch_of(bytes));
+                    zeropp::quantized_update_gather(exec, comm, q, shard, kept, version, full, {}, scratch);
                 },
                 quantizer);
         });
@@ -92,15 +96,15 @@ zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* rep
             auto& comm = communicator->comm;
             const auto& full = communicator->list<T>(fulls, count);
             const std::uint64_t version = kept.version().value_or(0);
+            const auto scratch = communicator->scratch_of(
+                zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full));
             communicator->compare({"zt_replica_gather",
                                    kept.elements(),
                                    zeropp::element_traits<T>::name,
                                    {},
                                    zeropp::agreed_text("version ").append(version)},
                                   kept.version() ? "" : "expected a replica after an update, given an empty one");
-            const std::size_t bytes =
-                zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full);
-            zeropp::secondary_partition_gather(exec, comm, kept, version, full, communicator->scratch_of(bytes));
+            zeropp::secondary_partition_gather(exec, comm, kept, version, full, scratch);
         });
     });
 }

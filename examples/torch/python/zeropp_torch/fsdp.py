@@ -425,10 +425,6 @@ def apply(
     The report gives advice if nothing is gained on `machine`. Ranks raise the same ZeroppError if their arguments differ,
     or their calls in a unit's first `compared_steps` steps; later calls are not compared.
     """
-    if ranks_per_node < 1:
-        raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
-    if isinstance(exclude, str):
-        raise ZeroppError(f'apply: expected a sequence of patterns as exclude, given "{exclude}"')
     sharded = units.units_of(model)
     if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
@@ -437,6 +433,10 @@ def apply(
         f"ranks_per_node {ranks_per_node}, weights {weights}, gradients {gradients}, preset {preset}, differences {differences}, "
         f"error_feedback {error_feedback}, exclude {list(exclude)}, compared_steps {compared_steps}",
     )
+    if ranks_per_node < 1:
+        raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
+    if isinstance(exclude, str):
+        raise ZeroppError(f'apply: expected a sequence of patterns as exclude, given "{exclude}"')
     chosen = formats.chosen(weights, gradients, preset, differences)
     installed = _Units(ranks_per_node, chosen, error_feedback, compared_steps)
     report = Report([], [])
