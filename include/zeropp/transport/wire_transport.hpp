@@ -41,6 +41,7 @@ public:
 
     int rank() const { return state_->network.rank(); }
     int size() const { return state_->network.size(); }
+    /// Returns the wire.
     const Wire& network() const { return state_->network; }
     /// True if an operation of this transport's family has failed.
     bool failed() const { return state_->peers.failed(); }
@@ -86,10 +87,11 @@ public:
             throw precondition_error(Wire::name, "a split list of ranks below " + std::to_string(size()),
                                      "one with " + std::to_string(*other));
         }
-        if (static_cast<std::size_t>(part->size()) != members.size()) {
+        const int joined = part ? part->size() : 0;
+        if (!part || static_cast<std::size_t>(joined) != members.size()) {
             throw precondition_error(Wire::name,
                                      "the same split list on each of its " + std::to_string(members.size()) + " ranks",
-                                     "lists of " + std::to_string(part->size()) + " ranks that begin alike");
+                                     "lists of " + std::to_string(joined) + " ranks that begin alike");
         }
         return wire_transport(std::make_unique<state>(std::move(*part), *state_, members));
     }
