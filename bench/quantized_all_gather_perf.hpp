@@ -2,8 +2,7 @@
 /// \file
 /// Benchmark of quantized_all_gather, as nccl-tests measure all_gather.
 
-#include "support/checks.hpp"
-#include "support/collective_perf.hpp"
+#include "support/gather_perf.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -18,12 +17,8 @@
 
 namespace zeropp_bench {
 
-struct quantized_all_gather_perf {
-    static constexpr std::uint64_t seed = 1;
-    static constexpr wire quantizes = wire::one_hop;
+struct quantized_all_gather_perf : gather_perf {
     static constexpr bool has_in_place = true;
-    static constexpr bool equal_shards = true;
-    static constexpr double passes = 1;
 
     static program_facts facts() {
         return {.name = "quantized_all_gather_perf",
@@ -37,9 +32,6 @@ struct quantized_all_gather_perf {
     static std::vector<int> members(const rank_context& ranks) { return ranks.everyone(); }
 
     template <class T, class Place>
-    using tensors = arrays<T, Place>;
-
-    template <class T, class Place>
     static void reset(arrays<T, Place>& a) {
         const std::size_t offset = a.part.offset(a.rank);
         a.shard.write([&](std::span<T> shard) { fill<T>(shard, seed, offset); });
@@ -47,15 +39,6 @@ struct quantized_all_gather_perf {
             std::fill(full.begin(), full.end(), T(0.0f));
             fill<T>(full.subspan(offset, a.part.size(a.rank)), seed, offset);
         });
-    }
-
-    template <class T, class Place>
-    static void call_native(native_collectives& native, native_format format, arrays<T, Place>& a) {
-        native.all_gather(format, a.shard.view().data(), a.full.view().data(), a.shard.size());
-    }
-    template <class T, class Place>
-    static tally check_native(arrays<T, Place>& a) {
-        return check<T>(zeropp::lossless<T>(), a);
     }
 
     template <class T, class Place, zeropp::quantizer Q>
@@ -87,7 +70,7 @@ struct quantized_all_gather_perf {
         void call(const Exec& exec, comm_on<Place>& comm, bool in_place, Scratch scratch) {
             zeropp::quantized_all_gather(exec, comm, q_, a_->slice(in_place), a_->full.view(), how_, scratch);
         }
-        tally check(bool) { return quantized_all_gather_perf::check<T>(q_, *a_); }
+        tally check(bool) { return gather_perf::check<T>(q_, *a_); }
 
     private:
         zeropp::two_level nodes_;
@@ -95,13 +78,6 @@ struct quantized_all_gather_perf {
         std::shared_ptr<arrays<T, Place>> a_;
         Q q_;
     };
-
-private:
-    template <class T, class Place, zeropp::quantizer Q>
-    static tally check(const Q& q, arrays<T, Place>& a) {
-        const auto full = a.full.read(0, a.full.size());
-        return check_gathered<T>(q, full, a.part, seed);
-    }
 };
 
 }  // namespace zeropp_bench

@@ -2,8 +2,7 @@
 /// \file
 /// Benchmark of secondary_partition_gather, as nccl-tests measure all_gather: within every node, on all nodes at once.
 
-#include "support/checks.hpp"
-#include "support/collective_perf.hpp"
+#include "support/gather_perf.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -18,13 +17,9 @@
 
 namespace zeropp_bench {
 
-struct secondary_partition_gather_perf {
-    static constexpr std::uint64_t seed = 1;
+struct secondary_partition_gather_perf : gather_perf {
     static constexpr std::uint64_t version = 1;
-    static constexpr wire quantizes = wire::one_hop;
     static constexpr bool has_in_place = false;
-    static constexpr bool equal_shards = true;
-    static constexpr double passes = 1;
 
     static program_facts facts() {
         return {.name = "secondary_partition_gather_perf",
@@ -45,23 +40,10 @@ struct secondary_partition_gather_perf {
         return all;
     }
 
-    /// `shard` is for the transport's own all-gather.
-    template <class T, class Place>
-    using tensors = arrays<T, Place>;
-
     template <class T, class Place>
     static void reset(arrays<T, Place>& a) {
         a.shard.write([&](std::span<T> shard) { fill<T>(shard, seed, a.part.offset(a.rank)); });
         a.full.write([](std::span<T> full) { std::fill(full.begin(), full.end(), T(0.0f)); });
-    }
-
-    template <class T, class Place>
-    static void call_native(native_collectives& native, native_format format, arrays<T, Place>& a) {
-        native.all_gather(format, a.shard.view().data(), a.full.view().data(), a.shard.size());
-    }
-    template <class T, class Place>
-    static tally check_native(arrays<T, Place>& a) {
-        return check<T>(zeropp::lossless<T>(), a);
     }
 
     template <class T, class Place, zeropp::quantizer Q>
@@ -86,7 +68,7 @@ struct secondary_partition_gather_perf {
         void call(const Exec& exec, comm_on<Place>& comm, bool, Scratch scratch) {
             zeropp::secondary_partition_gather(exec.inside, comm, secondary_, version, a_->full.view(), scratch);
         }
-        tally check(bool) { return secondary_partition_gather_perf::check<T>(q_, *a_); }
+        tally check(bool) { return gather_perf::check<T>(q_, *a_); }
 
     private:
         using partition_type = zeropp::secondary_partition<Q, typename Place::space>;
@@ -96,13 +78,6 @@ struct secondary_partition_gather_perf {
         typename Place::template array<std::byte> storage_;
         partition_type secondary_;
     };
-
-private:
-    template <class T, class Place, zeropp::quantizer Q>
-    static tally check(const Q& q, arrays<T, Place>& a) {
-        const auto full = a.full.read(0, a.full.size());
-        return check_gathered<T>(q, full, a.part, seed);
-    }
 };
 
 }  // namespace zeropp_bench
