@@ -16,7 +16,7 @@
 #if defined(__clang__)
 #define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]]
 #else
-#define ZEROPP_DETAIL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi"), gnu::optimize("O3")]]
+#define ZEROPP_DETAIL_AVX512 [[gnu::optimize("O3"), gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]]
 #endif
 
 namespace zeropp::detail::avx512 {

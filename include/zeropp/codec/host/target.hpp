@@ -43,13 +43,13 @@ struct target_type {
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
 // GCC's -O2 leaves most loops scalar, and GCC prefers vectors of half the widest size. Clang needs neither option and
-// accepts neither.
+// accepts neither. GCC 14 at -O0 and -O1 loses the target if `optimize` comes after it.
 #if defined(__clang__)
 #define ZEROPP_DETAIL_TARGET(instructions) [[gnu::target(instructions), gnu::flatten, gnu::noinline]]
 #define ZEROPP_DETAIL_WIDEST
 #else
 #define ZEROPP_DETAIL_TARGET(instructions)                                                                             \
-    [[gnu::target(instructions), gnu::flatten, gnu::noinline, gnu::optimize("O3")]]
+    [[gnu::optimize("O3"), gnu::target(instructions), gnu::flatten, gnu::noinline]]
 #define ZEROPP_DETAIL_WIDEST ",prefer-vector-width=512"
 #endif
 
