@@ -208,8 +208,10 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
                       "secondary_replica: expected a list of whole tensors over 4 ranks, given one over 6");
     const zeropp::tensor_list<float> over_owners(owners, {memory});
     CHECK_NOTHROW(replica_type(owners, 5, over_owners, storage.view()));
-    CHECK_THROWS_WITH(replica_type(owners, 5, n, storage.view().subview(0, replica_type::storage_bytes(owners, n) - 1)),
-                      Catch::Matchers::Contains("secondary_replica: expected"));
+    const std::size_t needed = replica_type::storage_bytes(owners, n);
+    CHECK_THROWS_WITH(replica_type(owners, 5, n, storage.view().subview(0, needed - 1)),
+                      "secondary_replica: expected a workspace of at least " + std::to_string(needed) +
+                          " bytes, given " + std::to_string(needed - 1));
     CHECK(replica_type::storage_bytes(owners, n) == 2 * zeropp::wire_bytes(zeropp::lossless<float>{}, 6));
     // Whole tensors in a list over all ranks, where a replica is of fewer, and a list of slices with something in it.
     const auto refused = [&](bool with_slice) {
@@ -243,8 +245,8 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
             of_list != (comm.rank() == 4) ? update(zeropp::tensor_list<float>({slice})) : update(slice);
         });
     };
-    CHECK_THAT(empty_shard(true), Catch::Matchers::Contains(": on rank 4, expected a list of 1 tensors with digest ") &&
-                                      Catch::Matchers::Contains(", given a tensor of 21 elements"));
-    CHECK_THAT(empty_shard(false),
-               Catch::Matchers::Contains(": on rank 4, expected a tensor of 21 elements, given a list of 0 tensors"));
+    const auto says = [](const std::string& text, const char* words) { return text.find(words) != std::string::npos; };
+    CHECK(says(empty_shard(true), ": on rank 4, expected a list of 1 tensors with digest "));
+    CHECK(says(empty_shard(true), ", given a tensor of 21 elements"));
+    CHECK(says(empty_shard(false), ": on rank 4, expected a tensor of 21 elements, given a list of 0 tensors"));
 }
