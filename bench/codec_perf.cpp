@@ -159,8 +159,8 @@ struct messages {
         // Downwards, so that t.in ends as the first contributor's tensor.
         for (int c = contributor_counts.back(); c-- > 0;) {
             fill<T>(t.in, first_seed + static_cast<std::uint64_t>(c), 0);
-            zeropp::codec<zeropp::host>::encode(zeropp::host{}, q, t.in.data(), all,
-                                                &from_contributors[static_cast<std::size_t>(c) * bytes]);
+            zeropp::codec<zeropp::host>::write(zeropp::host{}, q, t.in.data(), all,
+                                               &from_contributors[static_cast<std::size_t>(c) * bytes]);
         }
     }
 };
@@ -174,18 +174,18 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
     const auto m = std::make_shared<messages<T, Q>>(q, *t, all);
     const std::string name = zeropp::short_text(q.name()).str();
 
-    const auto decode_result = [=] { codec::decode(one, q, m->result.data(), all, t->out.data()); };
+    const auto decode_result = [=] { codec::read(one, zeropp::message_sum{q, m->result.data()}, all, t->out.data()); };
     const auto check_one = [=] {
         return check_gathered<T>(q, std::span<const T>(t->out), zeropp::partition(n, 1), first_seed);
     };
-    const auto encode = [=](const threads& on) { codec::encode(on, q, t->in.data(), all, m->result.data()); };
+    const auto encode = [=](const threads& on) { codec::write(on, q, t->in.data(), all, m->result.data()); };
     to.push_back({name, "encode", {1, n * sizeof(T), m->bytes}, encode, [=] {
                       encode(one);
                       decode_result();
                       return check_one();
                   }});
     const auto decode = [=](const threads& on) {
-        codec::decode(on, q, m->from_contributors.data(), all, t->out.data());
+        codec::read(on, zeropp::message_sum{q, m->from_contributors.data()}, all, t->out.data());
     };
     to.push_back({name, "decode", {1, m->bytes, n * sizeof(T)}, decode, [=] {
                       decode(one);
@@ -195,7 +195,8 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
         const auto streams = static_cast<std::size_t>(contributors);
         const std::string of = "_" + std::to_string(contributors);
         const auto reduce_encode = [=](const threads& on) {
-            codec::reduce_encode(on, q, m->from_contributors.data(), contributors, all, q, m->result.data());
+            codec::write(on, q, zeropp::message_sum{q, m->from_contributors.data(), contributors}, all,
+                         m->result.data());
         };
         to.push_back({name, "reduce_encode" + of, {streams, m->bytes, m->bytes}, reduce_encode, [=]() -> tally {
                           // Not checked for float formats: a bound needs the element's exact binade.
@@ -210,7 +211,7 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
                               });
                       }});
         const auto reduce_decode = [=](const threads& on) {
-            codec::reduce_decode(on, q, m->from_contributors.data(), contributors, all, t->out.data(), {});
+            codec::read(on, zeropp::message_sum{q, m->from_contributors.data(), contributors}, all, t->out.data());
         };
         to.push_back({name, "reduce_decode" + of, {streams, m->bytes, n * sizeof(T)}, reduce_decode, [=] {
                           reduce_decode(one);

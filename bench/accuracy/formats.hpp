@@ -57,8 +57,8 @@ format_accuracy measure_format(const Q& q, const sample& s) {
         const zeropp::wire_layout<Q> layout(n);
         std::vector<std::byte> message(zeropp::wire_bytes(q, n));
         std::vector<float> back(n);
-        codec::encode(zeropp::host{}, q, tensor.data(), all, message.data());
-        codec::decode(zeropp::host{}, q, message.data(), all, back.data());
+        codec::write(zeropp::host{}, q, tensor.data(), all, message.data());
+        codec::read(zeropp::host{}, zeropp::message_sum{q, message.data()}, all, back.data());
         elements += n;
         bytes += message.size();
         for (std::size_t b = 0; b != layout.blocks; ++b) {

@@ -81,7 +81,7 @@ private:
     /// Encodes into message set `set`. There may be more sets of small messages than of tensors, which are then reused.
     void enqueue_encode(const zeropp::slices& where, std::size_t set) const {
         const std::size_t room = b.bytes / zeropp::round_up(elements * sizeof(T), 256);
-        codec::encode(b.stream, q, tensor(set % room, elements), where, at(b.messages, set, message_bytes(where)));
+        codec::write(b.stream, q, tensor(set % room, elements), where, at(b.messages, set, message_bytes(where)));
     }
 
     void encode(const std::string& kernel, const zeropp::slices& where) const {
@@ -99,7 +99,8 @@ private:
         const std::size_t sets = b.sets(r.bytes_read + r.bytes_written);
         for (std::size_t set = 0; set != sets; ++set) enqueue_encode(where, set);
         time_beside_copy(b, sets, wanted.repetitions, r, [&](std::size_t set) {
-            codec::decode(b.stream, q, at(b.messages, set, message_bytes(where)), where, tensor(set, elements));
+            codec::read(b.stream, zeropp::message_sum{q, at(b.messages, set, message_bytes(where))}, where,
+                        tensor(set, elements));
         });
         report(r);
     }
@@ -122,8 +123,8 @@ private:
             const std::size_t sets = b.sets(r.bytes_read + r.bytes_written);
             prepare(sets);
             time_beside_copy(b, sets, wanted.repetitions, r, [&](std::size_t set) {
-                codec::reduce_encode(b.stream, q, at(b.messages, set, message_bytes(all)), contributors, sum, q,
-                                     at(b.outputs, set, wire_bytes(q, n)));
+                codec::write(b.stream, q, zeropp::message_sum{q, at(b.messages, set, message_bytes(all)), contributors},
+                             sum, at(b.outputs, set, wire_bytes(q, n)));
             });
             report(r);
         }
@@ -132,10 +133,11 @@ private:
             row r = start(decode_name, read, n * sizeof(T));
             const std::size_t sets = b.sets(r.bytes_read + r.bytes_written);
             prepare(sets);
-            const zeropp::epilogue mean{static_cast<float>(contributors), false};
+            const auto divisor = static_cast<float>(contributors);
             time_beside_copy(b, sets, wanted.repetitions, r, [&](std::size_t set) {
-                codec::reduce_decode(b.stream, q, at(b.messages, set, message_bytes(all)), contributors, sum,
-                                     tensor(set, n), mean);
+                codec::read(b.stream,
+                            zeropp::message_sum{q, at(b.messages, set, message_bytes(all)), contributors, divisor}, sum,
+                            tensor(set, n));
             });
             report(r);
         }

@@ -309,8 +309,6 @@ def shown(tree):
         return f"{shown(arguments[0])} less {shown(arguments[1])}"
     if name == "sum_source":
         return f"{shown(arguments[1]).replace('0', 'any')} {shown(arguments[0])}"
-    if name == "divided_source":
-        return f"{shown(arguments[0])}, divided,"
     return f"{name}<{', '.join(shown(a) for a in arguments)}>" if arguments else name
 
 

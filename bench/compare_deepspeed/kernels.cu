@@ -41,14 +41,14 @@ const char* enqueue(const char* quantizer, cudaStream_t stream, F f) {
 extern "C" const char* zeropp_encode(const char* quantizer, cudaStream_t stream, const zeropp::half* tensor,
                                      std::size_t n, int nodes, int devices, std::byte* messages) {
     return enqueue(quantizer, stream, [&](const zeropp::cuda_stream& s, const auto& q) {
-        codec::encode(s, q, tensor, reordered(n, nodes, devices), messages);
+        codec::write(s, q, tensor, reordered(n, nodes, devices), messages);
     });
 }
 
 extern "C" const char* zeropp_decode(const char* quantizer, cudaStream_t stream, const std::byte* messages,
                                      std::size_t n, int nodes, int devices, zeropp::half* tensor) {
     return enqueue(quantizer, stream, [&](const zeropp::cuda_stream& s, const auto& q) {
-        codec::decode(s, q, messages, reordered(n, nodes, devices), tensor);
+        codec::read(s, zeropp::message_sum{q, messages}, reordered(n, nodes, devices), tensor);
     });
 }
 
@@ -56,6 +56,6 @@ extern "C" const char* zeropp_decode(const char* quantizer, cudaStream_t stream,
 extern "C" const char* zeropp_reduce_encode(const char* quantizer, cudaStream_t stream, const std::byte* messages,
                                             std::size_t n, int contributors, std::byte* sum) {
     return enqueue(quantizer, stream, [&](const zeropp::cuda_stream& s, const auto& q) {
-        codec::reduce_encode(s, q, messages, contributors, zeropp::slices::single(n, 0, n), q, sum);
+        codec::write(s, q, zeropp::message_sum{q, messages, contributors}, zeropp::slices::single(n, 0, n), sum);
     });
 }

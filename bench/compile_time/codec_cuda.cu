@@ -7,6 +7,6 @@ void round_trip(const zeropp::cuda_stream& stream, const float* tensor, std::siz
                 float* back) {
     const zeropp::block_integer<8, 256> int8;
     const zeropp::slices whole = zeropp::slices::single(n, 0, n);
-    codec::encode(stream, int8, tensor, whole, message);
-    codec::decode(stream, int8, message, whole, back);
+    codec::write(stream, int8, tensor, whole, message);
+    codec::read(stream, zeropp::message_sum{int8, message}, whole, back);
 }

@@ -27,13 +27,12 @@ void append_codec_results(const std::vector<float>& values, std::vector<std::byt
     const std::size_t bytes = wire_bytes(from, n);
     std::vector<std::byte> messages(3 * bytes);
     for (std::size_t c = 0; c != 3; ++c) {
-        codec<host>::encode(host{}, from, values.data() + c * n, where, messages.data() + c * bytes);
+        codec<host>::write(host{}, from, values.data() + c * n, where, messages.data() + c * bytes);
     }
     std::vector<std::byte> sums(wire_bytes(To{}, n));
-    codec<host>::reduce_encode(host{}, from, messages.data(), 3, where, To{}, sums.data());
+    codec<host>::write(host{}, To{}, message_sum{from, messages.data(), 3}, where, sums.data());
     std::vector<float> reduced(n, 0.1f);
-    codec<host>::reduce_decode(host{}, from, messages.data(), 3, where, reduced.data(),
-                               epilogue{.divisor = 3.0f, .accumulate = true});
+    codec<host>::read(host{}, message_sum{from, messages.data(), 3, 3.0f}, where, reduced.data(), {.accumulate = true});
     const auto* const floats = reinterpret_cast<const std::byte*>(reduced.data());
     results.insert(results.end(), messages.begin(), messages.end());
     results.insert(results.end(), sums.begin(), sums.end());

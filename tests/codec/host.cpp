@@ -36,11 +36,10 @@ TEST_CASE("a tensor without elements may have no address", "[codec][host]") {
     // A rank whose shard is empty, in a later chunk of the others' slices.
     const auto none = zeropp::slices::single(0, 128, 100);
     guarded<std::byte> message(zeropp::wire_bytes(q, 100), 0x77);
-    zeropp::codec<host>::encode(exec, q, static_cast<const float*>(nullptr), none, message.data());
+    zeropp::codec<host>::write(exec, q, static_cast<const float*>(nullptr), none, message.data());
     require_bytes("nothing", message, std::vector<std::uint8_t>(message.size()));
-    zeropp::codec<host>::decode(exec, q, message.data(), none, static_cast<float*>(nullptr));
-    zeropp::codec<host>::reduce_decode(exec, q, message.data(), 1, none, static_cast<float*>(nullptr),
-                                       zeropp::epilogue{});
+    zeropp::codec<host>::read(exec, zeropp::message_sum{q, message.data()}, none, static_cast<float*>(nullptr));
+    zeropp::codec<host>::read(exec, zeropp::message_sum{q, message.data(), 1}, none, static_cast<float*>(nullptr));
 }
 
 TEST_CASE("blocks of the largest size go through", "[codec][host]") {

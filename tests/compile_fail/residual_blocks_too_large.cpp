@@ -6,6 +6,6 @@
 #include <cstddef>
 
 void encode(const float* tensor, std::byte* message, zeropp::feedback<zeropp::block_integer<8, 2048>> residuals) {
-    zeropp::codec<zeropp::host>::encode(zeropp::host{}, zeropp::block_integer<4, 128>{}, tensor,
-                                        zeropp::slices::single(1, 0, 1), message, residuals);
+    zeropp::codec<zeropp::host>::write(zeropp::host{}, zeropp::block_integer<4, 128>{}, tensor,
+                                       zeropp::slices::single(1, 0, 1), message, residuals);
 }

@@ -90,7 +90,7 @@ void decodes(const decoder_input& input, std::span<const std::uint8_t> bytes) {
     const auto slots = static_cast<std::size_t>(where.slots);
     const auto messages = exactly<std::byte>(slots * stride, bytes);
     const auto tensor = exactly<T>(where.part.count(), {});
-    host_codec::decode(host(), q, messages.get(), where, tensor.get());
+    host_codec::read(host(), message_sum{q, messages.get()}, where, tensor.get());
     std::vector<T> expected(where.part.count(), element_traits<T>::from_float(0.0f));
     for (std::size_t s = 0; s != slots; ++s) {
         const auto slot = static_cast<int>(s);
@@ -112,8 +112,9 @@ void sums(const decoder_input& input, std::span<const std::uint8_t> bytes) {
     const auto messages = exactly<std::byte>(contributors * slots * stride, bytes);
     const auto tensor = exactly<float>(where.part.count(), {});
     std::fill_n(tensor.get(), where.part.count(), 1.5f);
-    const epilogue last{.divisor = 3.0f, .accumulate = input.accumulates()};
-    host_codec::reduce_decode(host(), q, messages.get(), input.number_of_contributors(), where, tensor.get(), last);
+    const epilogue last{.accumulate = input.accumulates()};
+    host_codec::read(host(), message_sum{q, messages.get(), input.number_of_contributors(), 3.0f}, where, tensor.get(),
+                     last);
     std::vector<float> expected(where.part.count(), 1.5f);
     for (std::size_t s = 0; s != slots; ++s) {
         const auto slot = static_cast<int>(s);
@@ -127,7 +128,7 @@ void sums(const decoder_input& input, std::span<const std::uint8_t> bytes) {
         sum = rotated_back<Q>(std::move(sum));
         for (std::size_t i = 0; i != sum.size(); ++i) {
             float& to = expected[where.offset(slot) + i];
-            to = (last.accumulate ? to : 0.0f) + sum[i] / last.divisor;
+            to = (last.accumulate ? to : 0.0f) + sum[i] / 3.0f;
         }
     }
     for (std::size_t i = 0; i != expected.size(); ++i) require_same(tensor[i], expected[i]);
@@ -147,9 +148,9 @@ void encodes_sums(const decoder_input& input, std::span<const std::uint8_t> byte
     const auto expected = exactly<std::byte>(sum_bytes, {});
     const auto tensor = exactly<float>(where.part.count(), {});
     const int from = input.number_of_contributors();
-    host_codec::reduce_encode(host(), q, messages.get(), from, where, to, sums.get());
-    host_codec::reduce_decode(host(), q, messages.get(), from, where, tensor.get(), epilogue{});
-    host_codec::encode(host(), to, tensor.get(), where, expected.get());
+    host_codec::write(host(), to, message_sum{q, messages.get(), from}, where, sums.get());
+    host_codec::read(host(), message_sum{q, messages.get(), from}, where, tensor.get());
+    host_codec::write(host(), to, tensor.get(), where, expected.get());
     require(sum_bytes == 0 || std::memcmp(sums.get(), expected.get(), sum_bytes) == 0,
             "encoded sums to be what sums are encoded as");
 }

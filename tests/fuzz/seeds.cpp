@@ -39,7 +39,7 @@ std::vector<std::uint8_t> messages_of(const Q& q, const decoder_input& input) {
         tensor[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) * (i % 29 == 0 ? 4.0f : 0.125f);
     }
     std::vector<std::byte> messages(static_cast<std::size_t>(where.slots) * wire_bytes(q, where.count));
-    codec<host>::encode(host(), q, tensor.data(), where, messages.data());
+    codec<host>::write(host(), q, tensor.data(), where, messages.data());
     std::vector<std::uint8_t> bytes = input.bytes();
     for (const std::byte b : messages) bytes.push_back(static_cast<std::uint8_t>(b));
     return bytes;

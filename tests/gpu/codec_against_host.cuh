@@ -62,8 +62,8 @@ std::vector<std::byte> host_messages(const Q& q, const zeropp::slices& where, in
     std::vector<std::byte> messages(static_cast<std::size_t>(contributors) * group);
     for (int c = 0; c != contributors; ++c) {
         const auto elements = tensor<T>(where.part.count(), static_cast<std::size_t>(c));
-        on_host::encode(zeropp::host{}, q, elements.data(), where,
-                        messages.data() + static_cast<std::size_t>(c) * group);
+        on_host::write(zeropp::host{}, q, elements.data(), where,
+                       messages.data() + static_cast<std::size_t>(c) * group);
     }
     return messages;
 }
@@ -73,7 +73,7 @@ void check_encode(const zeropp::cuda_stream& exec, const Q& q, const zeropp::sli
     const std::vector<std::byte> expected = host_messages<T>(q, where, 1);
     const device_array<T> in(tensor<T>(where.part.count(), 0), shift);
     const device_array<std::byte> out(expected.size());
-    on_device::encode(exec, q, in.data(), where, out.data());
+    on_device::write(exec, q, in.data(), where, out.data());
     exec.wait();
     CHECK(difference(out.read(), expected) == "");
     CHECK(out.intact());
@@ -81,14 +81,15 @@ void check_encode(const zeropp::cuda_stream& exec, const Q& q, const zeropp::sli
 
 template <class T, zeropp::quantizer Q>
 void check_reduce_decode(const zeropp::cuda_stream& exec, const Q& q, const zeropp::slices& where, std::size_t shift,
-                         int contributors, zeropp::epilogue last) {
-    INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : ""));
+                         int contributors, float divisor, zeropp::epilogue last) {
+    INFO(contributors << " contributors, divided by " << divisor << (last.accumulate ? ", accumulated" : ""));
     const std::vector<std::byte> messages = host_messages<T>(q, where, contributors);
     auto expected = tensor<T>(where.part.count(), 9);
     const device_array<T> out(expected, shift);
     const device_array<std::byte> in(messages);
-    on_host::reduce_decode(zeropp::host{}, q, messages.data(), contributors, where, expected.data(), last);
-    on_device::reduce_decode(exec, q, in.data(), contributors, where, out.data(), last);
+    on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data(), contributors, divisor}, where,
+                  expected.data(), last);
+    on_device::read(exec, zeropp::message_sum{q, in.data(), contributors, divisor}, where, out.data(), last);
     exec.wait();
     CHECK(difference(out.read(), expected) == "");
     CHECK(out.intact());
@@ -100,8 +101,8 @@ void check_decode(const zeropp::cuda_stream& exec, const Q& q, const zeropp::sli
     auto expected = tensor<T>(where.part.count(), 9);
     const device_array<T> out(expected, shift);
     const device_array<std::byte> in(messages);
-    on_host::decode(zeropp::host{}, q, messages.data(), where, expected.data());
-    on_device::decode(exec, q, in.data(), where, out.data());
+    on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data()}, where, expected.data());
+    on_device::read(exec, zeropp::message_sum{q, in.data()}, where, out.data());
     exec.wait();
     CHECK(difference(out.read(), expected) == "");
     CHECK(out.intact());
@@ -115,8 +116,9 @@ void check_reduce_encode(const zeropp::cuda_stream& exec, const From& from, cons
     std::vector<std::byte> expected(static_cast<std::size_t>(where.slots) * wire_bytes(to, where.count));
     const device_array<std::byte> in(messages);
     const device_array<std::byte> out(expected.size());
-    on_host::reduce_encode(zeropp::host{}, from, messages.data(), contributors, where, to, expected.data());
-    on_device::reduce_encode(exec, from, in.data(), contributors, where, to, out.data());
+    on_host::write(zeropp::host{}, to, zeropp::message_sum{from, messages.data(), contributors}, where,
+                   expected.data());
+    on_device::write(exec, to, zeropp::message_sum{from, in.data(), contributors}, where, out.data());
     exec.wait();
     CHECK(difference(out.read(), expected) == "");
     CHECK(out.intact());
@@ -150,7 +152,7 @@ void check_tensors(const Q& q, const std::vector<std::size_t>& all = sizes(Q::bl
         constexpr float divisors[] = {1, 3, 4, 6, 8};
         check_encode<T>(exec, q, where, v % 3);
         check_decode<T>(exec, q, where, v / 2 % 3);
-        check_reduce_decode<T>(exec, q, where, v % 3, contributors_of(v), {divisors[v % 5], v / 3 % 2 == 1});
+        check_reduce_decode<T>(exec, q, where, v % 3, contributors_of(v), divisors[v % 5], {v / 3 % 2 == 1});
     });
 }
 

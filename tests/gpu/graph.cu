@@ -14,7 +14,7 @@ namespace {
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 }  // namespace
 
-TEST_CASE("graph: the four operations are captured and replayed", "[gpu][graph]") {
+TEST_CASE("graph: writes and reads are captured and replayed", "[gpu][graph]") {
     const block_integer<8, 256> q;
     const block_integer<4, 128> to;
     const std::size_t n = 20'003;
@@ -24,10 +24,10 @@ TEST_CASE("graph: the four operations are captured and replayed", "[gpu][graph]"
     std::vector<std::byte> sum(wire_bytes(to, n));
     std::vector<bfloat16> back(n);
     std::vector<bfloat16> total(n);
-    gpu::on_host::encode(host{}, q, values.data(), all, message.data());
-    gpu::on_host::decode(host{}, q, message.data(), all, back.data());
-    gpu::on_host::reduce_encode(host{}, q, message.data(), 1, all, to, sum.data());
-    gpu::on_host::reduce_decode(host{}, to, sum.data(), 1, all, total.data(), {3.0f, false});
+    gpu::on_host::write(host{}, q, values.data(), all, message.data());
+    gpu::on_host::read(host{}, message_sum{q, message.data()}, all, back.data());
+    gpu::on_host::write(host{}, to, message_sum{q, message.data(), 1}, all, sum.data());
+    gpu::on_host::read(host{}, message_sum{to, sum.data(), 1, 3.0f}, all, total.data());
 
     const gpu::owned_stream stream;
     const gpu::device_array<bfloat16> in(values);
@@ -36,10 +36,10 @@ TEST_CASE("graph: the four operations are captured and replayed", "[gpu][graph]"
     gpu::device_array<std::byte> device_sum(sum.size());
     gpu::device_array<bfloat16> device_total(n);
     const gpu::captured graph(stream.native(), cudaStreamCaptureModeGlobal, [&] {
-        gpu::on_device::encode(stream.exec(), q, in.data(), all, device_message.data());
-        gpu::on_device::decode(stream.exec(), q, device_message.data(), all, device_back.data());
-        gpu::on_device::reduce_encode(stream.exec(), q, device_message.data(), 1, all, to, device_sum.data());
-        gpu::on_device::reduce_decode(stream.exec(), to, device_sum.data(), 1, all, device_total.data(), {3.0f, false});
+        gpu::on_device::write(stream.exec(), q, in.data(), all, device_message.data());
+        gpu::on_device::read(stream.exec(), message_sum{q, device_message.data()}, all, device_back.data());
+        gpu::on_device::write(stream.exec(), to, message_sum{q, device_message.data(), 1}, all, device_sum.data());
+        gpu::on_device::read(stream.exec(), message_sum{to, device_sum.data(), 1, 3.0f}, all, device_total.data());
     });
     for (int run = 0; run != 2; ++run) {
         device_message.fill();
@@ -61,7 +61,7 @@ TEST_CASE("graph: executions fork and join inside a capture", "[gpu][graph]") {
     const slices all = slices::single(n, 0, n);
     const auto values = gpu::tensor<float>(n, 0);
     std::vector<std::byte> message(wire_bytes(q, n));
-    gpu::on_host::encode(host{}, q, values.data(), all, message.data());
+    gpu::on_host::write(host{}, q, values.data(), all, message.data());
 
     const gpu::owned_stream stream;
     const gpu::owned_stream other;
@@ -70,7 +70,7 @@ TEST_CASE("graph: executions fork and join inside a capture", "[gpu][graph]") {
     const gpu::device_array<std::byte> two(message.size());
     const gpu::captured graph(stream.native(), cudaStreamCaptureModeGlobal, [&] {
         other.exec().wait(stream.exec().record());
-        gpu::on_device::encode(other.exec(), q, in.data(), all, one.data());
+        gpu::on_device::write(other.exec(), q, in.data(), all, one.data());
         stream.exec().wait(other.exec().record());
         stream.exec().copy(two.data(), one.data(), message.size());
     });
@@ -96,7 +96,7 @@ TEST_CASE("errors: CUDA's code and text are in the exception", "[gpu][errors]") 
                       "cudaStreamBeginCapture");
     const std::string wait = thrown<cuda_error>([&] { stream.exec().wait(); });
     const std::string launch =
-        thrown<cuda_error>([&] { gpu::on_device::encode(stream.exec(), q, in.data(), all, out.data()); });
+        thrown<cuda_error>([&] { gpu::on_device::write(stream.exec(), q, in.data(), all, out.data()); });
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(stream.native(), &graph) != cudaSuccess);
     cudaGetLastError();
@@ -105,10 +105,10 @@ TEST_CASE("errors: CUDA's code and text are in the exception", "[gpu][errors]") 
     CHECK(contains(launch, "cudaLaunchKernel: cudaErrorStreamCapture"));
 
     // None of it outlives its call.
-    gpu::on_device::encode(stream.exec(), q, in.data(), all, out.data());
+    gpu::on_device::write(stream.exec(), q, in.data(), all, out.data());
     stream.exec().wait();
     std::vector<std::byte> expected(wire_bytes(q, 1000));
     const std::vector<float> ones(1000, 1.0f);
-    gpu::on_host::encode(host{}, q, ones.data(), all, expected.data());
+    gpu::on_host::write(host{}, q, ones.data(), all, expected.data());
     CHECK(gpu::difference(out.read(), expected) == "");
 }

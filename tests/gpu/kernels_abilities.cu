@@ -30,8 +30,8 @@ void check_encodings(const Q& q) {
             std::vector<std::byte> expected(static_cast<std::size_t>(where.slots) * wire_bytes(q, where.count));
             const gpu::device_array<T> in(elements, v % 3);
             const gpu::device_array<std::byte> out(expected.size());
-            gpu::on_host::encode(host{}, q, elements.data(), where, expected.data());
-            gpu::on_device::encode(exec, q, in.data(), where, out.data());
+            gpu::on_host::write(host{}, q, elements.data(), where, expected.data());
+            gpu::on_device::write(exec, q, in.data(), where, out.data());
             exec.wait();
             CHECK(gpu::difference(out.read(), expected) == "");
             CHECK(out.intact());
@@ -59,10 +59,10 @@ void check_feedback(const Storage& storage, const Q& q) {
                                const auto memory = [&](std::byte* at) {
                                    return feedback<Storage>{storage, first ? nullptr : at, at, slice};
                                };
-                               gpu::on_host::encode(host{}, q, difference{elements.data(), base.data()}, where,
-                                                    expected.data(), memory(kept.data()));
-                               gpu::on_device::encode(exec, q, difference{in.data(), less.data()}, where, out.data(),
-                                                      memory(device_kept.data()));
+                               gpu::on_host::write(host{}, q, difference{elements.data(), base.data()}, where,
+                                                   expected.data(), memory(kept.data()));
+                               gpu::on_device::write(exec, q, difference{in.data(), less.data()}, where, out.data(),
+                                                     memory(device_kept.data()));
                                exec.wait();
                                CHECK(gpu::difference(out.read(), expected) == "");
                                CHECK(gpu::difference(device_kept.read(), kept) == "");

@@ -12,7 +12,7 @@ TEST_CASE("kernels: more elements than threads", "[gpu][kernels]") {
     const slices all = slices::single(20'000'003, 0, 20'000'003);
     gpu::check_encode<bfloat16>(stream.exec(), q, all, 0);
     gpu::check_decode<bfloat16>(stream.exec(), q, all, 0);
-    gpu::check_reduce_decode<bfloat16>(stream.exec(), q, all, 0, 2, {2.0f, true});
+    gpu::check_reduce_decode<bfloat16>(stream.exec(), q, all, 0, 2, 2.0f, {.accumulate = true});
     gpu::check_reduce_encode(stream.exec(), q, q, all, 2);
 }
 
@@ -42,13 +42,13 @@ TEST_CASE("kernels: more elements than 32 bits can count", "[gpu][kernels]") {
     };
     gpu::require_cuda(cudaMemsetAsync(elements, 0, begin * sizeof(bfloat16), stream.native()), "cudaMemsetAsync");
     copy(elements + begin, tail.data(), tail.size() * sizeof(bfloat16), cudaMemcpyHostToDevice);
-    gpu::on_device::encode(stream.exec(), q, elements, slices::single(n, 0, n), message);
+    gpu::on_device::write(stream.exec(), q, elements, slices::single(n, 0, n), message);
 
     // The tail's blocks are those of a message of its own.
     const wire_layout<quantizer> whole(n);
     const wire_layout<quantizer> part(tail.size());
     std::vector<std::byte> expected(part.bytes);
-    gpu::on_host::encode(host{}, q, tail.data(), slices::single(tail.size(), 0, tail.size()), expected.data());
+    gpu::on_host::write(host{}, q, tail.data(), slices::single(tail.size(), 0, tail.size()), expected.data());
     std::vector<std::byte> given(part.bytes);
     copy(given.data(), message + begin, code_bytes<quantizer>(tail.size()), cudaMemcpyDeviceToHost);
     copy(given.data() + part.params_offset, message + whole.params_offset + begin / 256 * params_bytes<quantizer>,
@@ -56,11 +56,12 @@ TEST_CASE("kernels: more elements than 32 bits can count", "[gpu][kernels]") {
     CHECK(gpu::difference(given, expected) == "");
 
     gpu::require_cuda(cudaMemsetAsync(elements, 0xa5, n * sizeof(bfloat16), stream.native()), "cudaMemsetAsync");
-    gpu::on_device::decode(stream.exec(), q, message, slices::single(n, 0, n), elements);
+    gpu::on_device::read(stream.exec(), message_sum{q, message}, slices::single(n, 0, n), elements);
     std::vector<bfloat16> back(tail.size());
     std::vector<bfloat16> back_expected(tail.size());
     copy(back.data(), elements + begin, tail.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost);
-    gpu::on_host::decode(host{}, q, expected.data(), slices::single(tail.size(), 0, tail.size()), back_expected.data());
+    gpu::on_host::read(host{}, message_sum{q, expected.data()}, slices::single(tail.size(), 0, tail.size()),
+                       back_expected.data());
     CHECK(gpu::difference(back, back_expected) == "");
     // Elements around 2^31 and before the tail are zeros.
     for (const std::size_t at : {std::size_t{1} << 31, begin - 4096}) {

@@ -126,11 +126,11 @@ TEST_CASE("codec: more than 2^32 elements of bfloat16", "[large]") {
     untouched<T> tensor(n);
     untouched<std::byte> message(layout.bytes);
     repeat(numbers, tensor.data(), n);
-    codec::encode(exec, q, tensor.data(), zeropp::slices::single(n, 0, n), message.data());
+    codec::write(exec, q, tensor.data(), zeropp::slices::single(n, 0, n), message.data());
 
     const auto encoded = [&](std::size_t count) {
         std::vector<std::byte> bytes(zeropp::wire_bytes(q, count));
-        codec::encode(exec, q, numbers.data(), zeropp::slices::single(count, 0, count), bytes.data());
+        codec::write(exec, q, numbers.data(), zeropp::slices::single(count, 0, count), bytes.data());
         return bytes;
     };
     const auto part = [](const std::vector<std::byte>& bytes, std::size_t begin, std::size_t size) {
@@ -155,11 +155,12 @@ TEST_CASE("codec: more than 2^32 elements of bfloat16", "[large]") {
 
     const auto decoded = [&](const std::vector<std::byte>& bytes, std::size_t count) {
         std::vector<T> elements(count);
-        codec::decode(exec, q, bytes.data(), zeropp::slices::single(count, 0, count), elements.data());
+        codec::read(exec, zeropp::message_sum{q, bytes.data()}, zeropp::slices::single(count, 0, count),
+                    elements.data());
         return elements;
     };
     std::memset(static_cast<void*>(tensor.data()), 0, n * sizeof(T));
-    codec::decode(exec, q, message.data(), zeropp::slices::single(n, 0, n), tensor.data());
+    codec::read(exec, zeropp::message_sum{q, message.data()}, zeropp::slices::single(n, 0, n), tensor.data());
     CHECK(first_other(tensor.data(), whole, decoded(of_period, period)) == -1);
     CHECK(first_other(tensor.data() + whole, 1003, decoded(of_tail, 1003)) == -1);
 }

@@ -1,6 +1,6 @@
 #include <zeropp/quantizer/lloyd_max.hpp>
 
-#include <zeropp/codec/host/encode.hpp>
+#include <zeropp/codec/host/write.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 
 #include "conformance/quantizer_laws.hpp"

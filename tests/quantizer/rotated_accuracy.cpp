@@ -49,13 +49,13 @@ double two_hop_error(const Inside& inside, const Across& across, Values values) 
         for (std::size_t rank = 0; rank != ranks; ++rank) {
             const std::vector<float> tensor = values(n, 1 + node * ranks + rank);
             for (std::size_t i = 0; i != n; ++i) exact[i] += static_cast<double>(tensor[i]);
-            codec::encode(zeropp::host{}, inside, tensor.data(), where, messages.data() + rank * bytes_inside);
+            codec::write(zeropp::host{}, inside, tensor.data(), where, messages.data() + rank * bytes_inside);
         }
-        codec::reduce_encode(zeropp::host{}, inside, messages.data(), ranks, where, across,
-                             sums.data() + node * bytes_across);
+        codec::write(zeropp::host{}, across, zeropp::message_sum{inside, messages.data(), ranks}, where,
+                     sums.data() + node * bytes_across);
     }
     std::vector<float> reduced(n);
-    codec::reduce_decode(zeropp::host{}, across, sums.data(), nodes, where, reduced.data(), zeropp::epilogue{});
+    codec::read(zeropp::host{}, zeropp::message_sum{across, sums.data(), nodes}, where, reduced.data());
     double error = 0;
     double signal = 0;
     for (std::size_t i = 0; i != n; ++i) {
@@ -73,8 +73,8 @@ double sqnr_of(const Q& q, const std::vector<float>& values) {
     const auto where = zeropp::slices::single(count, 0, count);
     std::vector<std::byte> message(zeropp::wire_bytes(q, count));
     std::vector<float> decoded(count);
-    codec::encode(zeropp::host{}, q, values.data(), where, message.data());
-    codec::decode(zeropp::host{}, q, message.data(), where, decoded.data());
+    codec::write(zeropp::host{}, q, values.data(), where, message.data());
+    codec::read(zeropp::host{}, zeropp::message_sum{q, message.data()}, where, decoded.data());
     double signal = 0;
     double noise = 0;
     for (std::size_t i = 0; i != count; ++i) {

@@ -1,6 +1,6 @@
 #include <zeropp/quantizer/scale_search.hpp>
 
-#include <zeropp/codec/host/encode.hpp>
+#include <zeropp/codec/host/write.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 
 #include "support/catch.hpp"

@@ -31,8 +31,8 @@ void check_differences(const Q& q) {
         const device_array<T> in(elements, v.shift());
         const device_array<Base> less(base, v.n / 3 % 2);
         const device_array<std::byte> out(expected.size());
-        on_host::encode(zeropp::host{}, q, zeropp::difference{elements.data(), base.data()}, l.where, expected.data());
-        on_device::encode(exec, q, zeropp::difference{in.data(), less.data()}, l.where, out.data());
+        on_host::write(zeropp::host{}, q, zeropp::difference{elements.data(), base.data()}, l.where, expected.data());
+        on_device::write(exec, q, zeropp::difference{in.data(), less.data()}, l.where, out.data());
         exec.wait();
         REQUIRE(message_difference(q, l.where, out.read(), expected) == "");
         REQUIRE((out.intact() && in.intact() && less.intact()));
@@ -51,7 +51,7 @@ void check_residuals(const cuda_stream& exec, const Storage& storage, const Q& q
     const std::vector<float> lost = normal_floats(l.where.part.count(), v.n, 0.1);
     const std::size_t residual_bytes = static_cast<std::size_t>(l.where.slots) * wire_bytes(storage, whole.count);
     std::vector<std::byte> held(residual_bytes);
-    on_host::encode(zeropp::host{}, storage, lost.data(), whole, held.data());
+    on_host::write(zeropp::host{}, storage, lost.data(), whole, held.data());
     const bool in_place = v.n % 3 == 0;
     const bool from_nothing = v.n % 3 == 1;
     std::vector<std::byte> kept = in_place ? held : std::vector<std::byte>(residual_bytes, std::byte{0x5a});
@@ -81,7 +81,7 @@ void check_feedback(const Storage& storage, const Q& q) {
         check_residuals(exec, storage, q, l, v,
                         [&]<class Codec>(Codec, const auto& on, std::byte* messages, const auto& memory) {
                             const T* const tensor = std::is_same_v<Codec, on_host> ? elements.data() : in.data();
-                            Codec::encode(on, q, tensor, l.where, messages, memory);
+                            Codec::write(on, q, tensor, l.where, messages, memory);
                         });
     });
 }
@@ -97,7 +97,7 @@ void check_feedback_of_sums(const From& from, const Storage& storage, const Q& q
         check_residuals(
             exec, storage, q, l, v, [&]<class Codec>(Codec, const auto& on, std::byte* sums, const auto& memory) {
                 const std::byte* const source = std::is_same_v<Codec, on_host> ? messages.data() : in.data();
-                Codec::reduce_encode(on, from, source, contributors, l.where, q, sums, memory);
+                Codec::write(on, q, zeropp::message_sum{from, source, contributors}, l.where, sums, memory);
             });
     });
 }

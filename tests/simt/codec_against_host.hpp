@@ -181,8 +181,8 @@ std::vector<std::byte> host_messages(const Q& q, const zeropp::slices& where, in
     std::vector<std::byte> messages(static_cast<std::size_t>(contributors) * group);
     for (int c = 0; c != contributors; ++c) {
         const auto elements = tensor<T>(where.part.count(), static_cast<std::size_t>(c), salt);
-        zeropp::codec<zeropp::host>::encode(zeropp::host{}, q, elements.data(), where,
-                                            messages.data() + static_cast<std::size_t>(c) * group);
+        zeropp::codec<zeropp::host>::write(zeropp::host{}, q, elements.data(), where,
+                                           messages.data() + static_cast<std::size_t>(c) * group);
     }
     return messages;
 }
@@ -205,9 +205,10 @@ struct variation {
         constexpr int some[] = {1, 2, 3, 4, 5, 8};
         return some[n % 6];
     }
-    zeropp::epilogue epilogue() const {
+    zeropp::epilogue epilogue() const { return {n / 3 % 2 == 1, n / 6 % 2 == 1}; }
+    float divisor() const {
         constexpr float divisors[] = {1, 3, 4, 6, 8};
-        return {divisors[n % 5], n / 3 % 2 == 1, n / 6 % 2 == 1};
+        return divisors[n % 5];
     }
 };
 
@@ -221,7 +222,7 @@ void check_encode(const cuda_stream& exec, const Q& q, const layout& l, const va
     const std::vector<std::byte> expected = host_messages<T>(q, l.where, 1, v.n);
     const device_array<T> in(elements, v.shift());
     const device_array<std::byte> out(expected.size());
-    on_device::encode(exec, q, in.data(), l.where, out.data());
+    on_device::write(exec, q, in.data(), l.where, out.data());
     exec.wait();
     REQUIRE(message_difference(q, l.where, out.read(), expected) == "");
     REQUIRE((out.intact() && in.intact() && difference(in.read(), elements).empty()));
@@ -233,8 +234,8 @@ void check_decode(const cuda_stream& exec, const Q& q, const layout& l, const va
     auto expected = tensor<T>(l.where.part.count(), 9, v.n);
     const device_array<T> out(expected, v.shift());
     const device_array<std::byte> in(messages);
-    on_host::decode(zeropp::host{}, q, messages.data(), l.where, expected.data());
-    on_device::decode(exec, q, in.data(), l.where, out.data());
+    on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data()}, l.where, expected.data());
+    on_device::read(exec, zeropp::message_sum{q, in.data()}, l.where, out.data());
     exec.wait();
     REQUIRE(difference(out.read(), expected) == "");
     REQUIRE((out.intact() && in.intact()));
@@ -244,14 +245,16 @@ template <class T, zeropp::quantizer Q>
 void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
     const int contributors = v.contributors();
     const zeropp::epilogue last = v.epilogue();
-    INFO(contributors << " contributors, divided by " << last.divisor << (last.accumulate ? ", accumulated" : "")
+    const float divisor = v.divisor();
+    INFO(contributors << " contributors, divided by " << divisor << (last.accumulate ? ", accumulated" : "")
                       << (last.drop_non_finite ? " on what is finite" : ""));
     const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.n);
     auto expected = tensor<T>(l.where.part.count(), 9, v.n);
     const device_array<T> out(expected, v.shift());
     const device_array<std::byte> in(messages);
-    on_host::reduce_decode(zeropp::host{}, q, messages.data(), contributors, l.where, expected.data(), last);
-    on_device::reduce_decode(exec, q, in.data(), contributors, l.where, out.data(), last);
+    on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data(), contributors, divisor}, l.where,
+                  expected.data(), last);
+    on_device::read(exec, zeropp::message_sum{q, in.data(), contributors, divisor}, l.where, out.data(), last);
     exec.wait();
     REQUIRE(difference(out.read(), expected) == "");
     REQUIRE((out.intact() && in.intact()));
@@ -265,8 +268,9 @@ void check_reduce_encode(const cuda_stream& exec, const From& from, const To& to
     std::vector<std::byte> expected(static_cast<std::size_t>(l.where.slots) * wire_bytes(to, l.where.count));
     const device_array<std::byte> in(messages);
     const device_array<std::byte> out(expected.size());
-    on_host::reduce_encode(zeropp::host{}, from, messages.data(), contributors, l.where, to, expected.data());
-    on_device::reduce_encode(exec, from, in.data(), contributors, l.where, to, out.data());
+    on_host::write(zeropp::host{}, to, zeropp::message_sum{from, messages.data(), contributors}, l.where,
+                   expected.data());
+    on_device::write(exec, to, zeropp::message_sum{from, in.data(), contributors}, l.where, out.data());
     exec.wait();
     REQUIRE(message_difference(to, l.where, out.read(), expected) == "");
     REQUIRE((out.intact() && in.intact()));

@@ -37,9 +37,10 @@ TEST_CASE("kernels: the same bits from every grid", "[simt][kernels]") {
     const auto encoded = simt::host_messages<float>(four_bits(), where, 1);
     const auto messages = simt::host_messages<float>(eight_bits(), where, 3);
     std::vector<std::byte> sums(bytes);
-    simt::on_host::reduce_encode(zeropp::host{}, eight_bits(), messages.data(), 3, where, four_bits(), sums.data());
+    simt::on_host::write(zeropp::host{}, four_bits(), zeropp::message_sum{eight_bits(), messages.data(), 3}, where,
+                         sums.data());
     std::vector<zeropp::half> sum(where.part.count());
-    simt::on_host::reduce_decode(zeropp::host{}, eight_bits(), messages.data(), 3, where, sum.data(), {});
+    simt::on_host::read(zeropp::host{}, zeropp::message_sum{eight_bits(), messages.data(), 3}, where, sum.data());
 
     const simt::device_array<float> tensor(elements);
     const simt::device_array<std::byte> in(messages);
@@ -74,7 +75,8 @@ TEST_CASE("kernels: grids fit the device and CUDA's limits", "[simt][kernels]") 
     std::byte* const memory = somewhere.data();
     const auto grids_of = [&](const simt::owned_stream& stream, const zeropp::slices& where) {
         const simt::launch_log log(false);
-        simt::on_device::decode(stream.exec(), eight_bits(), memory, where, reinterpret_cast<zeropp::half*>(memory));
+        simt::on_device::read(stream.exec(), zeropp::message_sum{eight_bits(), memory}, where,
+                              reinterpret_cast<zeropp::half*>(memory));
         return log.grids();
     };
     const auto blocks = [](const dim3& grid) { return std::size_t{grid.x} * grid.y; };
@@ -113,8 +115,8 @@ TEST_CASE("kernels: grids are those of the stream's GPU, whatever the host was c
         simt::set_device(132, compute_capability);
         const zeropp::cuda_stream stream(native.native());
         const simt::launch_log log(false);
-        simt::on_device::reduce_encode(stream, four_bits(), somewhere.data(), 8, zeropp::slices::single(n, 0, n),
-                                       four_bits(), somewhere.data());
+        simt::on_device::write(stream, four_bits(), zeropp::message_sum{four_bits(), somewhere.data(), 8},
+                               zeropp::slices::single(n, 0, n), somewhere.data());
         REQUIRE(log.grids().size() == 1);
         CHECK(log.grids()[0].x == 132u * (compute_capability < 90 ? 8u : 16u));
     }
@@ -127,10 +129,11 @@ TEST_CASE("kernels: more slots than a grid has blocks in one direction", "[simt]
     const zeropp::slices where{zeropp::partition(slots, slots), {}, 0, 1, 0, slots};
     const std::vector<std::byte> messages = simt::host_messages<float>(block_integer<8, 8>(), where, 1);
     std::vector<float> expected(where.part.count());
-    simt::on_host::decode(zeropp::host{}, block_integer<8, 8>(), messages.data(), where, expected.data());
+    simt::on_host::read(zeropp::host{}, zeropp::message_sum{block_integer<8, 8>(), messages.data()}, where,
+                        expected.data());
     const simt::device_array<std::byte> in(messages);
     const simt::device_array<float> out(expected.size());
-    simt::on_device::decode(stream.exec(), block_integer<8, 8>(), in.data(), where, out.data());
+    simt::on_device::read(stream.exec(), zeropp::message_sum{block_integer<8, 8>(), in.data()}, where, out.data());
     stream.exec().wait();
     CHECK(simt::difference(out.read(), expected) == "");
 }

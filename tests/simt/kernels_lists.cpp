@@ -111,11 +111,11 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
             {}, device_kept.data(), device_kept.data(), whole.last_count(), whole.last()};
         for (std::size_t contributor = 0; contributor != 3; ++contributor) {
             if constexpr (zeropp::detail::storage_fits<From, zeropp::feedback<Storage>>::value) {
-                host_codec::encode(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);
-                device_codec::encode(exec, from, of_device, device_where, device_messages.data(), device_memory);
+                host_codec::write(zeropp::host{}, from, of_host, host_where, messages.data(), host_memory);
+                device_codec::write(exec, from, of_device, device_where, device_messages.data(), device_memory);
             } else {
-                host_codec::encode(zeropp::host{}, from, of_host, host_where, messages.data());
-                device_codec::encode(exec, from, of_device, device_where, device_messages.data());
+                host_codec::write(zeropp::host{}, from, of_host, host_where, messages.data());
+                device_codec::write(exec, from, of_device, device_where, device_messages.data());
             }
             exec.wait();
             REQUIRE((device_messages.read() == messages));
@@ -124,22 +124,21 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
                       all.begin() + static_cast<std::ptrdiff_t>(contributor * messages.size()));
         }
         const simt::device_array<std::byte> sent(all);
-        host_codec::reduce_encode(zeropp::host{}, from, all.data(), 3, host_where, to, sums.data(),
-                                  zeropp::no_feedback{}, zeropp::divided_by{3.0f});
-        device_codec::reduce_encode(exec, from, sent.data(), 3, device_where, to, device_sums.data(),
-                                    zeropp::no_feedback{}, zeropp::divided_by{3.0f});
+        host_codec::write(zeropp::host{}, to, zeropp::message_sum{from, all.data(), 3, 3.0f}, host_where, sums.data());
+        device_codec::write(exec, to, zeropp::message_sum{from, sent.data(), 3, 3.0f}, device_where,
+                            device_sums.data());
         exec.wait();
         REQUIRE((device_sums.read() == sums));
         REQUIRE(device_sums.intact());
         const zeropp::tensor_table<T> to_host{lists.host->resident_tensors()};
         const zeropp::tensor_table<T> to_device{lists.device->resident_tensors()};
-        const zeropp::epilogue last{2.0f, true};
-        host_codec::reduce_decode(zeropp::host{}, from, all.data(), 3, host_where, to_host, last);
-        device_codec::reduce_decode(exec, from, sent.data(), 3, device_where, to_device, last);
+        const zeropp::epilogue last{.accumulate = true};
+        host_codec::read(zeropp::host{}, zeropp::message_sum{from, all.data(), 3, 2.0f}, host_where, to_host, last);
+        device_codec::read(exec, zeropp::message_sum{from, sent.data(), 3, 2.0f}, device_where, to_device, last);
         exec.wait();
         REQUIRE(lists.same());
-        host_codec::decode(zeropp::host{}, to, sums.data(), host_where, to_host);
-        device_codec::decode(exec, to, device_sums.data(), device_where, to_device);
+        host_codec::read(zeropp::host{}, zeropp::message_sum{to, sums.data()}, host_where, to_host);
+        device_codec::read(exec, zeropp::message_sum{to, device_sums.data()}, device_where, to_device);
         exec.wait();
         REQUIRE(lists.same());
     }
@@ -186,8 +185,8 @@ TEST_CASE("kernels on lists: one launch for each pass of 4096 tensors", "[simt][
     const simt::owned_stream stream;
     const std::size_t before = simt::calls("cudaLaunchKernel");
     const zeropp::tensor_table<float> tensors{lists.device->resident_tensors()};
-    zeropp::codec<zeropp::cuda_stream>::encode(stream.exec(), q, tensors, where, messages.data());
-    zeropp::codec<zeropp::cuda_stream>::decode(stream.exec(), q, messages.data(), where, tensors);
+    zeropp::codec<zeropp::cuda_stream>::write(stream.exec(), q, tensors, where, messages.data());
+    zeropp::codec<zeropp::cuda_stream>::read(stream.exec(), zeropp::message_sum{q, messages.data()}, where, tensors);
     stream.exec().wait();
     CHECK(simt::calls("cudaLaunchKernel") - before == 2);
 }

@@ -40,9 +40,9 @@ zt_status zt_quantize(const char* format, zt_element element, const void* tensor
                       void* stream) {
     return status_of([&] {
         with_format(format, element, [&]<class T>(const auto& q, T) {
-            zeropp::codec<execution>::encode(on(stream), q, static_cast<const T*>(tensor),
-                                             zeropp::slices::single(elements, 0, elements),
-                                             static_cast<std::byte*>(message));
+            zeropp::codec<execution>::write(on(stream), q, static_cast<const T*>(tensor),
+                                            zeropp::slices::single(elements, 0, elements),
+                                            static_cast<std::byte*>(message));
         });
     });
 }
@@ -51,8 +51,8 @@ zt_status zt_dequantize(const char* format, zt_element element, const void* mess
                         void* stream) {
     return status_of([&] {
         with_format(format, element, [&]<class T>(const auto& q, T) {
-            zeropp::codec<execution>::decode(on(stream), q, static_cast<const std::byte*>(message),
-                                             zeropp::slices::single(elements, 0, elements), static_cast<T*>(tensor));
+            zeropp::codec<execution>::read(on(stream), zeropp::message_sum{q, static_cast<const std::byte*>(message)},
+                                           zeropp::slices::single(elements, 0, elements), static_cast<T*>(tensor));
         });
     });
 }

@@ -72,33 +72,22 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 }
 }  // namespace detail
 
-/// The codec of an execution, specialised for each kind by the headers in codec/. All functions are static, enqueue
-/// their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or `list_slices`. In a
-/// buffer of messages, slot s is at byte s * wire_bytes(q, where.last_count(), where.last()). Sums over contributors
-/// are float, in contributor order. If the quantizer rotates, rotated values are summed, and rotated back once.
-///   `encode(exec, q, tensor, where, messages, residuals = no_feedback{})`
-///       slot s <- elements of `tensor` (or of a `difference` or `tensor_table`) that `where` names, with feedback if
-///       `residuals` say so. Bytes of a slot without an element are zero
-///   `decode(exec, q, messages, where, tensor)`
-///       elements of `tensor` that `where` names <- slot s
-///   `reduce_encode(exec, from, messages, contributors, where, to, sums, residuals = no_feedback{},
-///                  mean = undivided{})`
-///       slot s of `sums` <- sum over c of message c * where.slots + s, divided if `mean` is a `divided_by`, and
-///       quantized by `to`
-///   `reduce_decode(exec, from, messages, contributors, where, tensor, epilogue)`
-///       elements of `tensor` that `where` names <- epilogue of the sum over c of message c * where.slots + s
-template <class E>
-struct codec;
-
-/// `mean` of `reduce_encode`: keeps sums, or divides each by `divisor`.
-struct undivided {};
-struct divided_by {
-    float divisor;
-};
-
-/// Turns a float sum into an element: sum / divisor, added to the element's old value if `accumulate`.
-struct epilogue {
+/// Source of values: for each slot, the sum of its messages over `contributors`, divided by `divisor`. Message
+/// c * where.slots + s is contributor c's for slot s. Sums are float, in contributor order. If the quantizer rotates,
+/// rotated values are summed, and rotated back once. A single message is the sum over one contributor.
+template <quantizer Q>
+struct message_sum {
+    Q quantizer;
+    const std::byte* messages;
+    int contributors = 1;
     float divisor = 1.0f;
+};
+template <class Q, class... More>
+message_sum(Q, More...) -> message_sum<Q>;
+
+/// Treatment of an element's old value by `read`.
+struct epilogue {
+    /// Adds to the old value instead of replacing it.
     bool accumulate = false;
     /// An old value that is not finite counts as 0, as in a `difference` to it.
     bool drop_non_finite = false;
@@ -106,18 +95,33 @@ struct epilogue {
 
 namespace detail {
 /// Adds a decoded `difference` to its base.
-inline constexpr epilogue add_difference{.divisor = 1.0f, .accumulate = true, .drop_non_finite = true};
+inline constexpr epilogue add_difference{.accumulate = true, .drop_non_finite = true};
+
+template <class Source>
+inline constexpr bool is_message_sum = false;
+template <class Q>
+inline constexpr bool is_message_sum<message_sum<Q>> = true;
 }  // namespace detail
+
+/// The codec of an execution, specialised for each kind by the headers in codec/. Both functions are static, enqueue
+/// their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or `list_slices`. In a
+/// buffer of messages, slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
+///   `write(exec, q, source, where, messages, residuals = no_feedback{})`
+///       slot s <- elements that `where` names, of a tensor, a `tensor_table` or a `difference`; or a `message_sum`.
+///       Adds and keeps `residuals` if they are a `feedback`. Bytes of a slot without an element are zero
+///   `read(exec, source, where, tensor, epilogue = {})`
+///       the elements of `tensor` that `where` names <- slot s of a `message_sum`
+template <class E>
+struct codec;
 
 /// An execution with a codec for quantizer Q and elements T.
 template <class E, class Q, class T>
 concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
-    requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where, const std::byte* messages,
-             std::byte* out, int contributors, epilogue f) {
-    codec<E>::encode(exec, q, source, where, out);
-    codec<E>::decode(exec, q, messages, where, tensor);
-    codec<E>::reduce_encode(exec, q, messages, contributors, where, q, out);
-    codec<E>::reduce_decode(exec, q, messages, contributors, where, tensor, f);
+    requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where, std::byte* messages,
+             const message_sum<Q>& sum) {
+    codec<E>::write(exec, q, source, where, messages);
+    codec<E>::write(exec, q, sum, where, messages);
+    codec<E>::read(exec, sum, where, tensor, epilogue());
 };
 
 }  // namespace zeropp

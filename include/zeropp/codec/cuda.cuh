@@ -17,7 +17,7 @@
 
 namespace zeropp {
 
-/// One kernel for each operation, and two more before it where messages have a scale, on the caller's stream: no
+/// One kernel for each operation, and two more before `write` where messages have a scale, on the caller's stream: no
 /// allocation, no synchronisation. Pointers are device memory. Messages start on 16-byte boundaries, tensors anywhere;
 /// a shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
 /// own.
@@ -25,62 +25,41 @@ namespace zeropp {
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
 struct codec<cuda_stream> {
-    template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>
-    static void encode(const cuda_stream& stream, const Q& q, const Tensor& tensor, const Slices& where,
-                       std::byte* messages, const Residuals& residuals = {}) {
+    template <quantizer Q, class Source, class Slices, class Residuals = no_feedback>
+    static void write(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
+                      std::byte* messages, const Residuals& residuals = {}) {
+        static_assert(detail::storage_fits<Q, Residuals>::value,
+                      "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
+        using kept = detail::kernel_residuals<Residuals>;
         for_each_regular(where, [&](const Slices& part, int first) {
-            encode_from(stream, q, source_of(tensor), part, message_of(q, messages, where, first),
-                        residuals_from(residuals, first));
-        });
-    }
-
-    template <quantizer Q, class Tensor, class Slices>
-    static void decode(const cuda_stream& stream, const Q& q, const std::byte* messages, const Slices& where,
-                       const Tensor& tensor) {
-        reduce_decode(stream, q, messages, 1, where, tensor, epilogue{});
-    }
-
-    template <quantizer From, quantizer To, class Slices, class Residuals = no_feedback, class Mean = undivided>
-    static void reduce_encode(const cuda_stream& stream, const From& from, const std::byte* messages, int contributors,
-                              const Slices& where, const To& to, std::byte* sums, const Residuals& residuals = {},
-                              const Mean& mean = {}) {
-        for_each_regular(where, [&](const Slices& part, int first) {
-            with_sums(from, messages, contributors, where, first, [&](const auto& source) {
-                encode_from(stream, to, divided(source, mean), part, message_of(to, sums, where, first),
-                            residuals_from(residuals, first));
+            std::byte* const to = message_of(q, messages, where, first);
+            const kept old = residuals_from(residuals, first);
+            with_source(source, where, first, [&]<class From>(const From& from) {
+                if constexpr (message_scaled_quantizer<Q>) {
+                    using clear = detail::clear_scale_kernel<Q, Slices>;
+                    detail::launch(stream, 1, clear::tiles(part.slots), clear{part, to});
+                    using find = detail::find_scale_kernel<Q, From, kept, Slices>;
+                    detail::launch(stream, part.slots, find::tiles(part), find{from, part, to, old});
+                }
+                using kernel = detail::encode_kernel<Q, From, kept, Slices>;
+                detail::launch(stream, part.slots, kernel::tiles(part), kernel{q, from, part, to, old});
             });
         });
     }
 
-    template <quantizer From, class Tensor, class Slices>
-    static void reduce_decode(const cuda_stream& stream, const From& from, const std::byte* messages, int contributors,
-                              const Slices& where, const Tensor& tensor, epilogue last) {
+    template <quantizer Q, class Tensor, class Slices>
+    static void read(const cuda_stream& stream, const message_sum<Q>& source, const Slices& where, const Tensor& tensor,
+                     epilogue last = {}) {
         using T = std::remove_pointer_t<decltype(detail::tensor_at(tensor, 0))>;
         for_each_regular(where, [&](const Slices& part, int first) {
-            with_sums(from, messages, contributors, where, first, [&]<class Source>(const Source& source) {
-                using kernel = detail::decode_kernel<Source, T, Slices, Tensor>;
-                detail::launch(stream, part.slots, kernel::tiles(part),
-                               kernel{source, part, tensor, last, exact_reciprocal(last.divisor)});
+            with_source(source, where, first, [&]<class From>(const From& from) {
+                using kernel = detail::decode_kernel<From, T, Slices, Tensor>;
+                detail::launch(stream, part.slots, kernel::tiles(part), kernel{from, part, tensor, last});
             });
         });
     }
 
 private:
-    template <quantizer Q, class Source, class Slices, class Residuals>
-    static void encode_from(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
-                            std::byte* messages, const detail::kernel_residuals<Residuals>& residuals) {
-        static_assert(detail::storage_fits<Q, Residuals>::value,
-                      "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
-        if constexpr (message_scaled_quantizer<Q>) {
-            using clear = detail::clear_scale_kernel<Q, Slices>;
-            detail::launch(stream, 1, clear::tiles(where.slots), clear{where, messages});
-            using find = detail::find_scale_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
-            detail::launch(stream, where.slots, find::tiles(where), find{source, where, messages, residuals});
-        }
-        using kernel = detail::encode_kernel<Q, Source, detail::kernel_residuals<Residuals>, Slices>;
-        detail::launch(stream, where.slots, kernel::tiles(where), kernel{q, source, where, messages, residuals});
-    }
-
     template <element T>
     static detail::tensor_source<T> source_of(const T* tensor) {
         return {tensor};
@@ -103,15 +82,6 @@ private:
         return power_of_two ? 1.0f / divisor : 0.0f;
     }
 
-    template <class Source>
-    static const Source& divided(const Source& source, undivided) {
-        return source;
-    }
-    template <class Source>
-    static detail::divided_source<Source> divided(const Source& source, divided_by mean) {
-        return {source, mean.divisor, exact_reciprocal(mean.divisor)};
-    }
-
     /// Message of slot `first`.
     template <quantizer Q, class Byte, class Slices>
     static Byte* message_of(const Q& q, Byte* messages, const Slices& where, int first) {
@@ -128,25 +98,33 @@ private:
         return {f};
     }
 
-    /// Calls f(source) for sums over `contributors`, from slot `first` on. Usual numbers of ranks in a node have
-    /// instances of their own, in which all loads start at once.
-    template <quantizer From, class Slices, class F>
-    static void with_sums(const From& from, const std::byte* messages, int contributors, const Slices& where, int first,
-                          F f) {
-        const wire_layout<From> layout(where.last_count(), where.last());
-        const detail::message_source<From> source{from, message_of(from, messages, where, first), contributors, layout,
-                                                  static_cast<std::size_t>(where.slots) * layout.bytes};
-        switch (contributors) {
+    /// Calls f(source of the kernels) for slots from `first` on. Usual numbers of ranks in a node have instances of
+    /// their own, in which all loads start at once.
+    template <class Tensor, class Slices, class F>
+    static void with_source(const Tensor& tensor, const Slices&, int, F f) {
+        f(source_of(tensor));
+    }
+    template <quantizer Q, class Slices, class F>
+    static void with_source(const message_sum<Q>& sum, const Slices& where, int first, F f) {
+        const wire_layout<Q> layout(where.last_count(), where.last());
+        const detail::message_source<Q> source{sum.quantizer,
+                                               message_of(sum.quantizer, sum.messages, where, first),
+                                               sum.contributors,
+                                               layout,
+                                               static_cast<std::size_t>(where.slots) * layout.bytes,
+                                               sum.divisor,
+                                               exact_reciprocal(sum.divisor)};
+        switch (sum.contributors) {
         case 1:
-            return f(detail::sum_source<From, 1>{source});
+            return f(detail::sum_source<Q, 1>{source});
         case 2:
-            return f(detail::sum_source<From, 2>{source});
+            return f(detail::sum_source<Q, 2>{source});
         case 4:
-            return f(detail::sum_source<From, 4>{source});
+            return f(detail::sum_source<Q, 4>{source});
         case 8:
-            return f(detail::sum_source<From, 8>{source});
+            return f(detail::sum_source<Q, 8>{source});
         default:
-            return f(detail::sum_source<From, 0>{source});
+            return f(detail::sum_source<Q, 0>{source});
         }
     }
 

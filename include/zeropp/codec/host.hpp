@@ -3,8 +3,8 @@
 /// The codec of host executions.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/host/decode.hpp>
-#include <zeropp/codec/host/encode.hpp>
+#include <zeropp/codec/host/read.hpp>
+#include <zeropp/codec/host/write.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host_threads.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -35,35 +35,19 @@ const host_threads* threads_of([[maybe_unused]] const E& exec) {
 /// elements, because its offset may lie beyond the tensor. So `tensor` may be null if no slot has any.
 template <host_execution E>
 struct codec<E> {
-    template <quantizer Q, class Tensor, class Slices, class Residuals = no_feedback>
-    static void encode(const E& exec, const Q& q, const Tensor& tensor, const Slices& where, std::byte* messages,
-                       const Residuals& residuals = {}) {
+    template <quantizer Q, class Source, class Slices, class Residuals = no_feedback>
+    static void write(const E& exec, const Q& q, const Source& source, const Slices& where, std::byte* messages,
+                      const Residuals& residuals = {}) {
         exec.enqueue([=, threads = detail::threads_of(exec)] {
-            detail::encode_slots(q, tensor, where, messages, residuals, threads);
+            detail::write_slots(q, source, where, messages, residuals, threads);
         });
     }
 
     template <quantizer Q, class Tensor, class Slices>
-    static void decode(const E& exec, const Q& q, const std::byte* messages, const Slices& where, Tensor tensor) {
+    static void read(const E& exec, const message_sum<Q>& source, const Slices& where, Tensor tensor,
+                     epilogue last = {}) {
         exec.enqueue(
-            [=, threads = detail::threads_of(exec)] { detail::decode_slots(q, messages, where, tensor, threads); });
-    }
-
-    template <quantizer From, quantizer To, class Slices, class Residuals = no_feedback, class Mean = undivided>
-    static void reduce_encode(const E& exec, const From& from, const std::byte* messages, int contributors,
-                              const Slices& where, const To& to, std::byte* sums, const Residuals& residuals = {},
-                              const Mean& mean = {}) {
-        exec.enqueue([=, threads = detail::threads_of(exec)] {
-            detail::reduce_encode_slots(from, messages, contributors, where, to, sums, residuals, mean, threads);
-        });
-    }
-
-    template <quantizer From, class Tensor, class Slices>
-    static void reduce_decode(const E& exec, const From& from, const std::byte* messages, int contributors,
-                              const Slices& where, Tensor tensor, epilogue f) {
-        exec.enqueue([=, threads = detail::threads_of(exec)] {
-            detail::reduce_decode_slots(from, messages, contributors, where, tensor, f, threads);
-        });
+            [=, threads = detail::threads_of(exec)] { detail::read_slots(source, where, tensor, last, threads); });
     }
 };
 

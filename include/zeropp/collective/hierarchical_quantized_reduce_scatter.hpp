@@ -39,8 +39,8 @@ std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whol
 template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Plan, class Full,
           class Shard, class Memory>
 void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
-                       const Plan& plan, const Full& in, const Shard& out, epilogue last, std::byte* work,
-                       const Memory& memory) {
+                       const Plan& plan, const Full& in, const Shard& out, float divisor, epilogue last,
+                       std::byte* work, const Memory& memory) {
     join(exec);
     // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
     std::array<typename Execution::event, 2> finished{exec.across.record(), exec.across.record()};
@@ -50,8 +50,8 @@ void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         exec.inside.wait(finished[c % 2]);
         reduce_chunk(exec, comm, inside, across, plan, plan.buffers(work, c), in.tensor(), chunk, memory,
                      [&](const auto& hop, const auto& q, const std::byte* messages, int contributors) {
-                         codec<Execution>::reduce_decode(hop, q, messages, contributors, chunk.in_own(comm.rank()),
-                                                         out.tensor(), last);
+                         codec<Execution>::read(hop, message_sum{q, messages, contributors, divisor},
+                                                chunk.in_own(comm.rank()), out.tensor(), last);
                      });
         finished[c % 2] = exec.across.record();
     }
@@ -125,8 +125,8 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
 
     const detail::reduce_scatter_plan<Inside, Across, std::remove_const_t<decltype(whole)>> plan(ranks, whole, chunks);
-    const epilogue last{options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f,
-                        options.accumulate};
+    const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
+    const epilogue last{.accumulate = options.accumulate};
 
     detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name);
     call.quantize_with(" + ", inside, across);
@@ -146,7 +146,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); }, plan.workspace_bytes(),
         [&](std::byte* work) {
             if (whole.elements() != 0) {
-                detail::reduce_and_decode(on, comm, inside, across, plan, in, out, last, work, memory);
+                detail::reduce_and_decode(on, comm, inside, across, plan, in, out, divisor, last, work, memory);
             }
             // Calls of no elements count too: error feedback numbers its uses.
             memory.advance();

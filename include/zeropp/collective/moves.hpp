@@ -96,7 +96,7 @@ void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Ins
     const int groups = ranks.groups();
     const auto to_all = chunk.in_slots(ranks.order(), 0, ranks.size());
     if (plan.hop_inside) {
-        codec::encode(exec.inside, inside, full, to_all, buffers.inside_send, memory.inside());
+        codec::write(exec.inside, inside, full, to_all, buffers.inside_send, memory.inside());
         const std::size_t bytes = static_cast<std::size_t>(groups) * chunk_wire_bytes<Inside>(chunk);
         comm.group().all_to_all(exec.inside, buffers.inside_send, buffers.inside_receive, bytes);
         if (!plan.hop_across) {
@@ -104,10 +104,10 @@ void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Ins
             return;
         }
         const auto to_counterparts = chunk.in_slots(ranks.order(), comm.index() * groups, groups);
-        codec::reduce_encode(exec.inside, inside, buffers.inside_receive, ranks.group_size(), to_counterparts, across,
-                             buffers.across_send, memory.across());
+        codec::write(exec.inside, across, message_sum{inside, buffers.inside_receive, ranks.group_size()},
+                     to_counterparts, buffers.across_send, memory.across());
     } else {
-        codec::encode(exec.inside, across, full, to_all, buffers.across_send, memory.across());
+        codec::write(exec.inside, across, full, to_all, buffers.across_send, memory.across());
     }
     exec.across.wait(exec.inside.record());
     comm.across().all_to_all(exec.across, buffers.across_send, buffers.across_receive, chunk_wire_bytes<Across>(chunk));

@@ -63,7 +63,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
         const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
-        codec::encode(exec.inside, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
+        codec::write(exec.inside, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
     exec.across.wait(exec.inside.record());
@@ -75,7 +75,8 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         gather_across(exec.across, comm, messages, bytes);
         exec.inside.wait(exec.across.record());
         gather_inside(exec.inside, comm, messages, bytes);
-        codec::decode(exec.inside, q, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), out.tensor());
+        codec::read(exec.inside, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()),
+                    out.tensor());
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
 }

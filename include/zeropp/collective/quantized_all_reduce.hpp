@@ -86,13 +86,13 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
     const typename Division::chunks all(whole, 1, Q::block_size);
     const auto slices = all[0].in_slots(ranks.order(), 0, ranks.size());
     const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * chunk_wire_bytes<Q>(slices);
-    codec::encode(exec.inside, q, full, slices, own_message(comm, messages, bytes));
+    codec::write(exec.inside, q, full, slices, own_message(comm, messages, bytes));
     exec.across.wait(exec.inside.record());
     gather_across(exec.across, comm, messages, bytes);
     exec.inside.wait(exec.across.record());
     gather_inside(exec.inside, comm, messages, bytes);
-    codec::reduce_decode(exec.inside, q, messages, ranks.size(),
-                         all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result, epilogue{divisor, false});
+    codec::read(exec.inside, message_sum{q, messages, ranks.size(), divisor},
+                all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result);
 }
 
 /// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `out`, the division of `result`, has the
@@ -112,8 +112,8 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         std::byte* const messages = plan.gathered(work, c);
         reduce_chunk(exec, comm, inside, across, plan.reduce, plan.reduce.buffers(work, c), full, chunk, memory,
                      [&](const Execution& on, const auto& from, const std::byte* parts, int contributors) {
-                         codec::reduce_encode(on, from, parts, contributors, chunk.in_own(comm.rank()), back,
-                                              own_message(comm, messages, bytes), memory.back(), divided_by{divisor});
+                         codec::write(on, back, message_sum{from, parts, contributors, divisor},
+                                      chunk.in_own(comm.rank()), own_message(comm, messages, bytes), memory.back());
                      });
         gather_across(exec.across, comm, messages, bytes);
         return exec.across.record();
@@ -123,7 +123,7 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         std::byte* const messages = plan.gathered(work, c);
         exec.inside.wait(crossed);
         gather_inside(exec.inside, comm, messages, chunk_wire_bytes<Back>(chunk));
-        codec::decode(exec.inside, back, messages, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
+        codec::read(exec.inside, message_sum{back, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
     join(exec);
     // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its

@@ -148,11 +148,11 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             const std::size_t bytes = bytes_of(chunk);
             std::byte* const own = replica.own_message(messages, bytes);
             if (replica.owns() && replaces) {
-                codec<execution_type>::encode(on.inside, replica.exact(), in.tensor(), chunk.in_own(replica.owner()),
-                                              own);
+                codec<execution_type>::write(on.inside, replica.exact(), in.tensor(), chunk.in_own(replica.owner()),
+                                             own);
             } else if (replica.owns()) {
-                codec<execution_type>::encode(on.inside, q, difference{in.tensor(), replica.own(in)},
-                                              chunk.in_own(replica.owner()), own);
+                codec<execution_type>::write(on.inside, q, difference{in.tensor(), replica.own(in)},
+                                             chunk.in_own(replica.owner()), own);
             }
             messages += groups * bytes;
         }
@@ -166,8 +166,8 @@ void update(std::string_view name, const Exec& exec, Communicator& comm, const Q
             spread(on.across, comm, replica, replica.own_message(messages, bytes), messages, bytes);
             on.inside.wait(on.across.record());
             if (!replaces) {
-                codec<execution_type>::reduce_decode(on.inside, q, messages, 1, replica.stored(chunk),
-                                                     replica.tensors(in), add_difference);
+                codec<execution_type>::read(on.inside, message_sum{q, messages}, replica.stored(chunk),
+                                            replica.tensors(in), add_difference);
             }
             messages += groups * bytes;
             if constexpr (gathers) {

@@ -84,7 +84,7 @@ public:
         const auto whole = from.over_group(group_size_);
         if (whole.elements() != 0) {
             const auto slices = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-            codec<Execution>::encode(exec, quantizer_, from.tensor(), slices.in_slots({}, index_, 1), storage_.data());
+            codec<Execution>::write(exec, quantizer_, from.tensor(), slices.in_slots({}, index_, 1), storage_.data());
         }
         version_ = version;
     }

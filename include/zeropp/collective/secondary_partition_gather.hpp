@@ -58,8 +58,8 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
         comm.group().all_gather(exec, messages, work, bytes);
         messages = work;
     }
-    codec<Execution>::decode(exec, secondary.stored_as(), messages,
-                             chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
+    codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
+                           chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
 }
 
 /// A secondary_partition or a secondary_replica in `Space`.

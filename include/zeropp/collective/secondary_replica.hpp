@@ -143,7 +143,7 @@ public:
         if constexpr (std::same_as<Exact, Inside>) {
             if (all) return storage_.data();
         }
-        codec<Execution>::encode(exec, inside_, tensors(full), stored(chunk), own);
+        codec<Execution>::write(exec, inside_, tensors(full), stored(chunk), own);
         return own;
     }
 

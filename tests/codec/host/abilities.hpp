@@ -32,7 +32,7 @@ template <class Q, class Tensor, class Residuals = zeropp::no_feedback>
 std::vector<std::byte> encoded(const Q& q, const Tensor& tensor, const zeropp::slices& where,
                                const Residuals& residuals = {}) {
     guarded<std::byte> messages(static_cast<std::size_t>(where.slots) * zeropp::wire_bytes(q, where.count), 0xa5);
-    host_codec::encode(zeropp::host{}, q, tensor, where, messages.data(), residuals);
+    host_codec::write(zeropp::host{}, q, tensor, where, messages.data(), residuals);
     const bool written_within = messages.intact();
     CHECK(written_within);
     return messages.values();

@@ -82,8 +82,8 @@ TEST_CASE("sums are rounded by a noise of their own", "[codec][host][stochastic]
                                                               noise_of_slot(c, s, origin, true)));
         }
         guarded<std::byte> written(expected.size(), 0x5a);
-        host_codec::reduce_encode(zeropp::host{}, q, as_bytes(messages).data(), 3, with_origin(c, origin),
-                                  stochastic<to>(seed, step), written.data());
+        host_codec::write(zeropp::host{}, stochastic<to>(seed, step),
+                          zeropp::message_sum{q, as_bytes(messages).data(), 3}, with_origin(c, origin), written.data());
         CAPTURE(c.what);
         const bool as_documented = written.values() == expected && written.intact();
         CHECK(as_documented);

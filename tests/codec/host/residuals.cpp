@@ -133,7 +133,7 @@ void check_feedback(const cut& c, const settings& with) {
     check_slots<Q, Storage>(
         c, with, [&](int s) { return carried_values(c, s, tensor); },
         [&](const auto& residuals, std::byte* messages) {
-            host_codec::encode(zeropp::host{}, Q{}, tensor.data(), c.slices(), messages, residuals);
+            host_codec::write(zeropp::host{}, Q{}, tensor.data(), c.slices(), messages, residuals);
         });
 }
 
@@ -163,8 +163,8 @@ TEST_CASE("residuals of sums", "[codec][host][feedback]") {
         check_slots<q4, lossless<bfloat16>>(
             c, {.in_place = true}, [&](int s) { return sums[static_cast<std::size_t>(s)]; },
             [&](const auto& residuals, std::byte* encoded_sums) {
-                host_codec::reduce_encode(zeropp::host{}, from{}, as_bytes(messages).data(), 3, c.slices(), q4{},
-                                          encoded_sums, residuals);
+                host_codec::write(zeropp::host{}, q4{}, zeropp::message_sum{from{}, as_bytes(messages).data(), 3},
+                                  c.slices(), encoded_sums, residuals);
             });
     }
 }
@@ -186,7 +186,7 @@ TEST_CASE("differences are encoded in place of a tensor", "[codec][host][differe
         check_slots<q4, lossless<bfloat16>>(
             c, {}, [&](int s) { return carried_values(c, s, differences); },
             [&](const auto& residuals, std::byte* messages) {
-                host_codec::encode(zeropp::host{}, q4{}, d, c.slices(), messages, residuals);
+                host_codec::write(zeropp::host{}, q4{}, d, c.slices(), messages, residuals);
             });
     }
 }
@@ -211,7 +211,7 @@ TEST_CASE("what is sent over many steps adds up to what was meant", "[codec][hos
         for (int t = 0; t != steps; ++t) {
             const feedback<storage_type> f{storage, t == 0 ? nullptr : residuals.data(), residuals.data(), n};
             const auto message = any ? encoded(q4{}, gradient.data(), where, f) : encoded(q4{}, gradient.data(), where);
-            host_codec::decode(zeropp::host{}, q4{}, message.data(), where, decoded.data());
+            host_codec::read(zeropp::host{}, zeropp::message_sum{q4{}, message.data()}, where, decoded.data());
             for (std::size_t i = 0; i != n; ++i) sum[i] += static_cast<double>(decoded[i]);
         }
         double error = 0;

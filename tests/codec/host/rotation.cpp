@@ -51,10 +51,10 @@ void check_decode_rotated(const cut& c) {
         guarded<T> tensor(c.elements, 0x5a);
         const auto before = tensor.values();
         if (contributors == 1) {
-            host_codec::decode(zeropp::host{}, q, bytes.data(), c.slices(), tensor.data());
+            host_codec::read(zeropp::host{}, zeropp::message_sum{q, bytes.data()}, c.slices(), tensor.data());
         } else {
-            host_codec::reduce_decode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), tensor.data(),
-                                      zeropp::epilogue{});
+            host_codec::read(zeropp::host{}, zeropp::message_sum{q, bytes.data(), contributors}, c.slices(),
+                             tensor.data());
         }
         require_elements<T>(c.what, c, tensor, before,
                             [&](int s, std::size_t i, std::size_t) { return sums[static_cast<std::size_t>(s)][i]; });
@@ -72,8 +72,9 @@ void check_reduce_encode_rotated(const cut& c) {
         append(expected, reference_of<To>::format.message(rotated(elements, ToWindow, false), c.count));
     }
     guarded<std::byte> sums(expected.size(), 0x5a);
-    host_codec::reduce_encode(zeropp::host{}, hadamard<From, FromWindow>{}, as_bytes(messages).data(), 3, c.slices(),
-                              hadamard<To, ToWindow>{}, sums.data());
+    host_codec::write(zeropp::host{}, hadamard<To, ToWindow>{},
+                      zeropp::message_sum{hadamard<From, FromWindow>{}, as_bytes(messages).data(), 3}, c.slices(),
+                      sums.data());
     CAPTURE(c.what);
     const bool as_documented = sums.values() == expected && sums.intact();
     CHECK(as_documented);
@@ -92,7 +93,7 @@ void check_against_matrix() {
         const auto coefficients = reference_of<lossless<float>>::format.elements(as_uint8(message), n, n);
         const std::vector<double> expected = rotated(std::vector<double>(tensor.begin(), tensor.end()), Window, false);
         std::vector<float> back(n);
-        host_codec::decode(zeropp::host{}, q, message.data(), where, back.data());
+        host_codec::read(zeropp::host{}, zeropp::message_sum{q, message.data()}, where, back.data());
         double furthest = 0;
         double furthest_back = 0;
         for (std::size_t i = 0; i != n; ++i) {
@@ -145,7 +146,8 @@ TEST_CASE("a window that holds NaN, Inf or too much is NaN, and no other block i
         tensor[300] = float_of(bits);
         tensor[301] = float_of(bits);
         std::vector<float> back(640);
-        host_codec::decode(zeropp::host{}, q, encoded(q, tensor.data(), where).data(), where, back.data());
+        host_codec::read(zeropp::host{}, zeropp::message_sum{q, encoded(q, tensor.data(), where).data()}, where,
+                         back.data());
         std::size_t wrong = 0;
         for (std::size_t i = 0; i != 640; ++i)
             if (is_nan(back[i]) != (i / 128 == 2)) ++wrong;
@@ -153,6 +155,7 @@ TEST_CASE("a window that holds NaN, Inf or too much is NaN, and no other block i
     }
     const std::vector<float> zeros(640, -0.0f);
     std::vector<float> back(640, 1.0f);
-    host_codec::decode(zeropp::host{}, q, encoded(q, zeros.data(), where).data(), where, back.data());
+    host_codec::read(zeropp::host{}, zeropp::message_sum{q, encoded(q, zeros.data(), where).data()}, where,
+                     back.data());
     CHECK(std::all_of(back.begin(), back.end(), [](float x) { return x == 0.0f; }));
 }

@@ -66,19 +66,22 @@ struct outcome {
     outcome(const Q& q, const std::vector<std::byte>& messages, int contributors, std::size_t n)
         : sum(zeropp::wire_bytes(q, n)), elements(n), means(4 * n), added(n) {
         const zeropp::slices where = zeropp::slices::single(n, 0, n);
-        codec::reduce_encode(exec, q, messages.data(), contributors, where, q, sum.data());
-        codec::decode(exec, q, sum.data(), where, elements.data());
-        codec::reduce_decode(exec, q, messages.data(), contributors, where, means.data(), {.divisor = 3.0f});
-        codec::reduce_decode(exec, q, messages.data(), contributors, where, means.data() + n, {.divisor = 4.0f});
+        codec::write(exec, q, zeropp::message_sum{q, messages.data(), contributors}, where, sum.data());
+        codec::read(exec, zeropp::message_sum{q, sum.data()}, where, elements.data());
+        codec::read(exec, zeropp::message_sum{q, messages.data(), contributors, 3.0f}, where, means.data());
+        codec::read(exec, zeropp::message_sum{q, messages.data(), contributors, 4.0f}, where, means.data() + n);
         // To the elements that the message decodes to, and to others: among them are sums of NaN.
         float* const sums = means.data() + 2 * n;
-        codec::decode(exec, q, sum.data(), where, sums);
+        codec::read(exec, zeropp::message_sum{q, sum.data()}, where, sums);
         for (std::size_t i = 0; i != n; ++i) sums[n + i] = zeropp::bits_float(static_cast<std::uint32_t>(i) * 859433u);
         for (std::size_t i = 0; i != n; ++i) added[i] = bfloat16::from_bits(static_cast<std::uint16_t>(i * 13u));
-        codec::reduce_decode(exec, q, messages.data(), contributors, where, sums, {3.0f, true});
-        codec::reduce_decode(exec, q, messages.data(), contributors, where, sums + n, {1.0f, true});
-        codec::reduce_decode(exec, q, messages.data(), contributors, where, added.data(), {4.0f, true});
-        codec::reduce_decode(exec, q, messages.data(), contributors, where, elements.data(), {0.25f, true});
+        codec::read(exec, zeropp::message_sum{q, messages.data(), contributors, 3.0f}, where, sums,
+                    {.accumulate = true});
+        codec::read(exec, zeropp::message_sum{q, messages.data(), contributors}, where, sums + n, {.accumulate = true});
+        codec::read(exec, zeropp::message_sum{q, messages.data(), contributors, 4.0f}, where, added.data(),
+                    {.accumulate = true});
+        codec::read(exec, zeropp::message_sum{q, messages.data(), contributors, 0.25f}, where, elements.data(),
+                    {.accumulate = true});
     }
 
     /// Element by element; of NaN only that they are, but where something is added.
@@ -107,9 +110,9 @@ std::vector<std::byte> encoded(const Q& q, const std::vector<float>& tensor, int
         const float* const x = tensor.data() + c * 7;
         for (std::size_t i = 0; i != n; ++i) halves[i] = half(x[i]);
         for (std::size_t i = 0; i != n; ++i) bfloat16s[i] = bfloat16(x[i]);
-        if (c % 3 == 0) codec::encode(exec, q, x, where, messages.data() + c * bytes);
-        if (c % 3 == 1) codec::encode(exec, q, halves.data(), where, messages.data() + c * bytes);
-        if (c % 3 == 2) codec::encode(exec, q, bfloat16s.data(), where, messages.data() + c * bytes);
+        if (c % 3 == 0) codec::write(exec, q, x, where, messages.data() + c * bytes);
+        if (c % 3 == 1) codec::write(exec, q, halves.data(), where, messages.data() + c * bytes);
+        if (c % 3 == 2) codec::write(exec, q, bfloat16s.data(), where, messages.data() + c * bytes);
     }
     return messages;
 }
@@ -168,10 +171,10 @@ void check_conversions() {
         CAPTURE(static_cast<int>(target), zeropp::element_traits<T>::name);
         std::vector<float> loaded(elements.size());
         std::vector<T> stored(floats.size());
-        codec::encode(exec, q, elements.data(), zeropp::slices::single(elements.size(), 0, elements.size()),
-                      reinterpret_cast<std::byte*>(loaded.data()));
-        codec::decode(exec, q, reinterpret_cast<const std::byte*>(floats.data()),
-                      zeropp::slices::single(floats.size(), 0, floats.size()), stored.data());
+        codec::write(exec, q, elements.data(), zeropp::slices::single(elements.size(), 0, elements.size()),
+                     reinterpret_cast<std::byte*>(loaded.data()));
+        codec::read(exec, zeropp::message_sum{q, reinterpret_cast<const std::byte*>(floats.data())},
+                    zeropp::slices::single(floats.size(), 0, floats.size()), stored.data());
         std::vector<std::uint32_t> bits_loaded;
         std::vector<std::uint16_t> bits_stored;
         for (const float x : loaded) bits_loaded.push_back(zeropp::float_bits(x));
@@ -216,7 +219,7 @@ void check_encoding(const std::uint16_t (&rare)[N], std::size_t finite, float le
         on_every_target([&](auto target) {
             CAPTURE(static_cast<int>(target), zeropp::short_text(q.name()).str(), zeropp::element_traits<T>::name);
             std::vector<std::byte> message(zeropp::wire_bytes(q, n));
-            codec::encode(exec, q, tensor.data(), where, message.data());
+            codec::write(exec, q, tensor.data(), where, message.data());
             if (expected.empty()) expected = message;
             CHECK((message == expected));
         });
@@ -271,7 +274,7 @@ TEST_CASE("a rotation makes +0 of what is too small, with every instruction set"
     on_every_target([&](auto target) {
         CAPTURE(static_cast<int>(target));
         std::vector<std::byte> message(zeropp::wire_bytes(format(), n));
-        codec::encode(exec, format(), tensor.data(), zeropp::slices::single(n, 0, n), message.data());
+        codec::write(exec, format(), tensor.data(), zeropp::slices::single(n, 0, n), message.data());
         CHECK(std::count(message.begin(), message.end(), std::byte{0x80}) == 0);
     });
 }

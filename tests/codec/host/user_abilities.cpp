@@ -90,7 +90,7 @@ std::vector<std::uint8_t> scaled_message(const std::vector<float>& values, std::
     return bytes;
 }
 
-/// encode, decode, reduce_encode to floats and to itself, reduce_decode, against `message_of`.
+/// A written message, and reads and writes of a message and of a sum, against `message_of`.
 template <class Q, class MessageOf>
 void check_quantizer(const Q& q, MessageOf message_of) {
     for (const cut& c : telling_cuts(static_cast<std::size_t>(Q::block_size))) {
@@ -117,12 +117,11 @@ void check_quantizer(const Q& q, MessageOf message_of) {
         const auto bytes = as_bytes(messages);
         guarded<float> tensor(c.elements, 0x5a);
         const auto before = tensor.values();
-        host_codec::decode(zeropp::host{}, q, bytes.data(), c.slices(), tensor.data());
+        host_codec::read(zeropp::host{}, zeropp::message_sum{q, bytes.data()}, c.slices(), tensor.data());
         require_elements<float>("decode", c, tensor, before, [&](int s, std::size_t i, std::size_t) {
             return first[static_cast<std::size_t>(s)][i];
         });
-        host_codec::reduce_decode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), tensor.data(),
-                                  zeropp::epilogue{});
+        host_codec::read(zeropp::host{}, zeropp::message_sum{q, bytes.data(), contributors}, c.slices(), tensor.data());
         require_elements<float>("reduce_decode", c, tensor, before, [&](int s, std::size_t i, std::size_t) {
             return sums[static_cast<std::size_t>(s)][i];
         });
@@ -133,7 +132,8 @@ void check_quantizer(const Q& q, MessageOf message_of) {
             expected.insert(expected.end(), message.begin(), message.end());
         }
         guarded<std::byte> written(expected.size(), 0x5a);
-        host_codec::reduce_encode(zeropp::host{}, q, bytes.data(), contributors, c.slices(), q, written.data());
+        host_codec::write(zeropp::host{}, q, zeropp::message_sum{q, bytes.data(), contributors}, c.slices(),
+                          written.data());
         // The toys' NaN may be of either sign in a sum, and is stored only as what it means.
         require_bytes("reduce_encode", written, expected);
     }

@@ -8,16 +8,16 @@ using memory = zeropp::feedback<int8>;
 
 void lists(const stream& s, zeropp::tensor_table<zeropp::bfloat16> halves, zeropp::tensor_table<float> floats,
            const zeropp::list_slices& where, const zeropp::slices& one, std::byte* bytes, const memory& kept) {
-    const zeropp::divided_by mean{3.0f};
-    codec::encode(s, int8(), halves, where, bytes);
-    codec::encode(s, int4(), floats, where, bytes);
-    codec::encode(s, int8(), halves, where, bytes, kept);
-    codec::decode(s, int8(), bytes, where, halves);
-    codec::decode(s, int4(), bytes, where, floats);
-    codec::reduce_encode(s, int8(), bytes, 8, where, int4(), bytes);
-    codec::reduce_encode(s, int4(), bytes, 8, where, int8(), bytes, zeropp::no_feedback{}, mean);
-    codec::reduce_encode(s, int4(), bytes, 8, one, int8(), bytes, zeropp::no_feedback{}, mean);
-    codec::reduce_decode(s, int4(), bytes, 8, where, halves, {});
+    const float mean = 3.0f;
+    codec::write(s, int8(), halves, where, bytes);
+    codec::write(s, int4(), floats, where, bytes);
+    codec::write(s, int8(), halves, where, bytes, kept);
+    codec::read(s, zeropp::message_sum{int8(), bytes}, where, halves);
+    codec::read(s, zeropp::message_sum{int4(), bytes}, where, floats);
+    codec::write(s, int4(), zeropp::message_sum{int8(), bytes, 8}, where, bytes);
+    codec::write(s, int8(), zeropp::message_sum{int4(), bytes, 8, mean}, where, bytes);
+    codec::write(s, int8(), zeropp::message_sum{int4(), bytes, 8, mean}, one, bytes);
+    codec::read(s, zeropp::message_sum{int4(), bytes, 8}, where, halves);
 }
 
 }  // namespace shipped

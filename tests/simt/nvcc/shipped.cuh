@@ -16,7 +16,7 @@ template <class Q, class... T>
 struct encoded {
     static void instantiate(const stream& s, const Q& q, const void* tensor, const zeropp::slices& where,
                             std::byte* out) {
-        (codec::encode(s, q, static_cast<const T*>(tensor), where, out), ...);
+        (codec::write(s, q, static_cast<const T*>(tensor), where, out), ...);
     }
 };
 
@@ -24,7 +24,7 @@ template <class Q, class T, class Base>
 struct subtracted {
     static void instantiate(const stream& s, const Q& q, const T* tensor, const Base* base, const zeropp::slices& where,
                             std::byte* out) {
-        codec::encode(s, q, zeropp::difference{tensor, base}, where, out);
+        codec::write(s, q, zeropp::difference{tensor, base}, where, out);
     }
 };
 
@@ -32,7 +32,7 @@ template <class Q, class Storage, class T>
 struct fed_back {
     static void instantiate(const stream& s, const Q& q, const T* tensor, const zeropp::slices& where, std::byte* out,
                             const zeropp::feedback<Storage>& memory) {
-        codec::encode(s, q, tensor, where, out, memory);
+        codec::write(s, q, tensor, where, out, memory);
     }
 };
 
@@ -40,7 +40,7 @@ template <class Q, class... T>
 struct decoded {
     static void instantiate(const stream& s, const Q& q, const std::byte* in, const zeropp::slices& where,
                             void* tensor) {
-        (codec::reduce_decode(s, q, in, 1, where, static_cast<T*>(tensor), {}), ...);
+        (codec::read(s, zeropp::message_sum{q, in, 1}, where, static_cast<T*>(tensor)), ...);
     }
 };
 
@@ -48,7 +48,7 @@ template <class Q, class... To>
 struct summed {
     static void instantiate(const stream& s, const Q& q, const zeropp::slices& where, const std::byte* in,
                             std::byte* out) {
-        (codec::reduce_encode(s, q, in, 1, where, To(), out), ...);
+        (codec::write(s, To(), zeropp::message_sum{q, in, 1}, where, out), ...);
     }
 };
 

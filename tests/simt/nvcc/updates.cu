@@ -16,13 +16,13 @@ template <class Slices, class Masters, class Replica>
 void updates(const stream& s, Masters masters, Replica replica, const Slices& own, const packed_slices<Slices>& stored,
              std::byte* bytes) {
     const epilogue add = detail::add_difference;
-    codec::encode(s, int2(), difference{masters, replica}, own, bytes);
-    codec::encode(s, int4(), difference{masters, replica}, own, bytes);
-    codec::reduce_decode(s, int2(), bytes, 1, stored, replica, add);
-    codec::reduce_decode(s, int4(), bytes, 1, stored, replica, add);
+    codec::write(s, int2(), difference{masters, replica}, own, bytes);
+    codec::write(s, int4(), difference{masters, replica}, own, bytes);
+    codec::read(s, message_sum{int2(), bytes}, stored, replica, add);
+    codec::read(s, message_sum{int4(), bytes}, stored, replica, add);
     // Whole weights, and what goes through a quantizer inside the node.
-    codec::encode(s, weights(), masters, own, bytes);
-    codec::encode(s, int4(), replica, stored, bytes);
+    codec::write(s, weights(), masters, own, bytes);
+    codec::write(s, int4(), replica, stored, bytes);
 }
 
 template void updates(const stream&, const float*, bfloat16*, const slices&, const packed_slices<slices>&, std::byte*);

@@ -21,8 +21,6 @@ struct decode_kernel {
     Slices where;
     Tensor tensor;
     epilogue last;
-    /// 1 / last.divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
-    float exact_reciprocal;
 
     /// Number of granules of a tile for each thread.
     static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
@@ -172,9 +170,9 @@ private:
                                                                               [=](std::size_t) { return whole; });
     }
 
-    /// out <- result / divisor as elements, added to `out` if `accumulate`.
+    /// out <- finished sums as elements, added to `out` if `accumulate`.
     __device__ void finish_granule(float (&result)[granule_size], raw_granule<T>& out) const {
-        divide(result, last.divisor, exact_reciprocal);
+        source.finish(result);
         if (last.accumulate) {
             float present[granule_size];
             out.to_floats(present);

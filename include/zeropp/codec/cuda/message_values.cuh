@@ -27,9 +27,7 @@ inline constexpr std::size_t granules_at_once = Values::in_flight > Run ? Values
 /// Turns a source's granules into a quantizer's input. Fragments are the source's own if values need no change.
 template <quantizer Q, class Source, class Residuals>
 struct message_values {
-    /// True if the source changes values that are rotated back.
-    static constexpr bool has_epilogue = requires(const Source& s, float_granule& g) { s.epilogue(g.x); };
-    static constexpr bool changed = Source::rotation > 1 || has_epilogue || rotating_quantizer<Q> || Residuals::any;
+    static constexpr bool changed = Source::sums || rotating_quantizer<Q> || Residuals::any;
 
     using fragment = std::conditional_t<changed, float_granule, typename Source::fragment>;
 
@@ -65,9 +63,9 @@ struct message_values {
             rotate_granules<Source::rotation, Lanes, PerLane, Run>(x, true, [=](std::size_t n) {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
-            if constexpr (has_epilogue) {
+            if constexpr (Source::sums) {
 #pragma unroll
-                for (std::size_t n = 0; n != N; ++n) source.epilogue(x[n]);
+                for (std::size_t n = 0; n != N; ++n) source.finish(x[n]);
             }
             rotate_granules<rotation_size<Q>(), Lanes, PerLane, Run>(x, false, [=](std::size_t n) {
                 return Whole || is_in_whole_window<rotation_size<Q>()>(size, granule(n));

@@ -15,7 +15,7 @@
 ///   `fetch_whole<Run>`  loads whole granules, Run in a row each time; all threads of a warp must call this, and
 ///                       `fragments`, together
 ///   `fragment_part`     loads one granule with `valid` elements
-///   `epilogue(x)`       optional: changes values once they are rotated back
+///   `finish(x)`         of sums: divides values that are rotated back
 /// `open(where, of, i, s)` makes a `cursor`: the common data of all granules of section i, `of`, in slot s.
 
 #include <zeropp/codec/codec.hpp>

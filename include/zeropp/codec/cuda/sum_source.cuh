@@ -143,6 +143,9 @@ struct message_source {
     wire_layout<From> layout;
     /// Bytes from a message to the next contributor's.
     std::size_t stride;
+    float divisor;
+    /// 1 / divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
+    float exact_reciprocal;
 
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
@@ -170,6 +173,9 @@ struct message_source {
         return {messages + static_cast<std::size_t>(s) * layout.bytes + codes, layout.params_at(of.place) - codes,
                 layout.scale_offset - codes, of.count};
     }
+
+    /// x <- sums, once they are rotated back, as values.
+    __device__ void finish(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
 
     __device__ float_sums fragment_part(const cursor& s, std::size_t granule, int valid) const {
         if (valid == 0) return {};
@@ -287,16 +293,6 @@ private:
                 r + n);
         }
     }
-};
-
-/// `Source` with sums that are divided once they are rotated back.
-template <class Source>
-struct divided_source : Source {
-    float divisor;
-    /// 1 / divisor if that is exact, so that multiplying gives the bits of the division; otherwise 0.
-    float exact_reciprocal;
-
-    __device__ void epilogue(float (&x)[granule_size]) const { divide(x, divisor, exact_reciprocal); }
 };
 
 }  // namespace zeropp::detail

@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/execution/host_threads.hpp>
+#include <zeropp/layout/slices.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -107,21 +108,53 @@ public:
         return taken_ == run + 1;
     }
 
-    /// Calls f(first, n) for the parts of `size` elements that this thread takes.
-    template <class F>
-    void for_each_part(std::size_t size, const F& f) {
-        for (std::size_t first = 0; first < size; first += most) {
-            const std::size_t n = std::min(most, size - first);
-            if (takes(n)) f(first, n);
-        }
-    }
-
 private:
     std::atomic<std::size_t>* next_ = nullptr;
     std::size_t passed_ = 0;
     /// Number of the last `run` taken, plus one.
     std::size_t taken_ = 0;
 };
+
+/// Part of a section in one slot: elements [first, first + count) of section `i`, which is `of`.
+struct section_part {
+    const section& of;
+    std::size_t i;
+    int slot;
+    std::size_t first;
+    std::size_t count;
+    /// True for the section's last part in this slot. A section without elements has one part, which is empty.
+    bool last;
+};
+
+/// Order of parts: slot after slot, as messages lie, or section after section, as tensors lie.
+enum class part_order { messages, tensors };
+
+/// Calls visit(section_part) for the parts of all slots that `mine` takes.
+template <class Slices, class Visit>
+void for_each_part(const Slices& where, part_order order, share mine, const Visit& visit) {
+    const auto visit_section = [&](std::size_t i, int s) {
+        const section of = where.at(i);
+        const std::size_t size = of.size(where.rank(s));
+        std::size_t first = 0;
+        do {
+            const std::size_t n = std::min(share::most, size - first);
+            if (mine.takes(n)) visit(section_part{of, i, s, first, n, first + n == size});
+            first += n;
+        } while (first != size);
+    };
+    if (order == part_order::messages) {
+        for (int s = 0; s != where.slots; ++s) {
+            for (std::size_t i = 0; i != where.sections(); ++i) visit_section(i, s);
+        }
+        return;
+    }
+    for (std::size_t i = 0; i != where.sections(); ++i) {
+        // Node by node: if a node's ranks are consecutive, as shards lie in memory. Jumping there costs half the speed.
+        for (int group = 0; group != where.order.groups; ++group) {
+            for (int s = group; s < where.slots; s += where.order.groups) visit_section(i, s);
+        }
+    }
+}
 
 /// Calls work(share) on each of `threads`, or once on this thread if there are none or all slots are at most one part.
 template <class Slices, class Work>

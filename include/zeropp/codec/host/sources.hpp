@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Values that the host codec encodes: elements as floats, slots and their messages, and sources (a tensor, a
-/// difference of tensors, or a sum of messages). A source is load(begin, n, buffer). It returns elements
-/// [begin, begin + n) of a section as floats: the whole section in place, or in `buffer`.
+/// Sources of values for the host codec: a tensor, a difference of tensors, or a sum of messages. A source is
+/// load(begin, n, buffer). It returns elements [begin, begin + n) of a section as floats: the whole section in place,
+/// or in `buffer`.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/avx512.hpp>
@@ -10,7 +10,6 @@
 #include <zeropp/codec/host/rotation.hpp>
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/sixteen_bits.hpp>
-#include <zeropp/codec/host/sums.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
@@ -18,8 +17,11 @@
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/quantizer/small_float.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace zeropp::detail {
@@ -65,6 +67,154 @@ void divide(float* x, Size n, float divisor) {
     for (std::size_t i = 0; i != n; ++i) x[i] = quotient(x[i], divisor);
 }
 
+/// True if 4-bit codes of a block can be decoded through a table of 16 values.
+template <quantizer Q>
+inline constexpr bool decodes_by_table =
+    Q::code_bits == 4 && !positional_quantizer<Q> && static_cast<std::size_t>(Q::block_size) % 32 == 0;
+
+/// table[code] <- the decoded code, as a T.
+template <quantizer Q, class T>
+void make_table(const Q& q, const typename Q::params& params, T (&table)[16]) {
+    alignas(64) float values[16];
+    ZEROPP_DETAIL_UNROLL(1)
+    for (std::uint32_t code = 0; code != 16; ++code) values[code] = q.decode(code, params);
+    ZEROPP_DETAIL_UNROLL(1)
+    for (std::size_t code = 0; code != 16; ++code) table[code] = element_traits<T>::from_float(values[code]);
+}
+
+/// to <- elements [begin, begin + n) of a section, through a table for each block. Returns false, with nothing done,
+/// unless T has 2 bytes and the loop is AVX-512's over whole tiles. Requires `begin` to be a multiple of `piece_size`.
+template <quantizer Q, element T, class Size>
+bool decode_by_table([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& from,
+                     [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] T* to) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr std::size_t piece = std::min(block_size, piece_size);
+    constexpr bool looks_up = decodes_by_table<Q> && !rotating_quantizer<Q> && sizeof(T) == 2;
+    if constexpr (looks_up && avx512::serves<Size, piece>) {
+        for_each_piece<block_size>(n, [&](std::size_t done, auto some) {
+            T table[16];
+            make_table(q, read_params<Q>(from, begin + done), table);
+            avx512::look_up(table, from.codes + code_bytes<Q>(begin + done), some, to + done);
+        });
+        return true;
+    }
+#endif
+    return false;
+}
+
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+/// The `Codes` for `avx512::sum_multiples` to sum Q's 8-bit codes, in a std::type_identity; void if there are none.
+template <quantizer Q>
+constexpr auto multiplied_codes() {
+    if constexpr (integer_quantizer<Q> && Q::code_bits == 8) {
+        return std::type_identity<avx512::integers>();
+    } else if constexpr (float_quantizer<Q>) {
+        if constexpr (std::is_same_v<typename Q::format, e4m3> || std::is_same_v<typename Q::format, e5m2>) {
+            return std::type_identity<avx512::small_floats<Q::format::mantissa_bits>>();
+        } else {
+            return std::type_identity<void>();
+        }
+    } else {
+        return std::type_identity<void>();
+    }
+}
+template <quantizer Q>
+inline constexpr bool multiplies = !std::is_void_v<typename decltype(multiplied_codes<Q>())::type>;
+
+/// Number of messages summed at once: their parameters stay in the first-level cache.
+inline constexpr std::size_t messages_at_a_time = 16;
+
+/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
+/// Returns false, with nothing done, if a code is not finite or a multiplier nearly too large.
+template <quantizer Q, class Size>
+bool sum_multiples(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+                   Size n, bool adds, float* sums) {
+    using codes_type = typename decltype(multiplied_codes<Q>())::type;
+    const std::byte* const codes = first.codes + code_bytes<Q>(begin);
+    float multipliers[messages_at_a_time];
+    for (std::size_t m = 0; m != messages; ++m) {
+        multipliers[m] = q.multiplier(read_params<Q>(first.behind(m * stride), begin));
+        if constexpr (float_quantizer<Q>) {
+            const bool too_large = multipliers[m] > 0x1p118f || multipliers[m] < -0x1p118f;
+            if (too_large || !codes_type::finite(codes + m * stride, n)) return false;
+            multipliers[m] /= codes_type::unit;
+        }
+    }
+    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
+    avx512::sum_multiples<codes_type, pairs>(multipliers, messages, codes, stride, n, adds, sums);
+    return true;
+}
+
+/// sums <- the sum of elements [begin, begin + n), of one block, over `messages` messages; added to `sums` if `adds`.
+template <quantizer Q, class Size>
+void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, std::size_t messages, std::size_t begin,
+                   Size n, bool adds, float* sums) {
+    alignas(64) float tables[messages_at_a_time][16];
+    for (std::size_t m = 0; m != messages; ++m) {
+        const coded_section message = first.behind(m * stride);
+        const typename Q::params params = read_params<Q>(message, begin);
+        if constexpr (integer_quantizer<Q>) {
+            avx512::multiples(q.multiplier(params), tables[m]);
+        } else {
+            make_table(quantizer_of(q, message), params, tables[m]);
+        }
+    }
+    constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
+    avx512::sum_looked_up<pairs>(tables, messages, first.codes + code_bytes<Q>(begin), stride, n, adds, sums);
+}
+#endif
+
+/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, in hand-written AVX-512.
+/// Returns false, with `sums` unspecified, unless codes have 4 bits or (most) 8 and tiles are whole. Requires `begin`
+/// to be a multiple of `piece_size`.
+template <quantizer Q, class Size>
+bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_section& first,
+                    [[maybe_unused]] std::size_t stride, [[maybe_unused]] std::size_t contributors,
+                    [[maybe_unused]] std::size_t begin, [[maybe_unused]] Size n, [[maybe_unused]] float* sums) {
+#if ZEROPP_DETAIL_HAS_WIDE_TARGETS
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    constexpr std::size_t piece = std::min(block_size, piece_size);
+    if constexpr (avx512::serves<Size, piece> && block_size % 32 == 0 && (multiplies<Q> || decodes_by_table<Q>)) {
+        bool done = true;
+        for (std::size_t c = 0; c < contributors; c += messages_at_a_time) {
+            const std::size_t messages = std::min(messages_at_a_time, contributors - c);
+            const coded_section from = first.behind(c * stride);
+            for_each_piece<block_size>(n, [&](std::size_t at, auto some) {
+                if constexpr (multiplies<Q>) {
+                    done &= sum_multiples(q, from, stride, messages, begin + at, some, c != 0, sums + at);
+                } else {
+                    sum_looked_up(q, from, stride, messages, begin + at, some, c != 0, sums + at);
+                }
+            });
+        }
+        return done;
+    }
+#endif
+    return false;
+}
+
+/// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, `stride` bytes apart, in
+/// order. If Q rotates, rotated back at the end.
+template <quantizer Q, class Size>
+void sum_elements(const Q& q, const coded_section& first, std::size_t stride, int contributors, std::size_t begin,
+                  Size n, float* sums) {
+    for_each_piece<piece_size>(n, [&](std::size_t done, auto some) {
+        float* const sum = sums + done;
+        const auto messages = static_cast<std::size_t>(contributors);
+        if (!sum_in_vectors(q, first, stride, messages, begin + done, some, sum)) {
+            decode_elements(quantizer_of(q, first), first, begin + done, some,
+                            [=](std::size_t i, float x) { sum[i] = x; });
+            for (std::size_t m = 1; m < messages; ++m) {
+                const coded_section next = first.behind(m * stride);
+                decode_elements(quantizer_of(q, next), next, begin + done, some,
+                                [=](std::size_t i, float x) { sum[i] += x; });
+            }
+        }
+        rotate<Q>(sum, some, true, sum);
+    });
+}
+
 ZEROPP_DETAIL_INLINE_END
 
 /// Layout of every slot's message.
@@ -77,15 +227,6 @@ wire_layout<Q> layout_of(const Slices& where) {
 template <class Byte>
 Byte* message_at(Byte* messages, int slot, std::size_t bytes) {
     return messages + static_cast<std::size_t>(slot) * bytes;
-}
-
-/// Calls f(s) for each slot, node by node. If a node's ranks are consecutive, that is the order of shards in memory:
-/// jumping there costs half of the speed.
-template <class Slices, class F>
-void for_each_slot_in_memory(const Slices& where, const F& f) {
-    for (int group = 0; group != where.order.groups; ++group) {
-        for (int s = group; s < where.slots; s += where.order.groups) f(s);
-    }
 }
 
 ZEROPP_DETAIL_INLINE_BEGIN
@@ -122,17 +263,21 @@ auto loader(const difference<T*, Base*>& d, std::size_t offset) {
     };
 }
 
-/// Source: sums of a section over `contributors` messages, `stride` bytes apart, beginning with `first`.
-template <quantizer From, class Mean>
-auto loader(const From& from, const coded_section& first, std::size_t stride, int contributors, Mean mean) {
-    return [=](std::size_t begin, auto n, float* buffer) -> const float* {
-        sum_elements(from, first, stride, contributors, begin, n, buffer);
-        if constexpr (std::is_same_v<Mean, divided_by>) {
-            divide(buffer, n, mean.divisor);
-        }
+/// Source: sums of a section over the contributors of `of`. `first` is its section in their first message, and `stride`
+/// the bytes between their messages.
+template <quantizer Q>
+struct section_sum {
+    message_sum<Q> of;
+    coded_section first;
+    std::size_t stride;
+
+    template <class Size>
+    const float* operator()(std::size_t begin, Size n, float* buffer) const {
+        sum_elements(of.quantizer, first, stride, of.contributors, begin, n, buffer);
+        divide(buffer, n, of.divisor);
         return buffer;
-    };
-}
+    }
+};
 
 /// Values of one section: elements, rotated if Q rotates, plus residuals. `load` is a source (host/sources.hpp), called
 /// twice for each element if messages have a scale.
@@ -155,5 +300,21 @@ struct section_values {
 };
 
 ZEROPP_DETAIL_INLINE_END
+
+/// Returns open(of, i, s), the source of section i, `of`, in slot s: of a tensor, a table or a difference, or of sums.
+template <class Tensor, class Slices>
+auto opener(const Tensor& tensor, const Slices& where) {
+    return [&](const section& of, std::size_t i, int s) {
+        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
+    };
+}
+template <quantizer Q, class Slices>
+auto opener(const message_sum<Q>& sum, const Slices& where) {
+    const auto layout = layout_of<Q>(where);
+    return [=](const section& of, std::size_t, int s) {
+        const coded_section first(layout, of.place, message_at(sum.messages, s, layout.bytes));
+        return section_sum<Q>{sum, first, static_cast<std::size_t>(where.slots) * layout.bytes};
+    };
+}
 
 }  // namespace zeropp::detail

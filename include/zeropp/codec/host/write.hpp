@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Writes messages on the host: encode and reorder + encode from a tensor, decode + sum + encode from messages. The
-/// `*_slots` functions know no execution, so that host executions share their instances.
+/// Writes messages on the host, from tensors or from sums of messages.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/host/blocks.hpp>
@@ -102,8 +101,8 @@ bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Valu
 /// Encodes values [first, first + size) of a section; `first` begins a block and a tile. The `encoded_elements` begin
 /// with the section. `q` has the message's scale (`quantizer_of`).
 template <quantizer Q, class Values>
-void encode_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
-                    const coded<std::byte>& to) {
+void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
+                   const coded<std::byte>& to) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     // A stretch holds all blocks that are encoded together.
     constexpr std::size_t blocks =
@@ -158,78 +157,47 @@ void write_scales(const wire_layout<Q>& layout, const Slices& where, ValuesOf va
     }
 }
 
-/// Encodes the parts that `mine` takes of all slots, and clears bytes of messages without an element. `sums`: values
-/// are sums.
-template <quantizer Q, class Slices, class ValuesOf>
-void encode_parts(const Q& q, const wire_layout<Q>& layout, const Slices& where, bool sums, ValuesOf values_of,
-                  std::byte* messages, share mine) {
-    const auto encode = [&](std::size_t i, int s) {
-        const section of = where.at(i);
-        const bool last = i + 1 == where.sections();
-        std::byte* const message = message_at(messages, s, layout.bytes);
-        const coded<std::byte> to(layout, of.place, message);
-        const std::size_t valid = of.size(where.rank(s));
-        mine.for_each_part(valid, [&](std::size_t first, std::size_t n) {
-            encode_section(quantizer_of(q, to), values_of(of, i, s), first, n, {where.index(of, s), sums}, to);
-        });
-        // Clears the rest of the section's codes and parameters, and the padding behind the last section.
-        if (!mine.takes(0)) return;
-        constexpr std::size_t block_size = wire_layout<Q>::block_size;
-        const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
-        const std::size_t params_end =
-            last ? layout.scale_offset : layout.params_offset + where.blocks_end(i, block_size) * params_bytes<Q>;
-        const std::size_t blocks = ceil_div(valid, block_size);
-        std::fill(to.codes + code_bytes<Q>(valid), message + codes_end, std::byte{0});
-        std::fill(to.params + blocks * params_bytes<Q>, message + params_end, std::byte{0});
-        if (last)
-            std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
-    };
-    // In the order of reads: one tensor's shards are contiguous in memory, and so are one message's sections.
-    if (sums) {
-        for (int s = 0; s != where.slots; ++s) {
-            for (std::size_t i = 0; i != where.sections(); ++i) encode(i, s);
-        }
-    } else {
-        for (std::size_t i = 0; i != where.sections(); ++i) {
-            for_each_slot_in_memory(where, [&](int s) { encode(i, s); });
-        }
-    }
+/// Clears the rest of section i's codes and parameters, behind `size` elements, and the padding behind the last
+/// section.
+template <quantizer Q, class Slices>
+void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i, std::size_t size,
+                const coded<std::byte>& section, std::byte* message) {
+    const bool last = i + 1 == where.sections();
+    constexpr std::size_t block_size = wire_layout<Q>::block_size;
+    const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
+    const std::size_t params_end =
+        last ? layout.scale_offset : layout.params_offset + where.blocks_end(i, block_size) * params_bytes<Q>;
+    std::fill(section.codes + code_bytes<Q>(size), message + codes_end, std::byte{0});
+    std::fill(section.params + ceil_div(size, block_size) * params_bytes<Q>, message + params_end, std::byte{0});
+    if (last) std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
 }
 
-/// Encodes the slots of `where`, divided among `threads`. load_of(section, i, s) returns the source of section i in
-/// slot s.
-template <quantizer Q, class Slices, class LoadOf, class Residuals>
-void encode_messages(const Q& q, const Slices& where, bool sums, LoadOf load_of, const Residuals& residuals,
-                     std::byte* messages, const host_threads* threads) {
+/// Writes the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
+/// instances.
+template <quantizer Q, class Source, class Slices, class Residuals>
+void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, const Residuals& residuals,
+                 const host_threads* threads) {
     const auto layout = layout_of<Q>(where);
+    const auto open = opener(source, where);
     using residuals_of = section_residuals<Residuals>;
     const auto values_of = [&](const section& of, std::size_t i, int s) {
-        return section_values<Q, decltype(load_of(of, i, s)), residuals_of>{load_of(of, i, s),
-                                                                            residuals_of(residuals, of, s)};
+        return section_values<Q, decltype(open(of, i, s)), residuals_of>{open(of, i, s),
+                                                                         residuals_of(residuals, of, s)};
     };
     if constexpr (message_scaled_quantizer<Q>) write_scales<Q>(layout, where, values_of, messages);
-    divide(threads, where, [&](const share& mine) { encode_parts(q, layout, where, sums, values_of, messages, mine); });
-}
-
-template <quantizer Q, class Tensor, class Slices, class Residuals>
-void encode_slots(const Q& q, const Tensor& tensor, const Slices& where, std::byte* messages, Residuals residuals,
-                  const host_threads* threads) {
-    const auto load_of = [&](const section& of, std::size_t i, int s) {
-        return loader(tensor_at(tensor, where.tensor(i)), of.offset(where.in_memory(s)));
-    };
-    encode_messages(q, where, false, load_of, residuals, messages, threads);
-}
-
-template <quantizer From, quantizer To, class Slices, class Residuals, class Mean>
-void reduce_encode_slots(const From& from, const std::byte* messages, int contributors, const Slices& where,
-                         const To& to, std::byte* sums, Residuals residuals, Mean mean, const host_threads* threads) {
-    const auto in = layout_of<From>(where);
-    const std::size_t stride = static_cast<std::size_t>(where.slots) * in.bytes;
-    const auto load_of = [&](const section& of, std::size_t, int s) {
-        const coded_section first(in, of.place, message_at(messages, s, in.bytes));
-        return loader(from, first, stride, contributors, mean);
-    };
-    encode_messages(to, where, true, load_of, residuals, sums, threads);
+    constexpr bool sums = is_message_sum<Source>;
+    divide(threads, where, [&](const share& mine) {
+        // In the order of reads.
+        for_each_part(where, sums ? part_order::messages : part_order::tensors, mine, [&](const section_part& part) {
+            std::byte* const message = message_at(messages, part.slot, layout.bytes);
+            const coded<std::byte> to(layout, part.of.place, message);
+            if (part.count != 0) {
+                write_section(quantizer_of(q, to), values_of(part.of, part.i, part.slot), part.first, part.count,
+                              {where.index(part.of, part.slot), sums}, to);
+            }
+            if (part.last) clear_rest(layout, where, part.i, part.first + part.count, to, message);
+        });
+    });
 }
 
 }  // namespace zeropp::detail

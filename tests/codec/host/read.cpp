@@ -1,8 +1,7 @@
 #include <zeropp/codec/host.hpp>
 
-#include <zeropp/codec/host/decode.hpp>
+#include <zeropp/codec/host/read.hpp>
 #include <zeropp/codec/host/sources.hpp>
-#include <zeropp/codec/host/sums.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 

@@ -1,4 +1,4 @@
-#include <zeropp/codec/host/encode.hpp>
+#include <zeropp/codec/host/write.hpp>
 
 #include <zeropp/codec/host/blocks.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -48,11 +48,8 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host]") {
     for (const std::size_t valid :
          {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
         guarded<std::byte> message(layout.bytes, 0xee);
-        const auto load = [&](std::size_t begin, std::size_t, float*) { return tensor.data() + begin; };
-        zeropp::detail::encode_messages(
-            quantizer{}, zeropp::slices::single(valid, 0, n), false,
-            [&](const zeropp::section&, std::size_t, int) { return load; }, zeropp::no_feedback{}, message.data(),
-            nullptr);
+        zeropp::detail::write_slots(quantizer{}, tensor.data(), zeropp::slices::single(valid, 0, n), message.data(),
+                                    zeropp::no_feedback{}, nullptr);
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
     }

@@ -1,0 +1,80 @@
+#pragma once
+/// \file
+/// Reads messages on the host: one, or the sum of several, into tensors.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host/blocks.hpp>
+#include <zeropp/codec/host/share.hpp>
+#include <zeropp/codec/host/sources.hpp>
+#include <zeropp/codec/host/target.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/execution/host_threads.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
+
+/// values[i] <- values[i] + old[i], which `last` accumulates.
+template <element T, class Size>
+void add_old(const T* old, Size n, epilogue last, float* values) {
+    alignas(64) float present[piece_size];
+    load_elements(old, n, present);
+    if (last.drop_non_finite) {
+        for (std::size_t i = 0; i != n; ++i) present[i] = finite_or_zero(present[i]);
+    }
+    for (std::size_t i = 0; i != n; ++i) {
+        const float sum = present[i] + values[i];
+        // The sum of two NaN is one of them, depending on the order in which a compiler adds.
+        values[i] = sum == sum ? sum : quiet_nan;
+    }
+}
+
+/// to[i] <- element i of a section, for i in [first, first + size); `first` begins a block and a tile.
+template <quantizer Q, element T>
+void read_section(const section_sum<Q>& source, std::size_t first, std::size_t size, epilogue last, T* to) {
+    const message_sum<Q>& sum = source.of;
+    const bool as_stored = sum.contributors == 1 && sum.divisor == 1.0f && !last.accumulate;
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
+        const std::size_t begin = first + done;
+        T* const slice = to + begin;
+        if (as_stored && decode_by_table(quantizer_of(sum.quantizer, source.first), source.first, begin, n, slice)) {
+            return;
+        }
+        alignas(64) float buffer[piece_size];
+        if constexpr (std::is_same_v<T, float>) {
+            // In the tensor itself, so that memory takes some values while the next ones are computed.
+            if (!last.accumulate) {
+                source(begin, n, slice);
+                return;
+            }
+        }
+        source(begin, n, buffer);
+        if (last.accumulate) add_old(slice, n, last, buffer);
+        // A second loop: compilers do not vectorise one loop with both conversions.
+        store_elements(buffer, n, slice);
+    });
+}
+
+ZEROPP_DETAIL_INLINE_END
+
+/// Reads the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
+/// instances.
+template <quantizer Q, class Slices, class Tensor>
+void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, epilogue last,
+                const host_threads* threads) {
+    const auto open = opener(sum, where);
+    divide(threads, where, [&](const share& mine) {
+        for_each_part(where, part_order::tensors, mine, [&](const section_part& part) {
+            // The offset of a slot without elements may lie beyond the tensor.
+            if (part.count == 0) return;
+            auto* const to = tensor_at(tensor, where.tensor(part.i)) + part.of.offset(where.in_memory(part.slot));
+            read_section(open(part.of, part.i, part.slot), part.first, part.count, last, to);
+        });
+    });
+}
+
+}  // namespace zeropp::detail
