@@ -68,7 +68,7 @@ std::uint64_t bytes_of(ranks_on<host_place>& ranks, const collective& call, Wrap
     comm_type comm(ranks.nodes(), wrap(any_host_transport(counted)));
     call(comm);
     const zeropp::traffic total = counted->total();
-    const std::vector<std::uint64_t> of_ranks = ranks.gather(total.bytes_inside + total.bytes_across);
+    const std::vector<std::uint64_t> of_ranks = ranks.gather(total.intra_node_bytes + total.inter_node_bytes);
     return std::accumulate(of_ranks.begin(), of_ranks.end(), std::uint64_t{0});
 }
 
@@ -159,10 +159,11 @@ void measure(checksum_rows& rows, ranks_on<host_place>& ranks, std::size_t bytes
     rows.measure(bytes, "quantized_all_gather", quantizer, gather, full);
 
     fill<float>(full, 2 + static_cast<std::uint64_t>(rank), 0);
-    scratch.resize(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.nodes(), q, q, full.size()));
+    scratch.resize(
+        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.nodes(), zeropp::hops{q, q}, full.size()));
     const auto reduce = [&](comm_type& comm) {
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host(), comm, q, q, full, shard, zeropp::reduce_options(),
-                                                      scratch);
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host(), comm, zeropp::hops{q, q}, full, shard,
+                                                      zeropp::reduce_options(), scratch);
     };
     rows.measure(bytes, "hierarchical_quantized_reduce_scatter", quantizer, reduce, shard);
 }

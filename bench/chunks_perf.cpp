@@ -22,8 +22,8 @@ namespace {
 using namespace zeropp_bench;
 
 constexpr std::array fixed{1, 2, 4, 8, 16, 32};
-const zeropp::block_integer<8, 256> inside;
-const zeropp::block_integer<4, 128> across;
+const zeropp::block_integer<8, 256> intra_node;
+const zeropp::block_integer<4, 128> inter_node;
 
 /// Collectives of one rank in `chunks` chunks, on two queues.
 class calls {
@@ -36,22 +36,24 @@ public:
 
     void gather(int chunks) {
         const zeropp::gather_options how{.chunks = chunks};
-        reserve(zeropp::quantized_all_gather_workspace_bytes(comm_.topology(), across, full_.size(), how));
-        zeropp::quantized_all_gather(exec_, comm_, across, shard_, result_, how, scratch_);
+        reserve(zeropp::quantized_all_gather_workspace_bytes(comm_.topology(), inter_node, full_.size(), how));
+        zeropp::quantized_all_gather(exec_, comm_, inter_node, shard_, result_, how, scratch_);
         first_.wait();
     }
     void reduce(int chunks) {
         const zeropp::reduce_options how{.chunks = chunks};
-        reserve(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm_.topology(), inside, across,
-                                                                              full_.size(), how));
-        zeropp::hierarchical_quantized_reduce_scatter(exec_, comm_, inside, across, full_, shard_, how, scratch_);
+        reserve(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm_.topology(), zeropp::hops{intra_node, inter_node}, full_.size(), how));
+        zeropp::hierarchical_quantized_reduce_scatter(exec_, comm_, zeropp::hops{intra_node, inter_node}, full_, shard_,
+                                                      how, scratch_);
         first_.wait();
     }
     void all_reduce(int chunks, zeropp::all_reduce_algorithm algorithm) {
         const zeropp::all_reduce_options how{.chunks = chunks, .algorithm = algorithm};
-        reserve(
-            zeropp::quantized_all_reduce_workspace_bytes(comm_.topology(), inside, across, across, full_.size(), how));
-        zeropp::quantized_all_reduce(exec_, comm_, inside, across, across, full_, result_, how, scratch_);
+        reserve(zeropp::quantized_all_reduce_workspace_bytes(
+            comm_.topology(), zeropp::hops{intra_node, inter_node, inter_node}, full_.size(), how));
+        zeropp::quantized_all_reduce(exec_, comm_, zeropp::hops{intra_node, inter_node, inter_node}, full_, result_,
+                                     how, scratch_);
         first_.wait();
     }
 

@@ -58,27 +58,28 @@ struct hierarchical_quantized_reduce_scatter_perf {
         });
     }
 
-    template <class T, class Place, zeropp::quantizer Inside, zeropp::quantizer Across>
+    template <class T, class Place, zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
     class calls {
     public:
-        calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const Inside& inside,
-              const Across& across)
-            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), inside_(inside),
-              across_(across) {}
+        calls(const collective_run<Place>& run, std::shared_ptr<arrays<T, Place>> a, const IntraNode& intra_node,
+              const InterNode& inter_node)
+            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), intra_node_(intra_node),
+              inter_node_(inter_node) {}
 
         /// Shards for ranks of the node and their counterparts within the node, then sums between nodes. Chunks change
         /// only the padding.
         route hops() const {
             const std::size_t slice = a_->part.slice_size();
-            const int cuts = zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(across_, slice), true);
-            const zeropp::chunking cut(slice, cuts,
-                                       static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
+            const int cuts =
+                zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(inter_node_, slice), true);
+            const zeropp::chunking cut(
+                slice, cuts, static_cast<std::size_t>(std::max(IntraNode::block_size, InterNode::block_size)));
             const auto groups = static_cast<std::size_t>(nodes_.groups());
-            hop in{hop::link::inside, hop::pattern::all_to_all, 0, groups * slice};
-            hop out{hop::link::across, hop::pattern::all_to_all, 0, slice};
+            hop in{hop::link::intra_node, hop::pattern::all_to_all, 0, groups * slice};
+            hop out{hop::link::inter_node, hop::pattern::all_to_all, 0, slice};
             for (std::size_t c = 0; c != cut.chunks; ++c) {
-                in.bytes += groups * zeropp::wire_bytes(inside_, cut.count(c));
-                out.bytes += zeropp::wire_bytes(across_, cut.count(c));
+                in.bytes += groups * zeropp::wire_bytes(intra_node_, cut.count(c));
+                out.bytes += zeropp::wire_bytes(inter_node_, cut.count(c));
             }
             route hops;
             if (nodes_.group_size() > 1) hops.push_back(in);
@@ -86,25 +87,25 @@ struct hierarchical_quantized_reduce_scatter_perf {
             return hops;
         }
         std::size_t workspace_bytes() const {
-            return zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes_, inside_, across_,
-                                                                                 a_->full.size(), how_);
+            return zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                nodes_, zeropp::hops{intra_node_, inter_node_}, a_->full.size(), how_);
         }
         template <class Exec, class Scratch>
         void call(const Exec& exec, comm_on<Place>& comm, bool in_place, Scratch scratch) {
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, inside_, across_, a_->full.view(),
-                                                          a_->slice(in_place), how_, scratch);
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{intra_node_, inter_node_},
+                                                          a_->full.view(), a_->slice(in_place), how_, scratch);
         }
         tally check(bool in_place) {
             const auto shard = a_->read_slice(in_place);
-            return check_reduced<T>(inside_, across_, nodes_, shard, a_->part.offset(a_->rank), first_seed);
+            return check_reduced<T>(intra_node_, inter_node_, nodes_, shard, a_->part.offset(a_->rank), first_seed);
         }
 
     private:
         zeropp::two_level nodes_;
         zeropp::reduce_options how_;
         std::shared_ptr<arrays<T, Place>> a_;
-        Inside inside_;
-        Across across_;
+        IntraNode intra_node_;
+        InterNode inter_node_;
     };
 };
 

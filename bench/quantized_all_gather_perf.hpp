@@ -57,9 +57,9 @@ struct quantized_all_gather_perf : gather_perf {
             for (std::size_t c = 0; c != cut.chunks; ++c) bytes += zeropp::wire_bytes(q_, cut.count(c));
             route hops;
             const auto groups = static_cast<std::size_t>(nodes_.groups());
-            if (nodes_.groups() > 1) hops.push_back({hop::link::across, hop::pattern::all_gather, bytes, shard});
+            if (nodes_.groups() > 1) hops.push_back({hop::link::inter_node, hop::pattern::all_gather, bytes, shard});
             if (nodes_.group_size() > 1) {
-                hops.push_back({hop::link::inside, hop::pattern::all_gather, groups * bytes, groups * shard});
+                hops.push_back({hop::link::intra_node, hop::pattern::all_gather, groups * bytes, groups * shard});
             }
             return hops;
         }

@@ -67,13 +67,13 @@ struct quantized_all_reduce_perf {
         });
     }
 
-    template <class T, class Place, zeropp::quantizer Inside, zeropp::quantizer Across>
+    template <class T, class Place, zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
     class calls {
     public:
-        calls(const collective_run<Place>& run, std::shared_ptr<tensors<T, Place>> a, const Inside& inside,
-              const Across& across)
-            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), inside_(inside),
-              across_(across) {}
+        calls(const collective_run<Place>& run, std::shared_ptr<tensors<T, Place>> a, const IntraNode& intra_node,
+              const InterNode& inter_node)
+            : nodes_(run.ranks.nodes()), how_{.chunks = run.wanted.chunks}, a_(std::move(a)), intra_node_(intra_node),
+              inter_node_(inter_node) {}
 
         /// Two-shot: the hops of a reduce-scatter and of an all-gather. One-shot, for small tensors: whole tensors are
         /// gathered.
@@ -81,15 +81,15 @@ struct quantized_all_reduce_perf {
             const std::size_t slice = a_->part.slice_size();
             const auto groups = static_cast<std::size_t>(nodes_.groups());
             const auto ranks = static_cast<std::size_t>(nodes_.size());
-            const bool hop_inside = nodes_.group_size() > 1;
-            const bool hop_across = nodes_.groups() > 1;
-            const std::size_t first = zeropp::has_hop_inside(nodes_) ? zeropp::wire_bytes(inside_, slice)
-                                                                     : zeropp::wire_bytes(across_, slice);
+            const bool intra_node_hop = nodes_.group_size() > 1;
+            const bool inter_node_hop = nodes_.groups() > 1;
+            const std::size_t first = zeropp::has_intra_node_hop(nodes_) ? zeropp::wire_bytes(intra_node_, slice)
+                                                                         : zeropp::wire_bytes(inter_node_, slice);
             route hops;
             const auto add_gather = [&](std::size_t bytes, std::size_t count) {
-                if (hop_across) hops.push_back({hop::link::across, hop::pattern::all_gather, bytes, count});
-                if (hop_inside) {
-                    hops.push_back({hop::link::inside, hop::pattern::all_gather, groups * bytes, groups * count});
+                if (inter_node_hop) hops.push_back({hop::link::inter_node, hop::pattern::all_gather, bytes, count});
+                if (intra_node_hop) {
+                    hops.push_back({hop::link::intra_node, hop::pattern::all_gather, groups * bytes, groups * count});
                 }
             };
             if (zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes_.size(), ranks * first) ==
@@ -97,27 +97,29 @@ struct quantized_all_reduce_perf {
                 add_gather(ranks * first, ranks * slice);
                 return hops;
             }
-            const int cuts = zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(across_, slice), true);
-            const zeropp::chunking cut(slice, cuts,
-                                       static_cast<std::size_t>(std::max(Inside::block_size, Across::block_size)));
+            const int cuts =
+                zeropp::detail::chunks_for(how_.chunks, nodes_, zeropp::wire_bytes(inter_node_, slice), true);
+            const zeropp::chunking cut(
+                slice, cuts, static_cast<std::size_t>(std::max(IntraNode::block_size, InterNode::block_size)));
             std::size_t in = 0, out = 0;
             for (std::size_t c = 0; c != cut.chunks; ++c) {
-                in += groups * zeropp::wire_bytes(inside_, cut.count(c));
-                out += zeropp::wire_bytes(across_, cut.count(c));
+                in += groups * zeropp::wire_bytes(intra_node_, cut.count(c));
+                out += zeropp::wire_bytes(inter_node_, cut.count(c));
             }
-            if (hop_inside) hops.push_back({hop::link::inside, hop::pattern::all_to_all, in, groups * slice});
-            if (hop_across) hops.push_back({hop::link::across, hop::pattern::all_to_all, out, slice});
+            if (intra_node_hop) hops.push_back({hop::link::intra_node, hop::pattern::all_to_all, in, groups * slice});
+            if (inter_node_hop) hops.push_back({hop::link::inter_node, hop::pattern::all_to_all, out, slice});
             add_gather(out, slice);
             return hops;
         }
         std::size_t workspace_bytes() const {
-            return zeropp::quantized_all_reduce_workspace_bytes(nodes_, inside_, across_, across_, a_->full.size(),
-                                                                how_);
+            return zeropp::quantized_all_reduce_workspace_bytes(
+                nodes_, zeropp::hops{intra_node_, inter_node_, inter_node_}, a_->full.size(), how_);
         }
         template <class Exec, class Scratch>
         void call(const Exec& exec, comm_on<Place>& comm, bool in_place, Scratch scratch) {
-            zeropp::quantized_all_reduce(exec, comm, inside_, across_, across_, a_->full.view(),
-                                         in_place ? a_->full.view() : a_->result.view(), how_, scratch);
+            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{intra_node_, inter_node_, inter_node_},
+                                         a_->full.view(), in_place ? a_->full.view() : a_->result.view(), how_,
+                                         scratch);
         }
         tally check(bool in_place) {
             auto& found = in_place ? a_->full : a_->result;
@@ -125,15 +127,15 @@ struct quantized_all_reduce_perf {
             const std::span<const T> full(values);
             const route way = hops();
             const bool gathers = way.empty() || way.front().what == hop::pattern::all_gather;
-            if (!gathers) return check_all_reduced<T>(inside_, across_, across_, nodes_, full, first_seed);
+            if (!gathers) return check_all_reduced<T>(intra_node_, inter_node_, inter_node_, nodes_, full, first_seed);
             tally all;
             for (int r = 0; r != a_->part.ranks(); ++r) {
                 const std::size_t offset = a_->part.offset(r);
                 const auto slice = full.subspan(offset, a_->part.size(r));
                 all.add(compare_in_pieces<T>(slice, [&](std::size_t begin, std::size_t n) {
-                    return zeropp::has_hop_inside(nodes_)
-                               ? expected_sum<T>(inside_, nodes_.size(), first_seed, offset + begin, n)
-                               : expected_sum<T>(across_, nodes_.size(), first_seed, offset + begin, n);
+                    return zeropp::has_intra_node_hop(nodes_)
+                               ? expected_sum<T>(intra_node_, nodes_.size(), first_seed, offset + begin, n)
+                               : expected_sum<T>(inter_node_, nodes_.size(), first_seed, offset + begin, n);
                 }));
             }
             return all;
@@ -143,8 +145,8 @@ struct quantized_all_reduce_perf {
         zeropp::two_level nodes_;
         zeropp::all_reduce_options how_;
         std::shared_ptr<tensors<T, Place>> a_;
-        Inside inside_;
-        Across across_;
+        IntraNode intra_node_;
+        InterNode inter_node_;
     };
 };
 

@@ -82,7 +82,7 @@ def collective_rows(results, collective):
 
 
 def collective_table(results, collective):
-    heads = ["where", "tensor", "quantizer", "time", "p99", "busbw GB/s", "SQNR dB", "wire bytes inside", "across",
+    heads = ["where", "tensor", "quantizer", "time", "p99", "busbw GB/s", "SQNR dB", "wire bytes inside", "inter_node",
              "ratio", "native fp32", "bf16", "ours in bf16", "speed-up over native fp32", "bf16", "over ours in bf16",
              "bare exchange", "ours / bare", "processor, ours", "bare", "#wrong"]
     rows = []
@@ -95,7 +95,7 @@ def collective_table(results, collective):
             place_text(place) + (f", {chunks} chunks" if chunks > 1 else ""),
             f"{size_text(row['size'])} {row['type']}", row["quantizer"], time_text(ours["time_us"]),
             time_text(ours["p99_us"]), f"{ours['busbw_gbs']:.3f}", "exact" if sqnr is None else f"{sqnr:.1f}",
-            size_text(row["wire_bytes_inside"]), size_text(row["wire_bytes_across"]),
+            size_text(row["intra_node_wire_bytes"]), size_text(row["inter_node_wire_bytes"]),
             f"{row['compression_ratio'] or 1:.2f}",
             *(time_text(row[k]["time_us"]) for k in UNQUANTIZED), *(f"{row[k]['speedup']:.2f}" for k in UNQUANTIZED),
             time_text(row["bare_exchange"]["time_us"]),
@@ -151,7 +151,7 @@ def training_table(results):
         rows.append([
             place_text(place), run["name"], time_text(run["step_seconds_median"] * 1e6),
             f"{baseline['step_seconds_median'] / run['step_seconds_median']:.2f}", share,
-            f"{run['training_loss']:.4f}", f"{run['held_out_loss']:.4f}", size_text(run["bytes_per_step_across"])
+            f"{run['training_loss']:.4f}", f"{run['held_out_loss']:.4f}", size_text(run["inter_node_bytes_per_step"])
         ])
     return table(heads, rows) if rows else ""
 
@@ -178,14 +178,14 @@ def targets(results):
                 continue
             where = (f"{place_text(place)}, {COLLECTIVES[collective]}, {row['quantizer']}"
                      f"{f', {chunks} chunks' if chunks > 1 else ''}, {size_text(largest)}")
-            across = row["quantizer"].split("+")[-1]
-            if not across.startswith("int"):
+            inter_node = row["quantizer"].split("+")[-1]
+            if not inter_node.startswith("int"):
                 continue
             judge(f"{where}: time of the bare exchange", row["bare_exchange"]["ours_over_bare"],
                   1.15 if place.endswith("_200mbit") else 1.3, True)
             # This target is about slow links between nodes, which the secondary gather does not use.
             if collective != "secondary":
-                factor = 4 if across.startswith("int4") else 2
+                factor = 4 if inter_node.startswith("int4") else 2
                 judge(f"{where}: speed-up over native bf16", row["native_bf16"]["speedup"], factor, False)
                 judge(f"{where}: speed-up over native fp32", row["native_fp32"]["speedup"], 2 * factor, False)
     for collective in ("all_gather", "reduce_scatter", "secondary"):

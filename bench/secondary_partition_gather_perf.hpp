@@ -53,20 +53,20 @@ struct secondary_partition_gather_perf : gather_perf {
             : a_(std::move(a)), q_(q), storage_(partition_type::storage_bytes(q, a_->full.size(), a_->part.ranks())),
               secondary_(q, a_->full.size(), a_->part.ranks(), a_->rank, storage_.view()) {
             a_->full.write([](std::span<T> values) { fill<T>(values, seed, 0); });
-            run.executions.run([&](const auto& exec) { secondary_.store(exec.inside, a_->full.view(), version); });
+            run.executions.run([&](const auto& exec) { secondary_.store(exec.intra_node, a_->full.view(), version); });
         }
 
         route hops() const {
             const std::size_t shard = a_->part.slice_size();
             if (a_->part.ranks() == 1) return {};
-            return {{hop::link::inside, hop::pattern::all_gather, zeropp::wire_bytes(q_, shard), shard}};
+            return {{hop::link::intra_node, hop::pattern::all_gather, zeropp::wire_bytes(q_, shard), shard}};
         }
         std::size_t workspace_bytes() const {
             return zeropp::secondary_partition_gather_workspace_bytes(a_->part.ranks(), q_, a_->full.size());
         }
         template <class Exec, class Scratch>
         void call(const Exec& exec, comm_on<Place>& comm, bool, Scratch scratch) {
-            zeropp::secondary_partition_gather(exec.inside, comm, secondary_, version, a_->full.view(), scratch);
+            zeropp::secondary_partition_gather(exec.intra_node, comm, secondary_, version, a_->full.view(), scratch);
         }
         tally check(bool) { return gather_perf::check<T>(q_, *a_); }
 

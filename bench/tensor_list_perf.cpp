@@ -58,13 +58,13 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             shards.emplace_back(zeropp::host_view<float>(slices.data() + t * each.size(rank), each.size(rank)));
         }
         const zeropp::tensor_list<float> full_list(nodes, fulls), result_list(nodes, results), shard_list(shards);
-        std::vector<std::byte> scratch(
-            std::max({zeropp::quantized_all_gather_workspace_bytes(nodes, int8, full_list),
-                      zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements),
-                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, full_list),
-                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int8, elements),
-                      zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, full_list),
-                      zeropp::quantized_all_reduce_workspace_bytes(nodes, int8, int8, int8, elements)}));
+        std::vector<std::byte> scratch(std::max(
+            {zeropp::quantized_all_gather_workspace_bytes(nodes, int8, full_list),
+             zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements),
+             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, zeropp::hops{int8, int8}, full_list),
+             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, zeropp::hops{int8, int8}, elements),
+             zeropp::quantized_all_reduce_workspace_bytes(nodes, zeropp::hops{int8, int8, int8}, full_list),
+             zeropp::quantized_all_reduce_workspace_bytes(nodes, zeropp::hops{int8, int8, int8}, elements)}));
         const zeropp::host_queue first, second;
         const zeropp::pipeline<zeropp::host_queue> exec{first, second};
         const auto measure = [&](const std::string& name, auto call) {
@@ -95,11 +95,11 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             first.wait();
         });
         measure("reduce-scatter", [&](auto& from, auto&, auto& own) {
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int8, from, own, {}, scratch);
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{int8, int8}, from, own, {}, scratch);
             first.wait();
         });
         measure("all-reduce", [&](auto& from, auto& to, auto&) {
-            zeropp::quantized_all_reduce(exec, comm, int8, int8, int8, from, to, {}, scratch);
+            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{int8, int8, int8}, from, to, {}, scratch);
             first.wait();
         });
     }

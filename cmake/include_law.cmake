@@ -10,9 +10,9 @@ set(law_execution "^core/")
 set(law_quantizer "^core/")
 set(law_topology "^core/")
 set(law_transport "^(core|execution|topology)/")
-set(law_layout "^(core|topology)/|^quantizer/(quantizer|abilities)\\.hpp$")
+set(law_layout "^(core|topology)/|^quantizer/quantizer\\.hpp$")
 set(law_codec "^(core|execution|quantizer|layout)/")
-string(CONCAT law_collective "^(core|topology|layout)/|^(execution/execution|quantizer/quantizer)\\.hpp$|"
+string(CONCAT law_collective "^(core|topology|layout)/|^(execution/execution|quantizer/(quantizer|hops))\\.hpp$|"
                              "^(transport/transport|transport/communicator|codec/codec)\\.hpp$")
 set(law_plan "^(core|quantizer|topology|layout)/")
 # Entry headers, directly in zeropp/, include what they like, the umbrella too; no room includes an entry header.
@@ -21,7 +21,7 @@ set(law_entry ".")
 # Vendor by vendor: its headers, and the headers of ours that may include them.
 set(vendors mpi nccl cuda xxhash)
 set(mpi_headers "^mpi((-ext)?\\.h$|/)")
-set(mpi_fence "^transport/mpi(_wire)?\\.hpp$")
+set(mpi_fence "^transport/mpi\\.hpp$")
 set(nccl_headers "^nccl")
 set(nccl_fence "^transport/nccl\\.hpp$")
 set(cuda_headers "^(cuda|cub/|thrust/|nv/|nvtx|cooperative_groups|driver_types|vector_types|mma\\.h|math_constants\\.h)")

@@ -73,13 +73,13 @@ def centre(rank):
 def hop_text(messages, part):
     """One hop in words, from its messages."""
     others = [m for m in messages if m["from"] != m["to"]]
-    inside = {m["from"] // PER_NODE == m["to"] // PER_NODE for m in others}
-    assert len(inside) == 1, "a hop is either inside nodes or across them"
+    intra_node = {m["from"] // PER_NODE == m["to"] // PER_NODE for m in others}
+    assert len(intra_node) == 1, "a hop is either inside nodes or across them"
     peers = {sum(m["from"] == r for m in others) for r in range(RANKS)}
     slots = {len(m["carries"]) for m in others}
     assert len(peers) == 1 and len(slots) == 1, "all ranks send alike"
     to, of = peers.pop(), slots.pop()
-    where = "inside the node" if inside.pop() else "across nodes"
+    where = "inside the node" if intra_node.pop() else "across nodes"
     return f"{where}: {of} {part}{'s' if of > 1 else ''} to {'its counterpart' if to == 1 else f'each of {to}'}"
 
 
@@ -190,7 +190,7 @@ def draw(name, lines):
         kept = ()
         if residuals and number < len(hops):
             kept = range(RANKS)
-            slots = residuals["inside" if number == 0 else "across"]
+            slots = residuals["intra_node" if number == 0 else "inter_node"]
             assert all(len(row[r]) == slots for r in range(RANKS)), "residuals are of what is encoded"
         picture.row(words["rows"][number], row, sums, kept)
         if number < len(hops):

@@ -29,7 +29,7 @@ int main() try {
         for (std::size_t i = 0; i != full.size(); ++i) full[i] = gradient(comm.rank(), i);
         const zeropp::partition part(elements, ranks);
         std::vector<float> shard(part.size(comm.rank()));
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int8, int4, full, shard,
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int4}, full, shard,
                                                       {.operation = zeropp::reduction::mean, .chunks = 4});
 
         float worst = 0;
@@ -39,10 +39,11 @@ int main() try {
         }
         const zeropp::traffic sent = comm.world().total();
         std::printf("rank %d: %llu bytes inside the node, %llu across, largest error of the mean %.4f\n", comm.rank(),
-                    static_cast<unsigned long long>(sent.bytes_inside),
-                    static_cast<unsigned long long>(sent.bytes_across), worst);
+                    static_cast<unsigned long long>(sent.intra_node_bytes),
+                    static_cast<unsigned long long>(sent.inter_node_bytes), worst);
         // A rank sends one 4-bit message to each of two other nodes: fewer bytes than its shard has in fp32.
-        if (worst > 0.2f || sent.bytes_across > part.slice_size() * sizeof(float)) throw zeropp::error("wrong result");
+        if (worst > 0.2f || sent.inter_node_bytes > part.slice_size() * sizeof(float))
+            throw zeropp::error("wrong result");
     });
 } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());

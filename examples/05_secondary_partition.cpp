@@ -32,8 +32,8 @@ int main() try {
         std::vector<float> forward(elements), backward(elements);
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(nodes, int8, elements));
-        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, forward, {}, scratch.view(),
-                                     zeropp::stored_in(secondary, step));
+        zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, forward, {}, scratch.view());
+        secondary.store(zeropp::host{}, forward, step);
         const zeropp::traffic sent_forward = comm.world().total();
 
         comm.world().reset();
@@ -49,9 +49,9 @@ int main() try {
         bool same = true;
         for (std::size_t i = 0; i != elements; ++i) same &= std::fabs(backward[i] - forward[i]) <= 0.002f;
         std::printf("rank %d: forward sent %llu bytes across nodes, backward %llu; stale weights refused: %s\n",
-                    comm.rank(), static_cast<unsigned long long>(sent_forward.bytes_across),
-                    static_cast<unsigned long long>(sent_backward.bytes_across), refused ? "yes" : "no");
-        if (!same || !refused || sent_backward.bytes_across != 0) throw zeropp::error("wrong result");
+                    comm.rank(), static_cast<unsigned long long>(sent_forward.inter_node_bytes),
+                    static_cast<unsigned long long>(sent_backward.inter_node_bytes), refused ? "yes" : "no");
+        if (!same || !refused || sent_backward.inter_node_bytes != 0) throw zeropp::error("wrong result");
     });
 } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());

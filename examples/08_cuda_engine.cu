@@ -52,13 +52,13 @@ void train(const zeropp::thread_transport& world) {
     for (std::size_t i = 0; i != mine.size(); ++i) mine[i] = element(weight(part.offset(comm.rank()) + i));
     const auto shard = own.tensor<element>(mine.size());
     const auto full = own.tensor<element>(part.count());
-    const auto scratch = own.tensor<std::byte>(
-        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), int8, int4, part.count()));
+    const auto scratch = own.tensor<std::byte>(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+        comm.topology(), zeropp::hops{int8, int4}, part.count()));
     check(cudaMemcpy(shard.data(), mine.data(), shard.size_bytes(), cudaMemcpyHostToDevice));
 
     // Both are enqueued on the engine's stream, behind its earlier work; neither allocates.
     zeropp::quantized_all_gather(exec, comm, int8, shard, full, {}, scratch);
-    zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int4, full, shard,
+    zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{int8, int4}, full, shard,
                                                   {.operation = zeropp::reduction::mean}, scratch);
     exec.wait();
 

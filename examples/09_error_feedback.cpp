@@ -12,7 +12,8 @@
 
 using eight_bits = zeropp::block_integer<8, 256>;
 using four_bits = zeropp::block_integer<4, 128>;
-using feedback = zeropp::error_feedback<eight_bits, four_bits, zeropp::residuals_in_int8, zeropp::host_space>;
+using feedback =
+    zeropp::error_feedback<zeropp::hops<eight_bits, four_bits>, zeropp::residuals_in_int8, zeropp::host_space>;
 
 int main() try {
     zeropp::run_on_threads(4, [](zeropp::thread_transport transport) {
@@ -26,7 +27,7 @@ int main() try {
         zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(comm.topology(), n));
         feedback memory(comm.topology(), n, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-            comm.topology(), eight_bits{}, four_bits{}, n, options));
+            comm.topology(), zeropp::hops{eight_bits{}, four_bits{}}, n, options));
 
         std::vector<float> gradient(n), plain(n / 4), fed(n / 4);
         std::vector<double> exact(n / 4), plain_sum(n / 4), fed_sum(n / 4);
@@ -36,10 +37,11 @@ int main() try {
                 const double x = static_cast<double>(i);
                 gradient[i] = static_cast<float>(std::sin(0.37 * x) + 0.1 * std::sin(0.11 * x * (step + 1)));
             }
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, eight_bits{}, four_bits{}, gradient,
-                                                          plain, options, scratch.view());
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, eight_bits{}, four_bits{}, gradient,
-                                                          fed, options, scratch.view(), memory);
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{eight_bits{}, four_bits{}},
+                                                          gradient, plain, options, scratch.view());
+            zeropp::hierarchical_quantized_reduce_scatter(
+                zeropp::host{}, comm, zeropp::with_error_feedback(zeropp::hops{eight_bits{}, four_bits{}}, memory),
+                gradient, fed, options, scratch.view());
             for (std::size_t i = 0; i != n / 4; ++i) {
                 exact[i] += 4.0 * static_cast<double>(gradient[static_cast<std::size_t>(comm.rank()) * n / 4 + i]);
                 plain_sum[i] += static_cast<double>(plain[i]);

@@ -32,20 +32,20 @@ int main() try {
             }
             if (comm.rank() == 0) {
                 std::printf("%s: %llu bytes across nodes from each rank, off by %.4f at most\n", what,
-                            static_cast<unsigned long long>(comm.world().total().bytes_across), worst);
+                            static_cast<unsigned long long>(comm.world().total().inter_node_bytes), worst);
             }
             if (worst > allowed) throw zeropp::error("the error is larger than it may be");
             comm.world().reset();
         };
 
         const zeropp::lossless<zeropp::bfloat16> bf16;  // the safe first step: bf16 on the wire, sums in float
-        zeropp::quantized_all_reduce(zeropp::host{}, comm, bf16, bf16, bf16, gradient, mean,
+        zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{bf16, bf16, bf16}, gradient, mean,
                                      {.operation = zeropp::reduction::mean});
         report("bf16", 0.006f);
 
         const zeropp::block_integer<8, 256> int8;
         const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> int4;
-        zeropp::quantized_all_reduce(zeropp::host{}, comm, int8, int4, int4, gradient, mean,
+        zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{int8, int4, int4}, gradient, mean,
                                      {.operation = zeropp::reduction::mean});
         report("int8 inside nodes, int4 across", 0.2f);
     });

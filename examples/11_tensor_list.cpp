@@ -33,15 +33,15 @@ int main() try {
         }
 
         // Takes the weights for gradients.
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int8, int8, whole, own,
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int8}, whole, own,
                                                       {.operation = zeropp::reduction::mean});
         for (const float g : own_rows) {
             if (std::fabs(g - static_cast<float>(comm.rank())) > 0.05f) throw zeropp::error("wrong gradients");
         }
         if (comm.rank() == 0) {
             std::printf("3 tensors in 2 calls: %llu bytes inside nodes and %llu across, from each rank\n",
-                        static_cast<unsigned long long>(comm.world().total().bytes_inside),
-                        static_cast<unsigned long long>(comm.world().total().bytes_across));
+                        static_cast<unsigned long long>(comm.world().total().intra_node_bytes),
+                        static_cast<unsigned long long>(comm.world().total().inter_node_bytes));
         }
     });
 } catch (const std::exception& e) {

@@ -89,16 +89,17 @@ feedback_accuracy train(const std::string& method, const training& given, int st
 
 template <zeropp::quantizer Q, class Storage>
 feedback_accuracy train_with_feedback(const std::string& residuals, const training& given, int steps) {
-    using memory = zeropp::error_feedback<Q, Q, Storage, zeropp::host_space>;
+    using memory = zeropp::error_feedback<zeropp::hops<Q, Q>, Storage, zeropp::host_space>;
     const zeropp::two_level nodes(2, 2);
     auto found = train("feedback, residuals in " + residuals, given, steps, [](const auto& topology, std::size_t n) {
         auto scratch = std::make_shared<zeropp::workspace<zeropp::host_space>>(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, Q{}, Q{}, n));
+            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, zeropp::hops{Q{}, Q{}}, n));
         auto storage = std::make_shared<zeropp::workspace<zeropp::host_space>>(memory::storage_bytes(topology, n));
         return [scratch, storage, held = memory(topology, n, storage->view())](auto& comm, int, const auto& full,
                                                                                auto& shard) mutable {
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, Q{}, Q{}, full, shard,
-                                                          zeropp::reduce_options{}, scratch->view(), held);
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm,
+                                                          zeropp::with_error_feedback(zeropp::hops{Q{}, Q{}}, held),
+                                                          full, shard, zeropp::reduce_options{}, scratch->view());
         };
     });
     found.bytes_per_element =
@@ -112,7 +113,7 @@ feedback_accuracy train_without(const std::string& method, const training& given
     return train(method, given, steps, [&](const auto&, std::size_t) {
         return [&](auto& comm, int step, const auto& full, auto& shard) {
             const auto q = quantizer(comm.rank(), step);
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, q, q, full, shard);
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{q, q}, full, shard);
         };
     });
 }

@@ -107,12 +107,12 @@ int main(int argc, char** argv) {
             for (const int side : {2, 8}) {
                 for (const sum_accuracy& s : measure_sums(d, side, side, slice)) {
                     std::printf("%-10s %dx%d ranks, %s + %s: one hop %.4f, two %.4f\n", name_of(d).c_str(), side, side,
-                                s.inside.c_str(), s.across.c_str(), s.one_hop, s.two_hops);
+                                s.intra_node.c_str(), s.inter_node.c_str(), s.one_hop, s.two_hops);
                     results["sums"].push_back({{"sample", name_of(d)},
                                                {"nodes", side},
                                                {"ranks_per_node", side},
-                                               {"inside", s.inside},
-                                               {"across", s.across},
+                                               {"intra_node", s.intra_node},
+                                               {"inter_node", s.inter_node},
                                                {"relative_l2_one_hop", s.one_hop},
                                                {"relative_l2_two_hops", s.two_hops}});
                 }

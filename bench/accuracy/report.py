@@ -71,13 +71,13 @@ def sums_table(rows):
     sums = {}
     for row in rows:
         place = f"{row['nodes']}x{row['ranks_per_node']} {row['sample']}"
-        sums.setdefault((row["inside"], row["across"]), {})[place] = row
+        sums.setdefault((row["intra_node"], row["inter_node"]), {})[place] = row
     places = list(dict.fromkeys(place for of in sums.values() for place in of))
-    heads = ["inside"] + ["across"] + [f"{p}, {hops}" for p in places for hops in ("one hop", "two hops")]
+    heads = ["intra_node"] + ["inter_node"] + [f"{p}, {hops}" for p in places for hops in ("one hop", "two hops")]
     return table(heads, [
-        [f"`{inside}`", f"`{across}`"] +
+        [f"`{intra_node}`", f"`{inter_node}`"] +
         [f"{of[p][key]:.4f}" for p in places for key in ("relative_l2_one_hop", "relative_l2_two_hops")]
-        for (inside, across), of in sums.items()
+        for (intra_node, inter_node), of in sums.items()
     ])
 
 

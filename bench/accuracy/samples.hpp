@@ -2,7 +2,7 @@
 /// \file
 /// Tensors on which formats are measured.
 
-#include <zeropp/core/philox.hpp>
+#include <zeropp/core/math.hpp>
 
 #include <cmath>
 #include <cstddef>

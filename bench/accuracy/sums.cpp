@@ -23,8 +23,8 @@ struct gradients {
     }
 };
 
-template <zeropp::quantizer Inside, zeropp::quantizer Across>
-double relative_error(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
+template <zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
+double relative_error(const IntraNode& intra_node, const InterNode& inter_node, const zeropp::two_level& nodes,
                       const gradients& given) {
     std::vector<float> result(given.sum.size());
     zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport transport) {
@@ -32,7 +32,8 @@ double relative_error(const Inside& inside, const Across& across, const zeropp::
         const zeropp::partition part(result.size(), nodes.size());
         const zeropp::host_view<float> shard(result.data() + part.offset(comm.rank()), part.size(comm.rank()));
         const std::vector<float>& own = given.of_rank[static_cast<std::size_t>(comm.rank())];
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, own, shard);
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node}, own,
+                                                      shard);
     });
     double signal = 0;
     double noise = 0;
@@ -52,9 +53,10 @@ std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_
     const zeropp::two_level apart(nodes, ranks_per_node);
     const zeropp::two_level together(1, ranks);
     std::vector<sum_accuracy> all;
-    const auto measure = [&](const auto& inside, const auto& across) {
-        all.push_back({zeropp::short_text(inside.name()).str(), zeropp::short_text(across.name()).str(),
-                       relative_error(inside, across, together, given), relative_error(inside, across, apart, given)});
+    const auto measure = [&](const auto& intra_node, const auto& inter_node) {
+        all.push_back({zeropp::short_text(intra_node.name()).str(), zeropp::short_text(inter_node.name()).str(),
+                       relative_error(intra_node, inter_node, together, given),
+                       relative_error(intra_node, inter_node, apart, given)});
     };
     using zeropp::block_integer;
     using zeropp::hadamard;
@@ -88,7 +90,7 @@ sixteen_bits_accuracy measure_sixteen_bits(distribution d, int nodes, int ranks_
         zeropp::communicator comm(zeropp::two_level(nodes, ranks_per_node), transport);
         const zeropp::lossless<bfloat16> wire;
         std::vector<bfloat16>& own = of_rank[static_cast<std::size_t>(comm.rank())];
-        zeropp::quantized_all_reduce(zeropp::host{}, comm, wire, wire, wire, own, own,
+        zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{wire, wire, wire}, own, own,
                                      {.algorithm = zeropp::all_reduce_algorithm::two_shot});
         if (comm.rank() == 0) result = own;
     });

@@ -12,9 +12,9 @@ namespace zeropp_bench {
 
 /// Relative error of a reduce-scatter, over all ranks' shards.
 struct sum_accuracy {
-    std::string inside;
-    std::string across;
-    /// All ranks in one node, so that only `inside` quantizes.
+    std::string intra_node;
+    std::string inter_node;
+    /// All ranks in one node, so that only `intra_node` quantizes.
     double one_hop = 0;
     double two_hops = 0;
 };

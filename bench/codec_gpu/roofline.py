@@ -325,7 +325,7 @@ def short_name(text):
     if kernel == "encode_kernel":
         quantizer, source, residuals, where = arguments
         name = f"{'sum of' if 'sum_source' in text else 'encode'} {shown(source)} to {shown(quantizer)}"
-        if shown(residuals) != "kernel_residuals<no_feedback>":
+        if shown(residuals) != "kernel_residuals<none>":
             name += f", residuals in {shown(residuals[1][1])}"
     elif kernel == "decode_kernel":
         source, element, where, _ = arguments

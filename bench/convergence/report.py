@@ -29,7 +29,7 @@ def formats(name):
     weights = ours["weight_quantizer"] if zero.get("zero_quantized_weights") else plain
     gradients = plain
     if zero.get("zero_quantized_gradients"):
-        gradients = f"{ours['gradient_quantizer_inside']} + {ours['gradient_quantizer_across']}"
+        gradients = f"{ours['gradient_quantizer_intra_node']} + {ours['gradient_quantizer_inter_node']}"
     if ours.get("weight_differences"):
         weights += ", of differences"
     if ours.get("gradient_error_feedback"):
@@ -55,8 +55,8 @@ def summary(seeds):
             "difference_percent_of_seeds": differences,
             "difference_standard_error":
                 statistics.stdev(differences) / len(differences)**0.5 if len(differences) > 1 else None,
-            "bytes_per_step_across": first["bytes_per_step_across"],
-            "reduction_across": seeds[0]["runs"][0]["bytes_per_step_across"] / first["bytes_per_step_across"],
+            "inter_node_bytes_per_step": first["inter_node_bytes_per_step"],
+            "reduction_inter_node": seeds[0]["runs"][0]["inter_node_bytes_per_step"] / first["inter_node_bytes_per_step"],
         })
     return runs
 
@@ -120,7 +120,7 @@ def main():
             f"{min(run['held_out_loss']):.4f} .. {max(run['held_out_loss']):.4f}",
             "-" if deviation is None else f"{deviation:.4f}", f"{run['difference_percent']:+.2f} %" + ("" if error is None else f" ± {error:.2f}"),
             ", ".join(f"{d:+.2f}" for d in run["difference_percent_of_seeds"]), verdict(run, runs[0]),
-            size_text(run["bytes_per_step_across"]), f"{run['reduction_across']:.2f}x"
+            size_text(run["inter_node_bytes_per_step"]), f"{run['reduction_inter_node']:.2f}x"
         ])
     text = f"""# Convergence
 

@@ -8,7 +8,6 @@
 #include <zeropp/zeropp.hpp>
 
 #include <cstdint>
-#include <utility>
 
 namespace pareto {
 
@@ -53,12 +52,13 @@ struct formats : zero3_gpt::wire_formats {
     using replicas = zeropp::named_quantizers<bf16>;
     template <class Exact, class Space>
     using replica = moving_replica<Exact, Space>;
-    template <class Exec, class Communicator, class Q, class... More>
-    static void update(const Exec& exec, Communicator& comm, const Q& q, More&&... more) {
+    template <class Exec, class Communicator, class Q, class Shard, class Replica, class Full, class Scratch>
+    static void update(const Exec& exec, Communicator& comm, const Q& q, Shard&& shard, Replica& replica,
+                       std::uint64_t version, Full&& full, Scratch&& scratch) {
         if constexpr (predicts<Q>) {
-            update_predicted(exec, comm, q, std::forward<More>(more)...);
+            update_predicted(exec, comm, q, shard, replica, version, full, scratch);
         } else {
-            zeropp::quantized_update_gather(exec, comm, q, std::forward<More>(more)...);
+            zeropp::quantized_update(exec, comm, q, shard, replica.to(version, full), {}, scratch);
         }
     }
     using gradients = zeropp::named_hops<

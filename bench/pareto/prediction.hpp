@@ -5,7 +5,7 @@
 #include <zeropp/zeropp.hpp>
 
 #include <cstddef>
-#include <utility>
+#include <cstdint>
 #include <vector>
 
 namespace pareto {
@@ -34,10 +34,10 @@ struct moving_replica : zeropp::secondary_replica<Exact, Space> {
     std::vector<zeropp::bfloat16> motion;
 };
 
-/// Runs quantized_update_gather with the prediction. Waits for `exec`.
-template <class Exec, class Communicator, class Q, class Shard, class Exact, class Space, class... More>
+/// Runs quantized_update with the prediction. Waits for `exec`.
+template <class Exec, class Communicator, class Q, class Shard, class Exact, class Space, class Full, class Scratch>
 void update_predicted(const Exec& exec, Communicator& comm, const Q& q, Shard&& shard,
-                      moving_replica<Exact, Space>& replica, More&&... more) {
+                      moving_replica<Exact, Space>& replica, std::uint64_t version, Full&& full, Scratch&& scratch) {
     exec.wait();
     auto* const stored = reinterpret_cast<zeropp::bfloat16*>(replica.slot(0));
     const std::size_t count =
@@ -49,7 +49,7 @@ void update_predicted(const Exec& exec, Communicator& comm, const Q& q, Shard&& 
     for (std::size_t i = 0; known && i != count; ++i) {
         stored[i] = zeropp::bfloat16(value(before[i]) + Q::ahead * value(replica.motion[i]));
     }
-    zeropp::quantized_update_gather(exec, comm, q, shard, replica, std::forward<More>(more)...);
+    zeropp::quantized_update(exec, comm, q, shard, replica.to(version, full), {}, scratch);
     exec.wait();
     for (std::size_t i = 0; known && i != count; ++i) {
         const float moved = value(stored[i]) - value(before[i]);

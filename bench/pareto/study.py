@@ -137,11 +137,11 @@ def configuration(variant):
         ours["weight_quantizer"] = variant["weights"]
     if variant.get("gradients"):
         zero["zero_quantized_gradients"] = True
-        ours |= {"gradient_quantizer_inside": INSIDE, "gradient_quantizer_across": variant["gradients"]}
+        ours |= {"gradient_quantizer_intra_node": INSIDE, "gradient_quantizer_inter_node": variant["gradients"]}
     if "embedding_weights" in variant:
         ours["embedding_weight_quantizer"] = variant["embedding_weights"]
     if "embedding_gradients" in variant:
-        ours["embedding_gradient_quantizer_across"] = variant["embedding_gradients"]
+        ours["embedding_gradient_quantizer_inter_node"] = variant["embedding_gradients"]
     if variant.get("hpz") or variant.get("differences"):
         zero["zero_hpz_partition_size"] = 2
     if variant.get("differences"):
@@ -227,14 +227,14 @@ def entry(name, variant, purpose, of_seeds, baselines):
     def differences_of(key):
         return [100 * (run[key] / base[key] - 1) for run, base in zip(runs, bases)]
 
-    bytes_across = [run["bytes_per_step_across"] for run in (runs[0], bases[0])]
+    inter_node_bytes = [run["inter_node_bytes_per_step"] for run in (runs[0], bases[0])]
     return {
         "name": name,
         "seeds": [file["seed"] for file in of_seeds],
         "wire": variant,
         "purpose": purpose,
-        "bytes_per_step_across": bytes_across[0],
-        "reduction": bytes_across[1] / bytes_across[0],
+        "inter_node_bytes_per_step": inter_node_bytes[0],
+        "reduction": inter_node_bytes[1] / inter_node_bytes[0],
         **{key: [run[key] for run in runs] for key in ("training_loss", "held_out_loss", "held_out_loss_of_masters")},
         "difference_percent": differences_of("held_out_loss"),
         "difference_percent_of_masters": differences_of("held_out_loss_of_masters"),
@@ -290,7 +290,7 @@ def wire_text(wire):
 
 def rows_of(entries):
     """Rows of entries for a table under COLUMNS."""
-    return [[e["name"], *wire_text(e["wire"]), e["purpose"], f"{e['reduction']:.2f}x", size_text(e["bytes_per_step_across"]),
+    return [[e["name"], *wire_text(e["wire"]), e["purpose"], f"{e['reduction']:.2f}x", size_text(e["inter_node_bytes_per_step"]),
              len(e["held_out_loss"]), f"{statistics.mean(e['held_out_loss']):.4f}", mean_text(e["difference_percent"]),
              mean_text(e["difference_percent_of_masters"]), mean_text(e["difference_percent_of_training"])]
             for e in entries]

@@ -60,24 +60,24 @@ known_call call_number(const settings& s, int number, int rank) {
     known_call c{.elements = s.elements, .seed = static_cast<std::uint64_t>(place % 4 + 1) * 100};
     switch (place % 4) {
     case 0:
-        c.inside = "fp32";
+        c.intra_node = "fp32";
         break;
     case 1:
         c.what = collective::hierarchical_quantized_reduce_scatter;
-        c.across = "int4:128:signed:bf16";
+        c.inter_node = "int4:128:signed:bf16";
         break;
     case 2:
         c.what = collective::secondary_partition_gather;
-        c.inside = "bf16";
+        c.intra_node = "bf16";
         break;
     case 3:
         c.what = collective::quantized_all_reduce;
-        c.across = "int4:128:signed:bf16";
+        c.inter_node = "int4:128:signed:bf16";
         c.chunks = 2;
         break;
     }
     if (faulty && s.wrong_call == mistake::other_size) c.elements -= 4096;
-    if (faulty && s.wrong_call == mistake::other_quantizer) c.inside = "int8:256";
+    if (faulty && s.wrong_call == mistake::other_quantizer) c.intra_node = "int8:256";
     return c;
 }
 

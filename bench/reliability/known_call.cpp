@@ -77,8 +77,8 @@ prepared_call all_gather(const known_call& call, const Quantizer& q, const zerop
     };
 }
 
-template <class T, class Inside, class Across>
-prepared_call reduce_scatter(const known_call& call, const Inside& inside, const Across& across,
+template <class T, class IntraNode, class InterNode>
+prepared_call reduce_scatter(const known_call& call, const IntraNode& intra_node, const InterNode& inter_node,
                              const zeropp::two_level& nodes, int rank) {
     struct arrays {
         std::vector<T> full, shard;
@@ -91,16 +91,17 @@ prepared_call reduce_scatter(const known_call& call, const Inside& inside, const
     }
     const zeropp::reduce_options options{.operation = call.mean ? zeropp::reduction::mean : zeropp::reduction::sum,
                                          .chunks = call.chunks};
-    const reference::reduced reduced = reference::reduce_scattered(
-        node_of_rank(nodes), fulls, at(rank), described(inside), described(across), call.mean, {}, format_of<T>);
+    const reference::reduced reduced =
+        reference::reduce_scattered(node_of_rank(nodes), fulls, at(rank), described(intra_node), described(inter_node),
+                                    call.mean, {}, format_of<T>);
     const auto a = std::make_shared<arrays>(
         arrays{narrowed<T>(fulls[at(rank)]), std::vector<T>(reduced.shard.size()), reduced.shard,
                std::vector<std::byte>(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                   nodes, inside, across, call.elements, options))});
-    return [a, inside, across, options](comm_type& comm) {
+                   nodes, zeropp::hops{intra_node, inter_node}, call.elements, options))});
+    return [a, intra_node, inter_node, options](comm_type& comm) {
         poison(a->shard);
-        zeropp::hierarchical_quantized_reduce_scatter(both_hops, comm, inside, across, a->full, a->shard, options,
-                                                      a->scratch);
+        zeropp::hierarchical_quantized_reduce_scatter(both_hops, comm, zeropp::hops{intra_node, inter_node}, a->full,
+                                                      a->shard, options, a->scratch);
         return difference_of(a->shard, a->expected);
     };
 }
@@ -130,8 +131,8 @@ prepared_call secondary_gather(const known_call& call, const Quantizer& q, const
     };
 }
 
-template <class T, class Inside, class Across>
-prepared_call all_reduce(const known_call& call, const Inside& inside, const Across& across,
+template <class T, class IntraNode, class InterNode>
+prepared_call all_reduce(const known_call& call, const IntraNode& intra_node, const InterNode& inter_node,
                          const zeropp::two_level& nodes, int rank) {
     struct arrays {
         std::vector<T> given, full;
@@ -151,8 +152,9 @@ prepared_call all_reduce(const known_call& call, const Inside& inside, const Acr
             fulls.push_back(tensor_of(n, format_of<T>, call.seed + begin + static_cast<std::uint64_t>(r)));
         }
         for (const T x : narrowed<T>(fulls[at(rank)])) a->given.push_back(x);
-        for (const float x : reference::all_reduced(node_of_rank(nodes), fulls, described(inside), described(across),
-                                                    described(across), call.mean, false, format_of<T>)) {
+        for (const float x :
+             reference::all_reduced(node_of_rank(nodes), fulls, described(intra_node), described(inter_node),
+                                    described(inter_node), call.mean, false, format_of<T>)) {
             a->expected.push_back(x);
         }
         begin += n;
@@ -161,41 +163,44 @@ prepared_call all_reduce(const known_call& call, const Inside& inside, const Acr
         nodes, std::initializer_list<zeropp::list_tensor<T, zeropp::host_space>>{
                    zeropp::host_view<T>(a->full.data(), first),
                    zeropp::host_view<T>(a->full.data() + first, call.elements - first)});
-    a->scratch.resize(zeropp::quantized_all_reduce_workspace_bytes(nodes, inside, across, across, *list, options));
-    return [a, list, inside, across, options](comm_type& comm) {
+    a->scratch.resize(zeropp::quantized_all_reduce_workspace_bytes(
+        nodes, zeropp::hops{intra_node, inter_node, inter_node}, *list, options));
+    return [a, list, intra_node, inter_node, options](comm_type& comm) {
         a->full = a->given;
-        zeropp::quantized_all_reduce(both_hops, comm, inside, across, across, *list, *list, options, a->scratch);
+        zeropp::quantized_all_reduce(both_hops, comm, zeropp::hops{intra_node, inter_node, inter_node}, *list, *list,
+                                     options, a->scratch);
         return difference_of(a->full, a->expected);
     };
 }
 
-template <class T, class Inside, class Across>
-prepared_call reduction(const known_call& call, const Inside& inside, const Across& across,
+template <class T, class IntraNode, class InterNode>
+prepared_call reduction(const known_call& call, const IntraNode& intra_node, const InterNode& inter_node,
                         const zeropp::two_level& nodes, int rank) {
     return call.what == known_call::collective::quantized_all_reduce
-               ? all_reduce<T>(call, inside, across, nodes, rank)
-               : reduce_scatter<T>(call, inside, across, nodes, rank);
+               ? all_reduce<T>(call, intra_node, inter_node, nodes, rank)
+               : reduce_scatter<T>(call, intra_node, inter_node, nodes, rank);
 }
 
-template <class T, class Inside>
-prepared_call of_element(const known_call& call, const Inside& inside, const zeropp::two_level& nodes, int rank) {
+template <class T, class IntraNode>
+prepared_call of_element(const known_call& call, const IntraNode& intra_node, const zeropp::two_level& nodes,
+                         int rank) {
     switch (call.what) {
     case known_call::collective::quantized_all_gather:
-        return all_gather<T>(call, inside, nodes, rank);
+        return all_gather<T>(call, intra_node, nodes, rank);
     case known_call::collective::secondary_partition_gather:
-        return secondary_gather<T>(call, inside, nodes, rank);
+        return secondary_gather<T>(call, intra_node, nodes, rank);
     case known_call::collective::hierarchical_quantized_reduce_scatter:
     case known_call::collective::quantized_all_reduce:
         break;
     }
-    if (call.across == call.inside) return reduction<T>(call, inside, inside, nodes, rank);
-    if constexpr (std::is_same_v<Inside, int8>) {
-        if (std::holds_alternative<int4>(quantizers::parse(call.across))) {
-            return reduction<T>(call, inside, int4{}, nodes, rank);
+    if (call.inter_node == call.intra_node) return reduction<T>(call, intra_node, intra_node, nodes, rank);
+    if constexpr (std::is_same_v<IntraNode, int8>) {
+        if (std::holds_alternative<int4>(quantizers::parse(call.inter_node))) {
+            return reduction<T>(call, intra_node, int4{}, nodes, rank);
         }
     }
     throw zeropp::precondition_error("known_call", "the same quantizer for both hops, or int8:256 and INT4",
-                                     call.inside + " and " + call.across);
+                                     call.intra_node + " and " + call.inter_node);
 }
 
 }  // namespace
@@ -204,9 +209,9 @@ std::string known_call::text() const {
     static constexpr const char* names[] = {"quantized_all_gather", "hierarchical_quantized_reduce_scatter",
                                             "secondary_partition_gather", "quantized_all_reduce"};
     std::string t = names[static_cast<std::size_t>(what)];
-    t += " of " + std::to_string(elements) + (bfloat16 ? " bf16" : " fp32") + " with " + inside;
+    t += " of " + std::to_string(elements) + (bfloat16 ? " bf16" : " fp32") + " with " + intra_node;
     if (what == collective::hierarchical_quantized_reduce_scatter || what == collective::quantized_all_reduce)
-        t += " and " + across + (mean ? ", mean" : ", sum");
+        t += " and " + inter_node + (mean ? ", mean" : ", sum");
     if (what != collective::secondary_partition_gather) t += " in " + std::to_string(chunks) + " chunks";
     return t;
 }
@@ -218,11 +223,11 @@ const std::vector<std::string>& known_quantizers() {
 
 prepared_call prepare(const known_call& call, const zeropp::two_level& nodes, int rank) {
     return std::visit(
-        [&](const auto& inside) {
-            return call.bfloat16 ? of_element<zeropp::bfloat16>(call, inside, nodes, rank)
-                                 : of_element<float>(call, inside, nodes, rank);
+        [&](const auto& intra_node) {
+            return call.bfloat16 ? of_element<zeropp::bfloat16>(call, intra_node, nodes, rank)
+                                 : of_element<float>(call, intra_node, nodes, rank);
         },
-        quantizers::parse(call.inside));
+        quantizers::parse(call.intra_node));
 }
 
 }  // namespace zeropp_reliability

@@ -24,15 +24,15 @@ struct known_call {
         quantized_all_gather,
         hierarchical_quantized_reduce_scatter,
         secondary_partition_gather,
-        quantized_all_reduce  // of a list of two tensors, in place; the all-gather phase has the quantizer `across`
+        quantized_all_reduce  // of a list of two tensors, in place; the all-gather phase has the quantizer `inter_node`
     };
 
     collective what = collective::quantized_all_gather;
     std::size_t elements = 0;
     bool bfloat16 = false;
-    /// Quantizers of a reduction's two hops; gathers use `inside`.
-    std::string inside = "int8:256";
-    std::string across = "int8:256";
+    /// Quantizers of a reduction's two hops; gathers use `intra_node`.
+    std::string intra_node = "int8:256";
+    std::string inter_node = "int8:256";
     int chunks = 1;
     bool mean = false;
     std::uint64_t seed = 0;
@@ -41,7 +41,8 @@ struct known_call {
     std::string text() const;
 };
 
-/// Quantizers that `inside` may name. `across` of a reduction must be equal, or int4:128:signed:bf16 after int8:256.
+/// Quantizers that `intra_node` may name. `inter_node` of a reduction must be equal, or int4:128:signed:bf16 after
+/// int8:256.
 const std::vector<std::string>& known_quantizers();
 
 /// A call with its inputs, buffers and expected result, from the tests' reference. The reference shares no code with

@@ -93,8 +93,8 @@ public:
         const double exponent = std::log2(static_cast<double>(most_elements)) * static_cast<double>(roll(1001)) / 1000;
         c.elements = static_cast<std::size_t>(std::exp2(exponent)) - 1;
         c.bfloat16 = roll(2) == 1;
-        c.inside = known_quantizers()[roll(known_quantizers().size())];
-        c.across = c.inside == "int8:256" && roll(2) == 1 ? "int4:128:signed:bf16" : c.inside;
+        c.intra_node = known_quantizers()[roll(known_quantizers().size())];
+        c.inter_node = c.intra_node == "int8:256" && roll(2) == 1 ? "int4:128:signed:bf16" : c.intra_node;
         c.chunks = static_cast<int>(roll(4)) + 1;
         c.mean = roll(2) == 1;
         c.seed = roll(1000000) + 1;

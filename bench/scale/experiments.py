@@ -70,15 +70,15 @@ class Experiments:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             subprocess.run(
                 [self.plan_program, "--tensors", f"{TENSORS}x{round(elements_per_rank * nodes * ranks_per_node)}",
-                 "--nodes", str(nodes), "--ranks-per-node", str(ranks_per_node), "--across-gbit", str(gbit),
-                 "--inside-gbit", str(INSIDE_RATE[ranks_per_node] * 8e-9), "--across-us", str(ACROSS_LATENCY * 1e6),
-                 "--inside-us", str(INSIDE_LATENCY * 1e6), "--codec-gb", str(CODEC_RATE * 1e-9), "--json", file.name],
+                 "--nodes", str(nodes), "--ranks-per-node", str(ranks_per_node), "--inter-node-gbit", str(gbit),
+                 "--intra-node-gbit", str(INSIDE_RATE[ranks_per_node] * 8e-9), "--inter-node-us", str(ACROSS_LATENCY * 1e6),
+                 "--intra-node-us", str(INSIDE_LATENCY * 1e6), "--codec-gb", str(CODEC_RATE * 1e-9), "--json", file.name],
                 check=True, stdout=subprocess.DEVNULL)
             runs = json.loads(pathlib.Path(file.name).read_text())["runs"]
         of = ("forward", "backward", "gradients")
         return {run["name"]: {"hops": sum(run["seconds"][p]["total"] - run["seconds"][p]["codec"] for p in of),
                               "codec": sum(run["seconds"][p]["codec"] for p in of),
-                              "across_by_node": run["bytes_by_node"]["total"]["across"]}
+                              "inter_node_by_node": run["bytes_by_node"]["total"]["inter_node"]}
                 for run in runs}
 
     def cluster(self, nodes, ranks_per_node, rate, elements_per_rank):
@@ -99,7 +99,7 @@ class Experiments:
             if result.returncode != 0:
                 raise simgrid.SimulationFailed(f"on the cluster: {result.stdout}")
             measured = json.loads(pathlib.Path(file.name).read_text())
-        links = simgrid.Links(*(measured["links"][f"{where}_{what}"] for where in ("inside", "across")
+        links = simgrid.Links(*(measured["links"][f"{where}_{what}"] for where in ("intra_node", "inter_node")
                                 for what in ("bytes_per_second", "latency_seconds")))
         step = simgrid.simulate(self.simulated, nodes, ranks_per_node, links, elements_per_rank)
         self.say(f"{nodes}x{ranks_per_node} at {rate}: measured and simulated")
@@ -150,8 +150,8 @@ def main():
     modelled = [{"nodes": n, "ranks_per_node": 8, "plan": run.plan(n, 8, GROWTH_GBIT, by_rank)}
                 for n in nodes_of_growth + [64, 128, 256, 512, 1024, 2048]]
 
-    contents = {"quick": args.quick, "parameters": PARAMETERS, "tensors": TENSORS, "inside_rate": INSIDE_RATE,
-                "inside_latency": INSIDE_LATENCY, "across_latency": ACROSS_LATENCY, "codec_rate": CODEC_RATE,
+    contents = {"quick": args.quick, "parameters": PARAMETERS, "tensors": TENSORS, "intra_node_rate": INSIDE_RATE,
+                "intra_node_latency": INSIDE_LATENCY, "inter_node_latency": ACROSS_LATENCY, "codec_rate": CODEC_RATE,
                 "growth_gbit": GROWTH_GBIT, "load": round(load, 1), "cores": os.cpu_count(),
                 "check": [c for c in check if c], "scaling": scaling, "sweep": sweep,
                 "growth": growth, "modelled": modelled, "paper": paper,

@@ -65,7 +65,7 @@ std::vector<double> timed(const work& w, int repeats) {
 }
 
 std::string text(const zeropp::volume& v) {
-    return std::to_string(v.inside) + " bytes inside and " + std::to_string(v.across) + " across";
+    return std::to_string(v.intra_node) + " bytes inside and " + std::to_string(v.inter_node) + " across";
 }
 
 /// Throws zeropp::error unless this rank has sent the planned bytes. MPI's own collectives are not checked.
@@ -102,10 +102,10 @@ double carried_by_handshake(const settings& s, bool reporting, const std::vector
     auto world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     std::vector<int> members;
     for (int r = world.rank() % s.ranks_per_node; r < world.size(); r += s.ranks_per_node) members.push_back(r);
-    auto across = world.split(members);
+    auto inter_node = world.split(members);
     std::vector<std::byte> own(bytes), all(members.size() * bytes);
     const std::vector<double> before = settled(reporting);
-    seconds_of([&] { across.all_gather(zeropp::host{}, own.data(), all.data(), bytes); });
+    seconds_of([&] { inter_node.all_gather(zeropp::host{}, own.data(), all.data(), bytes); });
     const std::vector<double> carried = difference_of(settled(reporting), before);
     if (carried.empty() || members.size() == 1) return 0;
     return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(s, world.size())) - bytes;
@@ -136,17 +136,18 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, boo
     const std::vector<double> carried = difference_of(settled(reporting), before);
     require_planned(p, p.take_counted(), static_cast<std::uint64_t>(s.repeats + warm_ups()));
 
-    const std::uint64_t by_node = p.planned.across * (p.native ? 1 : static_cast<std::uint64_t>(s.ranks_per_node));
+    const std::uint64_t by_node = p.planned.inter_node * (p.native ? 1 : static_cast<std::uint64_t>(s.ranks_per_node));
     if (!p.native) {
-        const double messages = p.planned.across == 0 ? 0 : messages_of_node(s, s.ranks_per_node * nodes);
+        const double messages = p.planned.inter_node == 0 ? 0 : messages_of_node(s, s.ranks_per_node * nodes);
         require_planned_links(p, (static_cast<double>(by_node) + messages * handshake) * s.repeats, carried, by_timing);
     }
-    nlohmann::ordered_json row{{"phase", p.name},
-                               {"formats", p.formats},
-                               {"native", p.native},
-                               {"seconds", seconds},
-                               {"sent_by_rank", {{"inside", p.planned.inside}, {"across", p.planned.across}}},
-                               {"across_by_node", by_node}};
+    nlohmann::ordered_json row{
+        {"phase", p.name},
+        {"formats", p.formats},
+        {"native", p.native},
+        {"seconds", seconds},
+        {"sent_by_rank", {{"intra_node", p.planned.intra_node}, {"inter_node", p.planned.inter_node}}},
+        {"inter_node_by_node", by_node}};
     if (!carried.empty()) row["carried_by_link"] = *std::max_element(carried.begin(), carried.end());
     if (!simulated() && p.prepare_silent) {
         const work quiet = p.prepare_silent();
@@ -205,18 +206,18 @@ nlohmann::ordered_json measure_links(int rank, int size, int ranks_per_node) {
     std::vector<std::byte> own(bytes), of_node(members.size() * bytes);
     const auto inside_nodes = [&] { node.all_gather(zeropp::host{}, own.data(), of_node.data(), bytes); };
     // The best of several attempts, because other programs may disturb some.
-    double across = 0, inside = 0;
-    double across_latency = std::numeric_limits<double>::infinity(), inside_latency = across_latency;
+    double inter_node = 0, intra_node = 0;
+    double inter_node_latency = std::numeric_limits<double>::infinity(), intra_node_latency = inter_node_latency;
     for (int i = 0; i != attempts; ++i) {
-        across = std::max(across, rate(across_nodes, ranks_per_node));
-        inside = std::max(inside, rate(inside_nodes, ranks_per_node - 1));
-        across_latency = std::min(across_latency, latency(ranks_per_node));
-        inside_latency = std::min(inside_latency, latency(1));
+        inter_node = std::max(inter_node, rate(across_nodes, ranks_per_node));
+        intra_node = std::max(intra_node, rate(inside_nodes, ranks_per_node - 1));
+        inter_node_latency = std::min(inter_node_latency, latency(ranks_per_node));
+        intra_node_latency = std::min(intra_node_latency, latency(1));
     }
-    return {{"across_bytes_per_second", across},
-            {"inside_bytes_per_second", inside},
-            {"across_latency_seconds", across_latency},
-            {"inside_latency_seconds", inside_latency}};
+    return {{"inter_node_bytes_per_second", inter_node},
+            {"intra_node_bytes_per_second", intra_node},
+            {"inter_node_latency_seconds", inter_node_latency},
+            {"intra_node_latency_seconds", intra_node_latency}};
 }
 
 int run(const settings& s) {

@@ -19,11 +19,11 @@ using zeropp::detail::require_mpi;
 
 constexpr zeropp::lossless<element> plain;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half> weights;
-constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_inside;
-constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> gradients_across;
+constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_intra_node;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> gradients_inter_node;
 // Formats of weight differences, and of gradients with them.
 constexpr zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>> differences;
-constexpr zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>> rotated_inside;
+constexpr zeropp::hadamard<zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>> rotated_intra_node;
 
 /// A transport that moves nothing, so that only the codec of a collective runs.
 class silent_transport {
@@ -130,17 +130,18 @@ work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
               replica(ranks, rank, n, storage) {}
     };
     const auto a = std::make_shared<arrays>(comm->topology(), comm->rank(), elements);
-    zeropp::quantized_update(zeropp::host{}, *comm, differences, a->shard, a->replica, a->version, {}, a->scratch);
+    zeropp::quantized_update(zeropp::host{}, *comm, differences, a->shard, a->replica.to(a->version), {}, a->scratch);
     a->shard.assign(a->shard.size(), element(weight_of(comm->rank())));
     return {[=] {
-                zeropp::quantized_update_gather(zeropp::host{}, *comm, differences, a->shard, a->replica, ++a->version,
-                                                a->full, {}, a->scratch);
+                zeropp::quantized_update(zeropp::host{}, *comm, differences, a->shard,
+                                         a->replica.to(++a->version, a->full), {}, a->scratch);
             },
             [=] { check_gathered(a->full, comm->size()); }};
 }
 
-template <class Comm, class Inside, class Across>
-work reduce_scatter(std::shared_ptr<Comm> comm, const Inside& inside, const Across& across, std::size_t elements) {
+template <class Comm, class IntraNode, class InterNode>
+work reduce_scatter(std::shared_ptr<Comm> comm, const IntraNode& intra_node, const InterNode& inter_node,
+                    std::size_t elements) {
     struct arrays {
         std::vector<element> full, shard;
         std::vector<std::byte> scratch;
@@ -148,11 +149,11 @@ work reduce_scatter(std::shared_ptr<Comm> comm, const Inside& inside, const Acro
     const auto a = std::make_shared<arrays>();
     a->full.assign(elements, element(gradient));
     a->shard.resize(zeropp::partition(elements, comm->size()).size(comm->rank()));
-    a->scratch = scratch_of(
-        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm->topology(), inside, across, elements));
+    a->scratch = scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+        comm->topology(), zeropp::hops{intra_node, inter_node}, elements));
     return {[=] {
-                zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, *comm, inside, across, a->full, a->shard,
-                                                              {}, a->scratch);
+                zeropp::hierarchical_quantized_reduce_scatter(
+                    zeropp::host{}, *comm, zeropp::hops{intra_node, inter_node}, a->full, a->shard, {}, a->scratch);
             },
             [=] {
                 require_near(gradient * static_cast<float>(comm->size()), std::span<const element>(a->shard), "summed");
@@ -205,7 +206,7 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
     const auto take_counted = [comm] {
         const zeropp::traffic sent = comm->world().total();
         comm->world().reset();
-        return zeropp::volume{sent.bytes_inside, sent.bytes_across};
+        return zeropp::volume{sent.intra_node_bytes, sent.inter_node_bytes};
     };
 
     std::vector<phase> phases;
@@ -218,11 +219,11 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
         add(std::move(of), name(q), zeropp::all_gather_volume(ranks, zeropp::wire_format_of(q), elements),
             [=](auto on) { return all_gather(on, q, elements); });
     };
-    const auto add_reduction = [&](std::string of, const auto& inside, const auto& across) {
-        add(std::move(of), name(inside) + " + " + name(across),
-            zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(inside), zeropp::wire_format_of(across),
+    const auto add_reduction = [&](std::string of, const auto& intra_node, const auto& inter_node) {
+        add(std::move(of), name(intra_node) + " + " + name(inter_node),
+            zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(intra_node), zeropp::wire_format_of(inter_node),
                                           elements),
-            [=](auto on) { return reduce_scatter(on, inside, across, elements); });
+            [=](auto on) { return reduce_scatter(on, intra_node, inter_node, elements); });
     };
     const auto add_ring = [&](std::string of, auto prepare) {
         const std::uint64_t sent =
@@ -230,7 +231,7 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
         phases.push_back({std::move(of),
                           "16 bits",
                           true,
-                          {.inside = 0, .across = sent},
+                          {.intra_node = 0, .inter_node = sent},
                           prepare,
                           [] { return zeropp::volume{}; },
                           {}});
@@ -244,12 +245,12 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
     add("hpZ secondary gather", name(plain),
         zeropp::secondary_gather_volume(ranks, ranks.group_size(), zeropp::wire_format_of(plain), elements),
         [=](auto on) { return secondary_gather(on, elements); });
-    add_reduction("qgZ reduce-scatter", gradients_inside, gradients_across);
+    add_reduction("qgZ reduce-scatter", gradients_intra_node, gradients_inter_node);
     add("update and gather", name(differences) + ", " + name(plain),
         zeropp::update_gather_volume(ranks, zeropp::wire_format_of(differences), zeropp::wire_format_of(plain),
                                      elements),
         [=](auto on) { return update_gather(on, elements); });
-    add_reduction("reduce-scatter beside", rotated_inside, differences);
+    add_reduction("reduce-scatter beside", rotated_intra_node, differences);
     return phases;
 }
 

@@ -45,7 +45,7 @@ def seconds_of(run, step, tensors):
 
 def bytes_of(run, step, tensors):
     """Inter-node bytes of one node in a step, for tensors of full size."""
-    return tensors * run["slowed"] * sum_of(run, step, lambda phase: phase["across_by_node"])
+    return tensors * run["slowed"] * sum_of(run, step, lambda phase: phase["inter_node_by_node"])
 
 
 def shape(run):
@@ -61,7 +61,7 @@ def check_rows(check):
             codec = min(measured.get("codec_seconds", [0]))
             ratio = (simulated["seconds"][0] + codec) / seconds
             # Phases without inter-node bytes are copies by cores, which are not simulated.
-            required = measured["across_by_node"] > 0
+            required = measured["inter_node_by_node"] > 0
             yield cluster, measured["phase"], seconds, codec, simulated["seconds"][0], ratio, required
 
 
@@ -79,9 +79,9 @@ def check_table(check):
 def links_table(check):
     return table(["cluster", "a node to others, MB/s each way", "a rank inside, MB/s", "latency across, us",
                   "inside, us"], [
-        [f"{shape(c)} {c['rate']}", f"{c['links']['across_bytes_per_second'] / 1e6:.1f}",
-         f"{c['links']['inside_bytes_per_second'] / 1e6:.1f}", f"{c['links']['across_latency_seconds'] * 1e6:.0f}",
-         f"{c['links']['inside_latency_seconds'] * 1e6:.0f}"] for c in check])
+        [f"{shape(c)} {c['rate']}", f"{c['links']['inter_node_bytes_per_second'] / 1e6:.1f}",
+         f"{c['links']['intra_node_bytes_per_second'] / 1e6:.1f}", f"{c['links']['inter_node_latency_seconds'] * 1e6:.0f}",
+         f"{c['links']['intra_node_latency_seconds'] * 1e6:.0f}"] for c in check])
 
 
 def scaling_table(scaling):
@@ -104,7 +104,7 @@ def sweep_table(contents):
             f"{of['zero3'] / of['zeropp']:.2f}x", f"{of['zeropp'] / of['differences']:.2f}x",
             f"{run['plan']['zeropp']['hops']:.3f}", f"{run['plan']['differences']['hops']:.3f}",
             *(f"{bytes_of(run, step, contents['tensors']) / 1e9:.3f}" for step in ("zero3", "zeropp", "differences")),
-            *(f"{run['plan'][step]['across_by_node'] / 1e9:.3f}" for step in ("zeropp", "differences"))])
+            *(f"{run['plan'][step]['inter_node_by_node'] / 1e9:.3f}" for step in ("zeropp", "differences"))])
     return table(heads, rows)
 
 
@@ -171,7 +171,7 @@ def growth_rows(contents):
                [seconds_of(run, s, contents["tensors"]) if run else None for s in ("zero3", "zeropp")],
                [bytes_of(run, s, contents["tensors"]) / 1e9 if run else None for s in ("zero3", "zeropp")],
                [point["plan"][s]["hops"] for s in ("zero3", "zeropp")],
-               [point["plan"][s]["across_by_node"] / 1e9 for s in ("zero3", "zeropp")])
+               [point["plan"][s]["inter_node_by_node"] / 1e9 for s in ("zero3", "zeropp")])
 
 
 def growth_table(contents):
@@ -212,7 +212,7 @@ def main():
     contents = json.loads((results / "scale.json").read_text())
     plot(contents, results / "scale.png")
     paper = list(paper_rows(contents))
-    rates = ", ".join(f"{rate / 1e9:.0f} GB/s in nodes of {ranks}" for ranks, rate in contents["inside_rate"].items())
+    rates = ", ".join(f"{rate / 1e9:.0f} GB/s in nodes of {ranks}" for ranks, rate in contents["intra_node_rate"].items())
     why = results / "scale_explained.md"  # written by hand
     check = contents["check"]
     largest = max(run["nodes"] * run["ranks_per_node"] for run in contents["sweep"])
@@ -225,8 +225,8 @@ The library's collectives and `mpi_transport`, unmodified, run under SimGrid's S
 {largest} ranks. In each run every rank's bytes, as `counting` counts them, were equal to the plan's (`plan/volume.hpp`), or it would have
 failed; and the simulator's own count of each node's link agreed, to the 2 % that a count of flows is good for. No message leaves before its receiver is ready for it.
 
-- **Platform**: a rank has a link each way to its node's switch ({rates}; {contents["inside_latency"] * 1e6:g} us), a node one to the others, which
-  its ranks share ({contents["across_latency"] * 1e6:g} us); the switches are no limit. Rates are assumed: NVLink of V100, NVSwitch of A100. Fluid
+- **Platform**: a rank has a link each way to its node's switch ({rates}; {contents["intra_node_latency"] * 1e6:g} us), a node one to the others, which
+  its ranks share ({contents["inter_node_latency"] * 1e6:g} us); the switches are no limit. Rates are assumed: NVLink of V100, NVSwitch of A100. Fluid
   flows share a link fairly, with no factors for TCP (model CM02, bandwidth and latency factors 1), and a message costs its
   sender nothing but its latency.
 - **Time** is the simulator's for the library too: clock, `yield` (1 us) and `sleep_for` are replaced at link time, so that the

@@ -13,14 +13,14 @@ class SimulationFailed(Exception):
 
 class Links(typing.NamedTuple):
     """Rates in bytes per second each way, and latencies in seconds: of a rank within its node, of a node to others."""
-    inside_rate: float
-    inside_latency: float
-    across_rate: float
-    across_latency: float
+    intra_node_rate: float
+    intra_node_latency: float
+    inter_node_rate: float
+    inter_node_latency: float
 
     def slowed(self, times):
         """Links on which messages with 1/`times` of the bytes take equal time."""
-        return self._replace(inside_rate=self.inside_rate / times, across_rate=self.across_rate / times)
+        return self._replace(intra_node_rate=self.intra_node_rate / times, inter_node_rate=self.inter_node_rate / times)
 
 
 # The simulator's fluid model with the given rates and latencies. SMPI's default corrects them for one cluster's Ethernet
@@ -51,15 +51,15 @@ MPI = {
 def platform(nodes, ranks_per_node, links):
     """SimGrid's XML. A node is a zone with a host for each rank, which a link joins to the node's switch. A link joins
     each node to the others. Switches do not limit rates."""
-    inside = f'bw="{links.inside_rate!r}Bps" lat="{links.inside_latency / 2!r}s"'
-    across_latency = max(0.0, links.across_latency - links.inside_latency) / 2
+    intra_node = f'bw="{links.intra_node_rate!r}Bps" lat="{links.intra_node_latency / 2!r}s"'
+    inter_node_latency = max(0.0, links.inter_node_latency - links.intra_node_latency) / 2
     lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
              '<platform version="4.1">', '<zone id="cluster" routing="Full">']
     for node in range(nodes):
         lines.append(f'<cluster id="node{node}" prefix="node{node}_" suffix="" radical="0-{ranks_per_node - 1}" '
                      f'speed="1Gf" {inside} sharing_policy="SPLITDUPLEX" router_id="node{node}_switch"/>')
     for node in range(nodes):
-        lines.append(f'<link id="nic{node}" bandwidth="{links.across_rate!r}Bps" latency="{across_latency!r}s" '
+        lines.append(f'<link id="nic{node}" bandwidth="{links.inter_node_rate!r}Bps" latency="{inter_node_latency!r}s" '
                      'sharing_policy="SPLITDUPLEX"/>')
     for a in range(nodes):
         for b in range(nodes):

@@ -6,19 +6,19 @@ import sys
 
 import simgrid
 
-LINKS = simgrid.Links(inside_rate=1e9, inside_latency=2e-6, across_rate=1e7, across_latency=5e-6)
+LINKS = simgrid.Links(intra_node_rate=1e9, intra_node_latency=2e-6, inter_node_rate=1e7, inter_node_latency=5e-6)
 
 
 def main():
     step = simgrid.simulate(sys.argv[1], 4, 4, LINKS, 2048)
     for phase in step["phases"]:
         # A node's link is the limit. Intra-node hops, latencies and polling add less.
-        least = phase["across_by_node"] / LINKS.across_rate
+        least = phase["inter_node_by_node"] / LINKS.inter_node_rate
         seconds = phase["seconds"][0]
-        print(f"{phase['phase']}: {seconds:.6f} s, {least:.6f} s on the link, {phase['across_by_node']} bytes")
+        print(f"{phase['phase']}: {seconds:.6f} s, {least:.6f} s on the link, {phase['inter_node_by_node']} bytes")
         if not least <= seconds <= 1.5 * least + 1e-3:
             sys.exit("expected between as long as the link takes and half as long again")
-    if [p["across_by_node"] for p in step["phases"]].count(0) != 1:
+    if [p["inter_node_by_node"] for p in step["phases"]].count(0) != 1:
         sys.exit("expected that all but the secondary gather cross nodes")
 
 

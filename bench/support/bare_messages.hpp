@@ -28,10 +28,10 @@ public:
         for (const hop& h : hops) {
             // Ranks start with different peers, so that no receiver is the first of all.
             const int ranks = h.ranks(nodes);
-            const int self = h.where == hop::link::inside ? index : group;
+            const int self = h.where == hop::link::intra_node ? index : group;
             for (int i = 1; i < ranks; ++i) {
                 const auto world_rank = [&](int place) {
-                    return h.where == hop::link::inside ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
+                    return h.where == hop::link::intra_node ? nodes.rank_of(group, place) : nodes.rank_of(place, index);
                 };
                 // A gather sends the same bytes to all peers.
                 if (h.what == hop::pattern::all_gather && i > 1) send_bytes_ -= h.bytes;

@@ -46,11 +46,11 @@ estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, s
 }
 
 /// Expected elements [begin, begin + n) of the two-hop sum of all ranks' tensors; rank r has tensor `first_seed` + r.
-template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
-estimates expected_reduction(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
+template <class T, zeropp::bounded_quantizer IntraNode, zeropp::bounded_quantizer InterNode>
+estimates expected_reduction(const IntraNode& intra_node, const InterNode& inter_node, const zeropp::two_level& nodes,
                              std::uint64_t first_seed, std::size_t begin, std::size_t n) {
-    const bool hop_inside = nodes.group_size() > 1 || nodes.groups() == 1;
-    const bool hop_across = nodes.groups() > 1;
+    const bool intra_node_hop = nodes.group_size() > 1 || nodes.groups() == 1;
+    const bool inter_node_hop = nodes.groups() > 1;
     std::vector<estimates> of_nodes;
     for (int g = 0; g != nodes.groups(); ++g) {
         std::vector<estimates> of_ranks;
@@ -58,33 +58,34 @@ estimates expected_reduction(const Inside& inside, const Across& across, const z
             of_ranks.emplace_back(n);
             const auto rank = static_cast<std::uint64_t>(nodes.rank_of(g, i));
             fill_exact<T>(of_ranks.back().exact, first_seed + rank, begin);
-            if (hop_inside) quantize(inside, of_ranks.back());
+            if (intra_node_hop) quantize(intra_node, of_ranks.back());
         }
         of_nodes.push_back(sum(of_ranks));
-        if (hop_across) quantize(across, of_nodes.back());
+        if (inter_node_hop) quantize(inter_node, of_nodes.back());
     }
     return sum(of_nodes);
 }
 
 /// Checks a reduce-scatter: `shard` begins at element `offset` of the two-hop sum.
-template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across>
-tally check_reduced(const Inside& inside, const Across& across, const zeropp::two_level& nodes,
+template <class T, zeropp::bounded_quantizer IntraNode, zeropp::bounded_quantizer InterNode>
+tally check_reduced(const IntraNode& intra_node, const InterNode& inter_node, const zeropp::two_level& nodes,
                     std::span<const T> shard, std::size_t offset, std::uint64_t first_seed) {
     return compare_in_pieces<T>(shard, [&](std::size_t begin, std::size_t n) {
-        return expected_reduction<T>(inside, across, nodes, first_seed, offset + begin, n);
+        return expected_reduction<T>(intra_node, inter_node, nodes, first_seed, offset + begin, n);
     });
 }
 
 /// Checks an all-reduce: the two-hop sum, with each shard quantized by `back` in the all-gather phase.
-template <class T, zeropp::bounded_quantizer Inside, zeropp::bounded_quantizer Across, zeropp::bounded_quantizer Back>
-tally check_all_reduced(const Inside& inside, const Across& across, const Back& back, const zeropp::two_level& nodes,
-                        std::span<const T> full, std::uint64_t first_seed) {
+template <class T, zeropp::bounded_quantizer IntraNode, zeropp::bounded_quantizer InterNode,
+          zeropp::bounded_quantizer Back>
+tally check_all_reduced(const IntraNode& intra_node, const InterNode& inter_node, const Back& back,
+                        const zeropp::two_level& nodes, std::span<const T> full, std::uint64_t first_seed) {
     const zeropp::partition part(full.size(), nodes.size());
     tally found;
     for (int r = 0; r != part.ranks(); ++r) {
         const std::size_t offset = part.offset(r);
         found.add(compare_in_pieces<T>(full.subspan(offset, part.size(r)), [&](std::size_t begin, std::size_t n) {
-            estimates expected = expected_reduction<T>(inside, across, nodes, first_seed, offset + begin, n);
+            estimates expected = expected_reduction<T>(intra_node, inter_node, nodes, first_seed, offset + begin, n);
             quantize(back, expected);
             return expected;
         }));

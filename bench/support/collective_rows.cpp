@@ -30,8 +30,8 @@ const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"in-place", "#wrong", "", 6},
                                   {"", "p99", "(us)", 10},
                                   {"", "SQNR", "(dB)", 6},
-                                  {"wire bytes, all ranks", "inside", "(B)", 12},
-                                  {"wire bytes, all ranks", "across", "(B)", 12},
+                                  {"wire bytes, all ranks", "intra_node", "(B)", 12},
+                                  {"wire bytes, all ranks", "inter_node", "(B)", 12},
                                   {"wire bytes, all ranks", "ratio", "", 6},
                                   {"native", "fp32", "(us)", 10},
                                   {"native", "bf16", "(us)", 10},
@@ -177,15 +177,16 @@ void collective_rows::measure(const tensor_facts& tensor, const unquantized_case
         std::size_t elements = 0;
         for (const hop& h : c.hops) elements += from_all_ranks(h, h.elements, ranks_.nodes());
         const double element_bytes = static_cast<double>(elements * tensor.element_bytes);
-        const double compression = element_bytes / static_cast<double>(sent.inside + sent.across);
+        const double compression = element_bytes / static_cast<double>(sent.intra_node + sent.inter_node);
         const double of_bare = ours.median / bare.median;
 
         std::vector<std::string> cells{std::to_string(tensor.bytes), std::to_string(tensor.shard_elements),
                                        std::string(tensor.type), c.quantizer};
         add_form(cells, ours.median, out_of_place);
         add_form(cells, has_in_place ? times[at[i].in_place].median : not_there, in_place);
-        cells.insert(cells.end(), {cell(ours.p99 * 1e6, 2), out_of_place ? sqnr_cell(*out_of_place) : "N/A",
-                                   std::to_string(sent.inside), std::to_string(sent.across), cell(compression, 2)});
+        cells.insert(cells.end(),
+                     {cell(ours.p99 * 1e6, 2), out_of_place ? sqnr_cell(*out_of_place) : "N/A",
+                      std::to_string(sent.intra_node), std::to_string(sent.inter_node), cell(compression, 2)});
         nlohmann::ordered_json row{
             {"size", tensor.bytes},
             {"count", tensor.shard_elements},
@@ -194,8 +195,8 @@ void collective_rows::measure(const tensor_facts& tensor, const unquantized_case
             {"quantizer", c.quantizer},
             {"out_of_place", json_form(ours, out_of_place)},
             {"in_place", has_in_place ? json_form(times[at[i].in_place], in_place) : nlohmann::ordered_json(nullptr)},
-            {"wire_bytes_inside", sent.inside},
-            {"wire_bytes_across", sent.across},
+            {"intra_node_wire_bytes", sent.intra_node},
+            {"inter_node_wire_bytes", sent.inter_node},
             {"compression_ratio", json_number(compression)}};
         std::vector<std::string> speedups;
         for (std::size_t k = 0; k != std::size(opponents); ++k) {
@@ -223,17 +224,17 @@ void collective_rows::measure(const tensor_facts& tensor, const unquantized_case
 sent_bytes collective_rows::count_bytes(const quantized_case& c) {
     sent_bytes total{0, 0};
     for (const sent_bytes& sent : ranks_.gather(c.count())) {
-        total.inside += sent.inside;
-        total.across += sent.across;
+        total.intra_node += sent.intra_node;
+        total.inter_node += sent.inter_node;
     }
     sent_bytes expected{0, 0};
     for (const hop& h : c.hops) {
-        (h.where == hop::link::inside ? expected.inside : expected.across) +=
+        (h.where == hop::link::intra_node ? expected.intra_node : expected.inter_node) +=
             from_all_ranks(h, h.bytes, ranks_.nodes());
     }
-    if (total.inside != expected.inside || total.across != expected.across) {
+    if (total.intra_node != expected.intra_node || total.inter_node != expected.inter_node) {
         const auto text = [](const sent_bytes& w) {
-            return std::to_string(w.inside) + " bytes inside nodes and " + std::to_string(w.across) + " across";
+            return std::to_string(w.intra_node) + " bytes inside nodes and " + std::to_string(w.inter_node) + " across";
         };
         throw zeropp::error(c.quantizer + " was counted to send " + text(total) + ", and by its route sends " +
                             text(expected));

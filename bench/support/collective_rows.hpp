@@ -32,10 +32,10 @@ struct tensor_facts {
     double bus_factor;
 };
 
-/// Bytes sent within nodes (`inside`) and between nodes (`across`).
+/// Bytes sent within nodes (`intra_node`) and between nodes (`inter_node`).
 struct sent_bytes {
-    std::size_t inside;
-    std::size_t across;
+    std::size_t intra_node;
+    std::size_t inter_node;
 };
 
 /// The collective with one quantizer or pair.
@@ -65,7 +65,7 @@ void set_calls(quantized_case& c, ranks_on<Place>& ranks, comm_on<Place>& comm, 
         comm_on<Place> counted(ranks.nodes(), transport(counter));
         call(counted, false);
         const zeropp::traffic sent = counter->total();
-        return sent_bytes{sent.bytes_inside, sent.bytes_across};
+        return sent_bytes{sent.intra_node_bytes, sent.inter_node_bytes};
     };
 }
 

@@ -82,19 +82,20 @@ struct cuda_place {
     class executions {
     public:
         explicit executions(int chunks) {
-            if (chunks != 1) across_.emplace();
+            if (chunks != 1) inter_node_.emplace();
         }
 
         template <class Collective>
         void run(Collective collective) const {
-            const zeropp::cuda_stream& inside = inside_.exec();
-            collective(zeropp::pipeline<zeropp::cuda_stream>{inside, across_ ? across_->exec() : inside});
-            inside.wait();
+            const zeropp::cuda_stream& intra_node = intra_node_.exec();
+            collective(
+                zeropp::pipeline<zeropp::cuda_stream>{intra_node, inter_node_ ? inter_node_->exec() : intra_node});
+            intra_node.wait();
         }
 
     private:
-        owned_stream inside_;
-        std::optional<owned_stream> across_;
+        owned_stream intra_node_;
+        std::optional<owned_stream> inter_node_;
     };
 };
 

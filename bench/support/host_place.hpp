@@ -58,8 +58,8 @@ struct host_place {
         template <class Collective>
         void run(Collective collective) const {
             if (queues_) {
-                collective(zeropp::pipeline<zeropp::host_queue>{queues_->inside, queues_->across});
-                queues_->inside.wait();
+                collective(zeropp::pipeline<zeropp::host_queue>{queues_->intra_node, queues_->inter_node});
+                queues_->intra_node.wait();
             } else {
                 const zeropp::host at_once;
                 collective(zeropp::pipeline<zeropp::host>{at_once, at_once});
@@ -68,8 +68,8 @@ struct host_place {
 
     private:
         struct queues {
-            zeropp::host_queue inside;
-            zeropp::host_queue across;
+            zeropp::host_queue intra_node;
+            zeropp::host_queue inter_node;
         };
         std::unique_ptr<queues> queues_;
     };

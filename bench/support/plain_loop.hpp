@@ -3,7 +3,7 @@
 /// The memory limit of a codec pass: a loop with the pass's accesses and almost no computation.
 
 #include <zeropp/codec/host/target.hpp>
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 
 #include <algorithm>
 #include <atomic>

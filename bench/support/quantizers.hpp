@@ -48,8 +48,8 @@ bool with_datatype(std::string_view name, F f) {
 /// Quantizers of the two hops: "INSIDE+ACROSS", or one name for both. Only useful pairs are compiled: equal ones, or
 /// intra-node bf16 or int8:256 with fewer inter-node bits.
 struct hop_quantizers {
-    bench_quantizers::variant inside;
-    bench_quantizers::variant across;
+    bench_quantizers::variant intra_node;
+    bench_quantizers::variant inter_node;
 
     /// Throws precondition_error with the valid names, or the rule for pairs.
     static hop_quantizers parse(std::string_view text) {
@@ -68,18 +68,18 @@ struct hop_quantizers {
     template <class F>
     bool visit(F f) const {
         return std::visit(
-            [&]<class Inside, class Across>(const Inside& in, const Across& out) {
-                constexpr bool wide = std::is_same_v<Inside, zeropp::lossless<zeropp::bfloat16>> ||
-                                      std::is_same_v<Inside, zeropp::block_integer<8, 256>>;
+            [&]<class IntraNode, class InterNode>(const IntraNode& in, const InterNode& out) {
+                constexpr bool wide = std::is_same_v<IntraNode, zeropp::lossless<zeropp::bfloat16>> ||
+                                      std::is_same_v<IntraNode, zeropp::block_integer<8, 256>>;
                 constexpr bool compiled =
-                    std::is_same_v<Inside, Across> || (wide && Across::code_bits < Inside::code_bits);
+                    std::is_same_v<IntraNode, InterNode> || (wide && InterNode::code_bits < IntraNode::code_bits);
                 if constexpr (compiled) f(in, out);
                 return compiled;
             },
-            inside, across);
+            intra_node, inter_node);
     }
 
-    std::string name() const { return bench_quantizers::name(inside) + "+" + bench_quantizers::name(across); }
+    std::string name() const { return bench_quantizers::name(intra_node) + "+" + bench_quantizers::name(inter_node); }
 };
 
 }  // namespace zeropp_bench

@@ -24,7 +24,7 @@ using comm_on = zeropp::communicator<zeropp::two_level, typename Place::transpor
 
 /// One hop of a collective's route: each rank sends to every other rank of its node, or to every counterpart.
 struct hop {
-    enum class link { inside, across };
+    enum class link { intra_node, inter_node };
     /// In an all_gather, all peers get the same bytes.
     enum class pattern { all_gather, all_to_all };
 
@@ -36,7 +36,7 @@ struct hop {
 
     /// Number of ranks that this hop connects.
     int ranks(const zeropp::two_level& nodes) const {
-        return where == link::inside ? nodes.group_size() : nodes.groups();
+        return where == link::intra_node ? nodes.group_size() : nodes.groups();
     }
 };
 

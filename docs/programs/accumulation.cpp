@@ -23,8 +23,8 @@ int main() try {
         const zeropp::host exec;
         const zeropp::two_level nodes(2, 2);
         zeropp::communicator comm(nodes, zeropp::counting(transport, nodes));
-        const zeropp::block_integer<8, 256> inside;
-        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> across;
+        const zeropp::block_integer<8, 256> intra_node;
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> inter_node;
         std::vector<float> gradient(n), once(n / 4), each(n / 4), exact(n / 4);
         for (std::size_t i = 0; i != exact.size(); ++i) {
             const std::size_t at = static_cast<std::size_t>(comm.rank()) * exact.size() + i;
@@ -42,20 +42,21 @@ int main() try {
         for (int m = 0; m != microbatches; ++m) {
             for (std::size_t i = 0; i != n; ++i) gradient[i] += gradient_of(comm.rank(), m, i);
         }
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, inside, across, gradient, once,
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{intra_node, inter_node}, gradient, once,
                                                       {.operation = zeropp::reduction::mean});
         // [once]
-        const auto bytes_once = comm.world().total().bytes_across;
+        const auto bytes_once = comm.world().total().inter_node_bytes;
         comm.world().reset();
 
         // [each]
         for (int m = 0; m != microbatches; ++m) {
             for (std::size_t i = 0; i != n; ++i) gradient[i] = gradient_of(comm.rank(), m, i);
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, inside, across, gradient, each,
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{intra_node, inter_node}, gradient,
+                                                          each,
                                                           {.operation = zeropp::reduction::mean, .accumulate = m != 0});
         }
         // [each]
-        const auto bytes_each = comm.world().total().bytes_across;
+        const auto bytes_each = comm.world().total().inter_node_bytes;
         if (comm.rank() == 0) {
             std::printf(
                 "reduced once: %llu bytes across nodes, off by %.3f; each microbatch: %llu bytes, off by %.3f\n",

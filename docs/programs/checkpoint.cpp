@@ -19,7 +19,7 @@ using bf16 = zeropp::lossless<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256>;
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using secondary_type = zeropp::secondary_partition<bf16, zeropp::host_space>;
-using feedback_type = zeropp::error_feedback<int8, int4, zeropp::residuals_in_int8, zeropp::host_space>;
+using feedback_type = zeropp::error_feedback<zeropp::hops<int8, int4>, zeropp::residuals_in_int8, zeropp::host_space>;
 
 /// What one rank writes to its file.
 struct checkpoint {
@@ -45,13 +45,13 @@ struct engine {
     void train_until(std::uint64_t last) {
         while (step != last) {
             ++step;
-            zeropp::quantized_all_gather(zeropp::host{}, comm, int8{}, shard, weights, {}, zeropp::allocate_scratch{},
-                                         zeropp::stored_in(secondary, step));
+            zeropp::quantized_all_gather(zeropp::host{}, comm, int8{}, shard, weights);
+            secondary.store(zeropp::host{}, weights, step);
             zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, step, weights);
             for (std::size_t i = 0; i != n; ++i) gradient[i] = weights[i] * std::sin(static_cast<float>(i + step));
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int8{}, int4{}, gradient,
-                                                          shard_gradient, {.operation = zeropp::reduction::mean},
-                                                          zeropp::allocate_scratch{}, feedback);
+            zeropp::hierarchical_quantized_reduce_scatter(
+                zeropp::host{}, comm, zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, feedback), gradient,
+                shard_gradient, {.operation = zeropp::reduction::mean});
             for (std::size_t i = 0; i != shard.size(); ++i) shard[i] -= 0.05f * shard_gradient[i];
         }
     }

@@ -38,8 +38,8 @@ void train(Communicator& comm, int steps) {
     const std::size_t scratch_bytes =
         std::max({zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8{}, parameters),
                   zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), bf16{}, parameters),
-                  zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), int8_gradients{},
-                                                                                int4_gradients{}, parameters)});
+                  zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                      comm.topology(), zeropp::hops{int8_gradients{}, int4_gradients{}}, parameters)});
     zeropp::workspace<zeropp::host_space> scratch(scratch_bytes);
     zeropp::workspace<zeropp::host_space> kept(
         secondary_type::storage_bytes({}, parameters, comm.topology().group_size()));
@@ -48,14 +48,14 @@ void train(Communicator& comm, int steps) {
     const zeropp::host exec;
     for (std::uint64_t step = 1; step <= static_cast<std::uint64_t>(steps); ++step) {
         // Forward (qwZ), and this rank's part of it kept on the way.
-        zeropp::quantized_all_gather(exec, comm, int8{}, shard, weights, {}, scratch.view(),
-                                     zeropp::stored_in(secondary, step));
+        zeropp::quantized_all_gather(exec, comm, int8{}, shard, weights, {}, scratch.view());
+        secondary.store(exec, weights, step);
         // Backward (hpZ): from what the node keeps.
         zeropp::secondary_partition_gather(exec, comm, secondary, step, weights, scratch.view());
         gradient = weights;  // of the loss |w|^2 / 2
         // Gradients (qgZ): 8 bits inside the node, 4 across.
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8_gradients{}, int4_gradients{}, gradient,
-                                                      shard_gradient, {.operation = zeropp::reduction::mean},
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{int8_gradients{}, int4_gradients{}},
+                                                      gradient, shard_gradient, {.operation = zeropp::reduction::mean},
                                                       scratch.view());
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] -= 0.1f * shard_gradient[i];  // your optimizer
     }
@@ -77,8 +77,8 @@ void run(int ranks_per_node) {
     if (comm.rank() != 0) return;
     for (const zeropp::traffic& t : comm.world().by_primitive()) {
         std::printf("%-38s %10.0f bytes inside the node, %9.0f across, for each call\n", t.primitive.str().c_str(),
-                    static_cast<double>(t.bytes_inside) / static_cast<double>(t.calls),
-                    static_cast<double>(t.bytes_across) / static_cast<double>(t.calls));
+                    static_cast<double>(t.intra_node_bytes) / static_cast<double>(t.calls),
+                    static_cast<double>(t.inter_node_bytes) / static_cast<double>(t.calls));
     }
 }
 

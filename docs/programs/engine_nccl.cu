@@ -55,7 +55,7 @@ void train(zeropp::nccl_transport world, int gpus_per_node, cudaStream_t stream)
     const tensor<element> shard(part.size(comm.rank())), full(part.count());
     const std::size_t gather = zeropp::quantized_all_gather_workspace_bytes(nodes, int8{}, part.count());
     const std::size_t reduce = zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-        nodes, int8_gradients{}, int4_gradients{}, part.count());
+        nodes, zeropp::hops{int8_gradients{}, int4_gradients{}}, part.count());
     const tensor<std::byte> scratch(gather > reduce ? gather : reduce);
 
     std::vector<element> host(part.size(comm.rank()), element(0.5f));
@@ -64,8 +64,9 @@ void train(zeropp::nccl_transport world, int gpus_per_node, cudaStream_t stream)
     // Enqueued behind what the stream holds; nothing allocates, nothing waits for the GPU.
     zeropp::quantized_all_gather(exec, comm, int8{}, shard.view(), full.view(), {}, scratch.view());
     // ... the engine's own kernels on the same stream: forward, backward; here the weights are their own gradient ...
-    zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8_gradients{}, int4_gradients{}, full.view(),
-                                                  shard.view(), {.operation = zeropp::reduction::mean}, scratch.view());
+    zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{int8_gradients{}, int4_gradients{}},
+                                                  full.view(), shard.view(), {.operation = zeropp::reduction::mean},
+                                                  scratch.view());
     comm.world().wait(exec);  // within the transport's timeout; exec.wait() has none
 
     check(cudaMemcpy(host.data(), shard.view().data(), shard.view().size_bytes(), cudaMemcpyDeviceToHost));

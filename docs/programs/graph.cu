@@ -18,32 +18,33 @@ template <class Communicator>
 void capture(Communicator& comm, const zeropp::device_view<zeropp::bfloat16>& shard,
              const zeropp::device_view<zeropp::bfloat16>& full, const zeropp::device_view<std::byte>& scratch) {
     const zeropp::block_integer<8, 256> int8;
-    cudaStream_t inside_stream = nullptr, across_stream = nullptr;
-    check(cudaStreamCreate(&inside_stream));
-    check(cudaStreamCreate(&across_stream));
+    cudaStream_t intra_node_stream = nullptr, inter_node_stream = nullptr;
+    check(cudaStreamCreate(&intra_node_stream));
+    check(cudaStreamCreate(&inter_node_stream));
     {
-        const zeropp::cuda_stream inside(inside_stream), across(across_stream);
-        const zeropp::pipeline<zeropp::cuda_stream> both{inside, across};
+        const zeropp::cuda_stream intra_node(intra_node_stream), inter_node(inter_node_stream);
+        const zeropp::pipeline<zeropp::cuda_stream> both{intra_node, inter_node};
 
         // [capture]
         // Once as it is, so that whatever is set up on first use is there; then the same call into a graph.
         zeropp::quantized_all_gather(both, comm, int8, shard, full, {.chunks = 4}, scratch);
-        inside.wait();
+        intra_node.wait();
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t step = nullptr;
-        check(cudaStreamBeginCapture(inside_stream, cudaStreamCaptureModeThreadLocal));  // `inside` is the origin
+        check(
+            cudaStreamBeginCapture(intra_node_stream, cudaStreamCaptureModeThreadLocal));  // `intra_node` is the origin
         zeropp::quantized_all_gather(both, comm, int8, shard, full, {.chunks = 4}, scratch);
-        check(cudaStreamEndCapture(inside_stream, &graph));
+        check(cudaStreamEndCapture(intra_node_stream, &graph));
         check(cudaGraphInstantiate(&step, graph, nullptr, nullptr, 0));
 
-        for (int i = 0; i != 100; ++i) check(cudaGraphLaunch(step, inside_stream));
-        inside.wait();
+        for (int i = 0; i != 100; ++i) check(cudaGraphLaunch(step, intra_node_stream));
+        intra_node.wait();
         check(cudaGraphExecDestroy(step));  // before the communicator, to which it refers
         check(cudaGraphDestroy(graph));
         // [capture]
     }
-    check(cudaStreamDestroy(inside_stream));
-    check(cudaStreamDestroy(across_stream));
+    check(cudaStreamDestroy(intra_node_stream));
+    check(cudaStreamDestroy(inter_node_stream));
 }
 
 }  // namespace

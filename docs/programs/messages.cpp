@@ -169,15 +169,16 @@ void record(const zeropp::thread_transport& world, album& pictures) {
     zeropp::quantized_all_gather(zeropp::host{}, comm, exact{}, slice, full);
     page("quantized_all_gather", {state("before", "shard", rank, slice), state("after", "whole tensor", rank, full)});
 
-    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, exact{}, exact{}, gradient, shard);
+    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{exact{}, exact{}}, gradient,
+                                                  shard);
     page("hierarchical_quantized_reduce_scatter",
          {state("before", "gradient", rank, gradient), state("after", "shard of the sum", rank, shard)});
 
-    zeropp::quantized_all_reduce(zeropp::host{}, comm, exact{}, exact{}, exact{}, gradient, full,
+    zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{exact{}, exact{}, exact{}}, gradient, full,
                                  {.algorithm = zeropp::all_reduce_algorithm::two_shot});
     page("quantized_all_reduce", {state("before", "gradient", rank, gradient), state("after", "sum", rank, full)});
 
-    zeropp::quantized_all_reduce(zeropp::host{}, comm, exact{}, exact{}, exact{}, gradient, full,
+    zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{exact{}, exact{}, exact{}}, gradient, full,
                                  {.algorithm = zeropp::all_reduce_algorithm::one_shot});
     page("quantized_all_reduce_gather",
          {state("before", "gradient", rank, gradient), state("after", "sum", rank, full)});
@@ -198,29 +199,29 @@ void record(const zeropp::thread_transport& world, album& pictures) {
     using replica_type = zeropp::secondary_replica<exact, zeropp::host_space>;
     std::vector<std::byte> kept(replica_type::storage_bytes(topology, elements));
     replica_type node(topology, rank, elements, kept);
-    zeropp::quantized_update(zeropp::host{}, comm, exact{}, slice, node, 1);
+    zeropp::quantized_update(zeropp::host{}, comm, exact{}, slice, node.to(1));
     *notes = {};
     const std::string before = stored("before", "replica, version 1", rank, kept);
     const std::vector<float> next = own_slice(2);
-    zeropp::quantized_update(zeropp::host{}, comm, exact{}, next, node, 2);
+    zeropp::quantized_update(zeropp::host{}, comm, exact{}, next, node.to(2));
     const std::string between = stored("between", "replica, version 2", rank, kept, 2);
     notes->unit = 2;
     zeropp::secondary_partition_gather(zeropp::host{}, comm, node, 2, full);
     page("quantized_update", {before, between, state("after", "whole tensor", rank, full, 2)});
 
     // Error feedback: the slots whose residuals each hop keeps, by what storage they take.
-    using feedback = zeropp::error_feedback<exact, exact, zeropp::residuals_in_fp32, zeropp::host_space>;
-    const std::size_t of_slot = zeropp::wire_bytes(feedback::inside_storage{}, 2);
-    const std::size_t inside = feedback::storage_bytes(zeropp::flat(ranks), elements) / of_slot;
+    using feedback = zeropp::error_feedback<zeropp::hops<exact, exact>, zeropp::residuals_in_fp32, zeropp::host_space>;
+    const std::size_t of_slot = zeropp::wire_bytes(feedback::intra_node_storage{}, 2);
+    const std::size_t intra_node = feedback::storage_bytes(zeropp::flat(ranks), elements) / of_slot;
     const std::size_t both = feedback::storage_bytes(topology, elements) / of_slot;
     std::vector<std::byte> residuals(both * of_slot);
     feedback held(topology, elements, residuals);
-    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, exact{}, exact{}, gradient, shard, {},
-                                                  zeropp::allocate_scratch{}, held);
-    page("error_feedback",
-         {state("before", "gradient", rank, gradient), state("residuals", "inside", rank, std::to_string(inside)),
-          state("residuals", "across", rank, std::to_string(both - inside)),
-          state("after", "shard of the sum", rank, shard)});
+    zeropp::hierarchical_quantized_reduce_scatter(
+        zeropp::host{}, comm, zeropp::with_error_feedback(zeropp::hops{exact{}, exact{}}, held), gradient, shard);
+    page("error_feedback", {state("before", "gradient", rank, gradient),
+                            state("residuals", "intra_node", rank, std::to_string(intra_node)),
+                            state("residuals", "inter_node", rank, std::to_string(both - intra_node)),
+                            state("after", "shard of the sum", rank, shard)});
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ int main() try {
             if (full[i] != static_cast<float>(i / 1000)) throw zeropp::error("wrong weights");
         }
         std::printf("rank %d is rank %d of node %d; it sent %llu bytes across nodes\n", comm.rank(), comm.index(),
-                    comm.group_id(), static_cast<unsigned long long>(comm.world().total().bytes_across));
+                    comm.group_id(), static_cast<unsigned long long>(comm.world().total().inter_node_bytes));
     });
 } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());

@@ -34,8 +34,8 @@ int main() try {
             if (version == 2) {
                 for (std::size_t i = 0; i < shard.size(); i += 100) shard[i] = zeropp::bfloat16(2);
             }
-            zeropp::quantized_update(exec, comm, int4, shard, replica, version);  // all ranks call it
-            sent[version - 1] = comm.world().total().bytes_across;
+            zeropp::quantized_update(exec, comm, int4, shard, replica.to(version));  // all ranks call it
+            sent[version - 1] = comm.world().total().inter_node_bytes;
             zeropp::secondary_partition_gather(exec, comm, replica, version, weights);  // inside each node
         }
         if (static_cast<float>(weights[100]) != 2 || static_cast<float>(weights[101]) != 1) {

@@ -31,8 +31,8 @@ int main() try {
         // [queue]
 
         // [pipeline]
-        const zeropp::host_queue across;
-        const zeropp::pipeline<zeropp::host_queue> both{queue, across};
+        const zeropp::host_queue inter_node;
+        const zeropp::pipeline<zeropp::host_queue> both{queue, inter_node};
         zeropp::workspace<zeropp::host_space> in_chunks(
             zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full.size(), {.chunks = 8}));
         zeropp::quantized_all_gather(both, comm, int8, shard, overlapped, {.chunks = 8}, in_chunks.view());

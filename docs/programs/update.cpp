@@ -35,11 +35,11 @@ int main() try {
                 const float change = 0.01f * std::cos(static_cast<float>(i) * static_cast<float>(step));
                 shard[i] = zeropp::bfloat16(static_cast<float>(shard[i]) + change);
             }
-            zeropp::quantized_update_gather(exec, comm, int2, shard, replica, step, weights);  // forward: 2 bits across
+            zeropp::quantized_update(exec, comm, int2, shard, replica.to(step, weights));  // forward: 2 bits across
             zeropp::secondary_partition_gather(exec, comm, replica, step, weights);  // backward: nothing across nodes
-            if (step == 1) sent_at_first = comm.world().total().bytes_across;
+            if (step == 1) sent_at_first = comm.world().total().inter_node_bytes;
         }
-        const std::uint64_t sent = comm.world().total().bytes_across;
+        const std::uint64_t sent = comm.world().total().inter_node_bytes;
         zeropp::require_equal_replicas(exec, comm, replica);  // for when in doubt: compares hashes
 
         // However many steps were made, weights are off by no more than one difference loses.

@@ -52,13 +52,13 @@ std::string on_secondary(const settings& s, const prediction& p) {
     std::string text = "Secondary groups that fit in " + gigabytes(room) + ": " + fitting + ". The fastest is " +
                        std::to_string(best->group_size) + ", of " + gigabytes(static_cast<double>(best->memory)) +
                        " on each rank";
-    return text + (best->sent.across == 0 ? ", and sends nothing across nodes." : ", which still crosses nodes.");
+    return text + (best->sent.inter_node == 0 ? ", and sends nothing across nodes." : ", which still crosses nodes.");
 }
 
 std::string on_latency(const settings& s, const run& zeropp) {
     settings patient = s;
-    patient.speed.inside.latency_seconds = 0;
-    patient.speed.across.latency_seconds = 0;
+    patient.speed.intra_node.latency_seconds = 0;
+    patient.speed.inter_node.latency_seconds = 0;
     const double without = all_of_zeropp(predict_runs(patient)).time.communication();
     const double share = saved(zeropp.time.communication(), without);
     if (zeropp.time.communication() <= 0 || share < 0.25) return {};
@@ -96,7 +96,7 @@ std::string on_the_whole(const settings& s, const run& zero3, const run& compres
                " where communication overlaps computation entirely: " + share + ".";
     }
     const bool alone = s.ranks.groups() == 1;
-    const double rate = (alone ? s.speed.inside : s.speed.across).bytes_per_second;
+    const double rate = (alone ? s.speed.intra_node : s.speed.inter_node).bytes_per_second;
     std::string because = std::string(alone ? "nothing crosses nodes, and inside, at " : "at ") +
                           fixed(rate * 8e-9, 0) + (alone ? " Gbit/s, " : " Gbit/s between nodes, ") + share;
     const double codec =

@@ -26,7 +26,9 @@ void close(std::ofstream& out, const std::string& file) {
     if (!out) throw std::runtime_error("could not write all of " + file);
 }
 
-nlohmann::ordered_json json_of(const zeropp::volume& v) { return {{"inside", v.inside}, {"across", v.across}}; }
+nlohmann::ordered_json json_of(const zeropp::volume& v) {
+    return {{"intra_node", v.intra_node}, {"inter_node", v.inter_node}};
+}
 
 nlohmann::ordered_json json_of(const zeropp::step_volume& v, std::uint64_t times) {
     return {{"forward", json_of(v.forward * times)},
@@ -36,7 +38,7 @@ nlohmann::ordered_json json_of(const zeropp::step_volume& v, std::uint64_t times
 }
 
 nlohmann::ordered_json json_of(const zeropp::collective_time& t) {
-    return {{"inside", t.inside}, {"across", t.across}, {"codec", t.codec}, {"total", t.total()}};
+    return {{"intra_node", t.intra_node}, {"inter_node", t.inter_node}, {"codec", t.codec}, {"total", t.total()}};
 }
 
 }  // namespace
@@ -51,8 +53,8 @@ void write_json(const settings& s, const prediction& p) {
                                 {"gather_chunks", s.gather_chunks}};
     json["formats"] = {{"plain", s.plain.name.str()},
                        {"weights", s.weights.name.str()},
-                       {"gradients_inside", s.gradients_inside.name.str()},
-                       {"gradients_across", s.gradients_across.name.str()},
+                       {"gradients_intra_node", s.gradients_intra_node.name.str()},
+                       {"gradients_inter_node", s.gradients_inter_node.name.str()},
                        {"secondary", s.secondary.name.str()},
                        {"differences", s.differences.name.str()},
                        {"difference_gradients", s.difference_gradients.name.str()}};
@@ -62,22 +64,22 @@ void write_json(const settings& s, const prediction& p) {
         json["formats"]["by_layer_block_gradients"] = s.by_layer->block_gradients.name.str();
         json["formats"]["by_layer_embedding_gradients"] = s.by_layer->embedding_gradients.name.str();
     }
-    json["speed"] = {{"inside_bytes_per_second", s.speed.inside.bytes_per_second},
-                     {"inside_latency_seconds", s.speed.inside.latency_seconds},
-                     {"across_bytes_per_second", s.speed.across.bytes_per_second},
-                     {"across_latency_seconds", s.speed.across.latency_seconds},
+    json["speed"] = {{"intra_node_bytes_per_second", s.speed.intra_node.bytes_per_second},
+                     {"intra_node_latency_seconds", s.speed.intra_node.latency_seconds},
+                     {"inter_node_bytes_per_second", s.speed.inter_node.bytes_per_second},
+                     {"inter_node_latency_seconds", s.speed.inter_node.latency_seconds},
                      {"codec_bytes_per_second", s.speed.codec_bytes_per_second}};
     json["compute_seconds"] = {{"forward", s.compute.forward}, {"backward", s.compute.backward}};
-    const double before = of(p.runs.front().sent.total().across);
+    const double before = of(p.runs.front().sent.total().inter_node);
     for (const run& r : p.runs) {
         nlohmann::ordered_json entry{
             {"name", r.name},
             {"bytes_by_rank", json_of(r.sent, 1)},
             {"bytes_by_node", json_of(r.sent, static_cast<std::uint64_t>(s.ranks.group_size()))},
             {"bytes_by_all", json_of(r.sent, static_cast<std::uint64_t>(s.ranks.size()))}};
-        const double now = of(r.sent.total().across);
-        if (now > 0) entry["reduction_across"] = before / now;
-        if (before > 0) entry["savings_across_percent"] = (before - now) / before * 100;
+        const double now = of(r.sent.total().inter_node);
+        if (now > 0) entry["reduction_inter_node"] = before / now;
+        if (before > 0) entry["inter_node_savings_percent"] = (before - now) / before * 100;
         entry["seconds"] = {{"forward", json_of(r.time.forward)},
                             {"backward", json_of(r.time.backward)},
                             {"gradients", json_of(r.time.gradients)},
@@ -124,7 +126,7 @@ void write_sweep(const settings& s) {
     // From 10 Gbit/s to 3.2 Tbit/s, six steps for each factor of ten.
     for (int step = 0; step <= 15; ++step) {
         const double gbit = 10 * std::pow(10.0, step / 6.0);
-        at.speed.across.bytes_per_second = gbit * 1e9 / 8;
+        at.speed.inter_node.bytes_per_second = gbit * 1e9 / 8;
         const std::vector<run> runs = predict_runs(at);
         const zeropp::step_time& before = runs.front().time;
         out << std::setprecision(2) << gbit << std::setprecision(4);

@@ -21,8 +21,8 @@ struct tensor_group {
 zeropp::step_options with_differences(const settings& s, const zeropp::wire_format& differences,
                                       const zeropp::wire_format& gradients) {
     return {.weights = differences,
-            .gradients_inside = s.gradients_inside,
-            .gradients_across = gradients,
+            .gradients_intra_node = s.gradients_intra_node,
+            .gradients_inter_node = gradients,
             // Differences are added to replicas that are not quantized.
             .replicas = s.secondary.plain ? s.secondary : s.plain,
             .chunks = s.chunks,
@@ -43,8 +43,8 @@ std::vector<tensor_group> groups_of(const settings& s, const parts& of) {
         return {{all, with_differences(s, s.differences, s.difference_gradients), s.difference_residuals}};
     }
     zeropp::step_options options{.weights = of.qwz ? s.weights : s.plain,
-                                 .gradients_inside = of.qgz ? s.gradients_inside : s.plain_gradients,
-                                 .gradients_across = of.qgz ? s.gradients_across : s.plain_gradients,
+                                 .gradients_intra_node = of.qgz ? s.gradients_intra_node : s.plain_gradients,
+                                 .gradients_inter_node = of.qgz ? s.gradients_inter_node : s.plain_gradients,
                                  .chunks = s.chunks,
                                  .gather_chunks = s.gather_chunks};
     if (of.hpz) options.secondary = zeropp::secondary_options{s.secondary_group_size, s.secondary};
@@ -53,7 +53,7 @@ std::vector<tensor_group> groups_of(const settings& s, const parts& of) {
 
 double code_bits(const zeropp::step_options& options) {
     const bool backward = !options.secondary && !options.replicas;
-    return options.weights.code_bits * (backward ? 2 : 1) + options.gradients_across.code_bits;
+    return options.weights.code_bits * (backward ? 2 : 1) + options.gradients_inter_node.code_bits;
 }
 
 std::vector<layout> predict_layouts(const settings& s) {
@@ -116,7 +116,7 @@ layout predict_layout(const settings& s, std::string name, const parts& of) {
         if (options.secondary) l.secondary += zeropp::secondary_memory(tensors, *options.secondary);
         if (options.replicas) l.secondary += zeropp::replica_memory(s.ranks, tensors, *options.replicas);
         if (residuals) {
-            l.residuals += zeropp::residuals_memory(s.ranks, tensors, residuals->inside, residuals->across);
+            l.residuals += zeropp::residuals_memory(s.ranks, tensors, residuals->intra_node, residuals->inter_node);
         }
         // One scratch serves all tensors and formats.
         l.scratch = std::max(l.scratch, zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes));

@@ -46,30 +46,30 @@ void print_bytes(std::ostream& out, const settings& s, const std::vector<run>& r
     out << "GB sent in a step; M = " << gb(m) << " GB, the parameters in 16 bits\n\n";
     head(out, "across nodes, by a node",
          {"forward", "backward", "gradients", "total", "in M", "codes, M", "reduction", "savings"});
-    const double before = of(runs.front().sent.total().across);
+    const double before = of(runs.front().sent.total().inter_node);
     for (const run& r : runs) {
         const zeropp::volume total = r.sent.total();
         row(out, r.name,
-            {gb(of((r.sent.forward * per_node).across)), gb(of((r.sent.backward * per_node).across)),
-             gb(of((r.sent.gradients * per_node).across)), gb(of((total * per_node).across)),
-             fixed(of((total * per_node).across) / m, 3), s.ranks.groups() > 1 ? fixed(r.code_bits / 16, 3) : "-",
-             times_less(before, of(total.across)), percent_less(before, of(total.across))});
+            {gb(of((r.sent.forward * per_node).inter_node)), gb(of((r.sent.backward * per_node).inter_node)),
+             gb(of((r.sent.gradients * per_node).inter_node)), gb(of((total * per_node).inter_node)),
+             fixed(of((total * per_node).inter_node) / m, 3), s.ranks.groups() > 1 ? fixed(r.code_bits / 16, 3) : "-",
+             times_less(before, of(total.inter_node)), percent_less(before, of(total.inter_node))});
     }
     out << '\n';
     head(out, "inside nodes, by a rank", {"forward", "backward", "gradients", "total", "reduction"});
     for (const run& r : runs) {
         row(out, r.name,
-            {gb(of(r.sent.forward.inside)), gb(of(r.sent.backward.inside)), gb(of(r.sent.gradients.inside)),
-             gb(of(r.sent.total().inside)),
-             times_less(of(runs.front().sent.total().inside), of(r.sent.total().inside))});
+            {gb(of(r.sent.forward.intra_node)), gb(of(r.sent.backward.intra_node)), gb(of(r.sent.gradients.intra_node)),
+             gb(of(r.sent.total().intra_node)),
+             times_less(of(runs.front().sent.total().intra_node), of(r.sent.total().intra_node))});
     }
     out << '\n';
     head(out, "in all", {"rank across", "node across", "all across", "node inside", "all inside"});
     for (const run& r : runs) {
         const zeropp::volume total = r.sent.total();
         row(out, r.name,
-            {gb(of(total.across)), gb(of((total * per_node).across)), gb(of((total * all).across)),
-             gb(of((total * per_node).inside)), gb(of((total * all).inside))});
+            {gb(of(total.inter_node)), gb(of((total * per_node).inter_node)), gb(of((total * all).inter_node)),
+             gb(of((total * per_node).intra_node)), gb(of((total * all).intra_node))});
     }
 }
 
@@ -105,7 +105,7 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
     if (s.by_layer) out << ", of which embeddings and head are " << s.by_layer->embeddings << ",";
     out << " on " << s.ranks.groups() << " nodes x " << s.ranks.group_size() << " ranks\n"
         << "zero3 sends " << s.plain.name.str() << "; qwz weights in " << s.weights.name.str() << "; qgz gradients in "
-        << s.gradients_inside.name.str() << " inside and " << s.gradients_across.name.str() << " across, in "
+        << s.gradients_intra_node.name.str() << " inside and " << s.gradients_inter_node.name.str() << " across, in "
         << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
         << " in groups of " << s.secondary_group_size << "; differences of what nodes keep in "
         << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str();
@@ -114,11 +114,11 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
             << s.by_layer->block_gradients.name.str() << " and of embeddings and head in "
             << s.by_layer->embedding_gradients.name.str();
     }
-    out << "\na rank " << s.speed.inside.bytes_per_second * 8e-9 << " Gbit/s and "
-        << s.speed.inside.latency_seconds * 1e6 << " us inside, a node " << s.speed.across.bytes_per_second * 8e-9
-        << " Gbit/s and " << s.speed.across.latency_seconds * 1e6 << " us across, a codec "
-        << s.speed.codec_bytes_per_second * 1e-9 << " GB/s, " << (s.compute.forward + s.compute.backward) * 1e3
-        << " ms of computation\n\n";
+    out << "\na rank " << s.speed.intra_node.bytes_per_second * 8e-9 << " Gbit/s and "
+        << s.speed.intra_node.latency_seconds * 1e6 << " us inside, a node "
+        << s.speed.inter_node.bytes_per_second * 8e-9 << " Gbit/s and " << s.speed.inter_node.latency_seconds * 1e6
+        << " us across, a codec " << s.speed.codec_bytes_per_second * 1e-9 << " GB/s, "
+        << (s.compute.forward + s.compute.backward) * 1e3 << " ms of computation\n\n";
     print_bytes(out, s, p.runs);
     out << '\n';
     print_times(out, p.runs);

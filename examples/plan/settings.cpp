@@ -154,14 +154,14 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
                    "ranks that share a secondary partition (default: a node's)")
         ->check(CLI::PositiveNumber);
 
-    std::string plain = "bf16", weights = "int8:256:fp16", gradients_inside = "int8:256:bf16";
-    std::string gradients_across = "int4:128:signed:bf16", secondary = "bf16", residuals = "none";
+    std::string plain = "bf16", weights = "int8:256:fp16", gradients_intra_node = "int8:256:bf16";
+    std::string gradients_inter_node = "int4:128:signed:bf16", secondary = "bf16", residuals = "none";
     std::string differences = "int2:64:signed:bf16:h32", difference_gradients = differences;
     app.add_option("--plain", plain, "what ZeRO-3 sends")->capture_default_str();
     app.add_option("--weights", weights, "quantizer of weights (qwZ)")->capture_default_str();
-    app.add_option("--gradients-inside", gradients_inside, "quantizer of gradients inside nodes (qgZ)")
+    app.add_option("--gradients-intra-node", gradients_intra_node, "quantizer of gradients inside nodes (qgZ)")
         ->capture_default_str();
-    app.add_option("--gradients-across", gradients_across, "quantizer of gradients across nodes (qgZ)")
+    app.add_option("--gradients-inter-node", gradients_inter_node, "quantizer of gradients across nodes (qgZ)")
         ->capture_default_str();
     app.add_option("--secondary", secondary, "quantizer of the secondary partition (hpZ)")->capture_default_str();
     app.add_option("--differences", differences, "quantizer of differences of the weights that nodes keep")
@@ -189,18 +189,19 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
 
-    double inside_rate = 2400, across_rate = 100, inside_latency = 5, across_latency = 20, codec_rate = 1000;
+    double intra_node_rate = 2400, inter_node_rate = 100, intra_node_latency = 5, inter_node_latency = 20,
+           codec_rate = 1000;
     double compute = 0;
-    app.add_option("--inside-gbit", inside_rate, "Gbit/s of a rank inside its node, each way")
+    app.add_option("--intra-node-gbit", intra_node_rate, "Gbit/s of a rank inside its node, each way")
         ->check(between(1e-6, 1e6))
         ->capture_default_str();
-    app.add_option("--across-gbit", across_rate, "Gbit/s of a whole node to others, each way")
+    app.add_option("--inter-node-gbit", inter_node_rate, "Gbit/s of a whole node to others, each way")
         ->check(between(1e-6, 1e6))
         ->capture_default_str();
-    app.add_option("--inside-us", inside_latency, "microseconds that a message inside waits")
+    app.add_option("--intra-node-us", intra_node_latency, "microseconds that a message inside waits")
         ->check(between(0.0, 1e9))
         ->capture_default_str();
-    app.add_option("--across-us", across_latency, "microseconds that a message across waits")
+    app.add_option("--inter-node-us", inter_node_latency, "microseconds that a message across waits")
         ->check(between(0.0, 1e9))
         ->capture_default_str();
     app.add_option("--codec-gb", codec_rate, "GB/s that a rank's codec reads and writes; 0 does not count it")
@@ -263,16 +264,17 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.plain = format_named(plain);
     s.plain_gradients = s.plain;
     s.weights = format_named(weights);
-    s.gradients_inside = format_named(gradients_inside);
-    s.gradients_across = format_named(gradients_across);
+    s.gradients_intra_node = format_named(gradients_intra_node);
+    s.gradients_inter_node = format_named(gradients_inter_node);
     s.secondary = format_named(secondary);
     s.differences = format_named(differences);
     s.difference_gradients = format_named(difference_gradients);
-    const auto residuals_beside = [&](const std::string& across) -> std::optional<residual_formats> {
+    const auto residuals_beside = [&](const std::string& inter_node) -> std::optional<residual_formats> {
         if (residuals == "none") return std::nullopt;
-        return residual_formats{residual_format(residuals, gradients_inside), residual_format(residuals, across)};
+        return residual_formats{residual_format(residuals, gradients_intra_node),
+                                residual_format(residuals, inter_node)};
     };
-    s.residuals = residuals_beside(gradients_across);
+    s.residuals = residuals_beside(gradients_inter_node);
     s.difference_residuals = residuals_beside(difference_gradients);
     if (embedding != 0) {
         s.by_layer = by_layer_formats{.embeddings = embeddings,
@@ -284,8 +286,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;
-    s.speed = {{inside_rate * 1e9 / 8, inside_latency * 1e-6},
-               {across_rate * 1e9 / 8, across_latency * 1e-6},
+    s.speed = {{intra_node_rate * 1e9 / 8, intra_node_latency * 1e-6},
+               {inter_node_rate * 1e9 / 8, inter_node_latency * 1e-6},
                codec_rate * 1e9};
     s.compute = zeropp::compute_time::of_step(compute * 1e-3);
     s.memory = memory * 1e9;

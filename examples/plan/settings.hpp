@@ -16,8 +16,8 @@ namespace plan {
 
 /// Storage of error feedback's residuals, for the intra-node and the inter-node hop.
 struct residual_formats {
-    zeropp::wire_format inside;
-    zeropp::wire_format across;
+    zeropp::wire_format intra_node;
+    zeropp::wire_format inter_node;
 };
 
 /// Precision by layer: formats of weight differences and of inter-node gradients, for embeddings and head, and for the
@@ -39,8 +39,8 @@ struct settings {
     zeropp::wire_format plain;  // of ZeRO-3's weights
     zeropp::wire_format plain_gradients;
     zeropp::wire_format weights;
-    zeropp::wire_format gradients_inside;
-    zeropp::wire_format gradients_across;
+    zeropp::wire_format gradients_intra_node;
+    zeropp::wire_format gradients_inter_node;
     zeropp::wire_format secondary;
     zeropp::wire_format differences;           // of weights, for updates by differences
     zeropp::wire_format difference_gradients;  // of inter-node gradients, beside them

@@ -26,8 +26,8 @@ namespace zero3_gpt {
 /// Bytes that this rank has sent, by purpose.
 struct phase_traffic {
     struct bytes {
-        std::uint64_t inside = 0;
-        std::uint64_t across = 0;
+        std::uint64_t intra_node = 0;
+        std::uint64_t inter_node = 0;
     };
     bytes forward_gather;
     bytes backward_gather;
@@ -142,18 +142,19 @@ public:
             std::visit(
                 [&]<class Hops>(const Hops& hop) {
                     if (replicated_) {
-                        zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_, hop.inside, hop.across,
-                                                     hop.across, u.full_gradient, u.own_gradient, all_mean(),
+                        zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_,
+                                                     zeropp::hops{hop.intra_node, hop.inter_node, hop.inter_node},
+                                                     u.full_gradient, u.own_gradient, all_mean(),
                                                      reduce_scratch_.view());
                     } else if (feedback_) {
-                        zeropp::hierarchical_quantized_reduce_scatter(reduce_queue_.exec(), gradient_comm_, hop.inside,
-                                                                      hop.across, u.full_gradient, u.own_gradient,
-                                                                      mean_, reduce_scratch_.view(),
-                                                                      std::get<feedback_of<Hops>>(u.feedback.front()));
+                        zeropp::hierarchical_quantized_reduce_scatter(
+                            reduce_queue_.exec(), gradient_comm_,
+                            zeropp::with_error_feedback(hop, std::get<feedback_of<Hops>>(u.feedback.front())),
+                            u.full_gradient, u.own_gradient, mean_, reduce_scratch_.view());
                     } else {
-                        zeropp::hierarchical_quantized_reduce_scatter(reduce_queue_.exec(), gradient_comm_, hop.inside,
-                                                                      hop.across, u.full_gradient, u.own_gradient,
-                                                                      mean_, reduce_scratch_.view());
+                        zeropp::hierarchical_quantized_reduce_scatter(reduce_queue_.exec(), gradient_comm_, hop,
+                                                                      u.full_gradient, u.own_gradient, mean_,
+                                                                      reduce_scratch_.view());
                     }
                 },
                 u.gradient_format);
@@ -229,8 +230,7 @@ private:
     };
 
     template <class Hops>
-    using feedback_of = zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type,
-                                               typename Formats::residuals, space>;
+    using feedback_of = zeropp::error_feedback<Hops, typename Formats::residuals, space>;
     template <class AnyHops>
     struct feedback_variant;
     template <class... Hops>
@@ -320,23 +320,24 @@ private:
         const bool embedding = unit == 0 || unit == network_.head_unit();
         const bool quantized_gradients = config.zero.quantized_gradients;
         const std::string plain = config.bf16 ? "bf16" : "fp32";
-        units_.push_back({n,
-                          Formats::weights::parse(config.zero.quantized_weights ? names.weights(embedding) : plain),
-                          Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_inside : plain,
-                                                    quantized_gradients ? names.gradients_across(embedding) : plain),
-                          std::move(shard),
-                          std::move(gradient_shard),
-                          list(own_weights),
-                          {list(ranks, listed(full_[0], sizes)), list(ranks, listed(full_[1], sizes))},
-                          list(ranks, listed(gradient_[parity(unit)], sizes)),
-                          replicated_ ? list(ranks, own_gradient) : list(own_gradient),
-                          adamw<Device>(device_, options, own.size(), decayed),
-                          embedding ? 1.0 : names.block_rate,
-                          zeropp::workspace<space>(0),
-                          {},
-                          {},
-                          zeropp::workspace<space>(0),
-                          {}});
+        units_.push_back(
+            {n,
+             Formats::weights::parse(config.zero.quantized_weights ? names.weights(embedding) : plain),
+             Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_intra_node : plain,
+                                       quantized_gradients ? names.gradients_inter_node(embedding) : plain),
+             std::move(shard),
+             std::move(gradient_shard),
+             list(own_weights),
+             {list(ranks, listed(full_[0], sizes)), list(ranks, listed(full_[1], sizes))},
+             list(ranks, listed(gradient_[parity(unit)], sizes)),
+             replicated_ ? list(ranks, own_gradient) : list(own_gradient),
+             adamw<Device>(device_, options, own.size(), decayed),
+             embedding ? 1.0 : names.block_rate,
+             zeropp::workspace<space>(0),
+             {},
+             {},
+             zeropp::workspace<space>(0),
+             {}});
         stretches_ += static_cast<std::size_t>(stretches(static_cast<std::int64_t>(own.size())));
 
         const zeropp::two_level& nodes = weights_comm_.topology();
@@ -351,14 +352,15 @@ private:
         std::visit(
             [&]<class Hops>(const Hops& hop) {
                 if (replicated_) {
-                    largest_reduce_ =
-                        std::max(largest_reduce_, zeropp::quantized_all_reduce_workspace_bytes(
-                                                      nodes, hop.inside, hop.across, hop.across, full, all_mean()));
+                    largest_reduce_ = std::max(
+                        largest_reduce_,
+                        zeropp::quantized_all_reduce_workspace_bytes(
+                            nodes, zeropp::hops{hop.intra_node, hop.inter_node, hop.inter_node}, full, all_mean()));
                     return;
                 }
                 largest_reduce_ =
-                    std::max(largest_reduce_, zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                                                  nodes, hop.inside, hop.across, full, mean_));
+                    std::max(largest_reduce_,
+                             zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, hop, full, mean_));
                 if (feedback_) add_feedback<feedback_of<Hops>>(units_.back());
             },
             units_.back().gradient_format);
@@ -430,7 +432,7 @@ private:
                                                                weights_version_, full, gather_scratch_.view());
                         } else {
                             Formats::update(gather_queue_.exec(), secondary_comm_, q, u.own_weights, replica,
-                                            weights_version_, full, zeropp::gather_options{}, gather_scratch_.view());
+                                            weights_version_, full, gather_scratch_.view());
                         }
                     },
                     u.weight_format, u.node_replica.front());
@@ -452,7 +454,8 @@ private:
                 std::visit(
                     [&](const auto& q, auto& secondary) {
                         zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.own_weights, full, {},
-                                                     gather_scratch_.view(), zeropp::stored_in(secondary, version_));
+                                                     gather_scratch_.view());
+                        secondary.store(gather_queue_.exec(), full, version_);
                     },
                     u.weight_format, u.secondary.front());
             }
@@ -467,8 +470,8 @@ private:
         const zeropp::traffic before = world_.total();
         collective();
         const zeropp::traffic after = world_.total();
-        to.inside += after.bytes_inside - before.bytes_inside;
-        to.across += after.bytes_across - before.bytes_across;
+        to.intra_node += after.intra_node_bytes - before.intra_node_bytes;
+        to.inter_node += after.inter_node_bytes - before.inter_node_bytes;
     }
 
     const Device& device_;

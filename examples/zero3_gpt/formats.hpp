@@ -2,7 +2,7 @@
 
 #include <zeropp/zeropp.hpp>
 
-#include <utility>
+#include <cstdint>
 
 namespace zero3_gpt {
 
@@ -27,12 +27,13 @@ struct wire_formats {
     template <class Exact, class Space>
     using replica = zeropp::secondary_replica<Exact, Space>;
     /// Collective that updates them.
-    template <class... Arguments>
-    static void update(Arguments&&... arguments) {
-        zeropp::quantized_update_gather(std::forward<Arguments>(arguments)...);
+    template <class Exec, class Communicator, class Q, class Shard, class Replica, class Full, class Scratch>
+    static void update(const Exec& exec, Communicator& comm, const Q& q, Shard&& shard, Replica& replica,
+                       std::uint64_t version, Full&& full, Scratch&& scratch) {
+        zeropp::quantized_update(exec, comm, q, shard, replica.to(version, full), {}, scratch);
     }
-    template <class Inside, class Across>
-    using hops = zeropp::hops<Inside, Across>;
+    template <class IntraNode, class InterNode>
+    using hops = zeropp::hops<IntraNode, InterNode>;
     using gradients =
         zeropp::named_hops<hops<bf16, bf16>, hops<fp32, fp32>, hops<int8, int8>, hops<int8, int4>, hops<int6, int6>,
                            hops<int4, int4>, hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>,

@@ -4,8 +4,8 @@
 #include "settings.hpp"
 
 #include <zeropp/core/config.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
-#include <zeropp/execution/host_threads.hpp>
 
 #include <cblas.h>
 

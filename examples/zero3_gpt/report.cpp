@@ -49,11 +49,11 @@ void print_table(std::ostream& out, const report_header& header, std::span<const
     for (const run_result& r : runs) {
         out << std::left << std::setw(12) << r.name << std::right << std::setprecision(4) << std::setw(wide)
             << r.training_loss << std::setw(wide) << r.held_out_loss << std::setprecision(1) << std::setw(wide)
-            << kilobytes(r.bytes_across()) << std::setw(wide) << kilobytes(r.traffic.forward_gather.across)
-            << std::setw(wide) << kilobytes(r.traffic.backward_gather.across) << std::setw(wide)
-            << kilobytes(r.traffic.reduce.across) << std::setw(wide)
-            << reduction(runs.front().bytes_across(), r.bytes_across()) << std::setw(wide)
-            << kilobytes(r.bytes_inside()) << std::setw(wide) << r.step_seconds * 1e3 << '\n';
+            << kilobytes(r.inter_node_bytes()) << std::setw(wide) << kilobytes(r.traffic.forward_gather.inter_node)
+            << std::setw(wide) << kilobytes(r.traffic.backward_gather.inter_node) << std::setw(wide)
+            << kilobytes(r.traffic.reduce.inter_node) << std::setw(wide)
+            << reduction(runs.front().inter_node_bytes(), r.inter_node_bytes()) << std::setw(wide)
+            << kilobytes(r.intra_node_bytes()) << std::setw(wide) << r.step_seconds * 1e3 << '\n';
     }
 }
 
@@ -69,19 +69,19 @@ void write_json(const std::string& file, const report_header& header, std::span<
     for (const auto& [key, value] : facts.items()) out << " \"" << key << "\": " << value << ",\n";
     out << " \"runs\": [\n";
     const auto phase = [](const phase_traffic::bytes& b) {
-        return nlohmann::ordered_json{{"inside", b.inside}, {"across", b.across}};
+        return nlohmann::ordered_json{{"intra_node", b.intra_node}, {"inter_node", b.inter_node}};
     };
     for (const run_result& r : runs) {
-        const double across = static_cast<double>(r.bytes_across());
+        const double inter_node = static_cast<double>(r.inter_node_bytes());
         nlohmann::ordered_json run{{"name", r.name},
                                    {"training_loss", r.training_loss},
                                    {"held_out_loss", r.held_out_loss},
                                    {"held_out_loss_of_masters", r.held_out_loss_of_masters},
                                    {"step_seconds_median", r.step_seconds},
-                                   {"bytes_per_step_across", r.bytes_across()},
-                                   {"bytes_per_step_inside", r.bytes_inside()}};
-        if (r.bytes_across() != 0) {
-            run["reduction_across"] = static_cast<double>(runs.front().bytes_across()) / across;
+                                   {"inter_node_bytes_per_step", r.inter_node_bytes()},
+                                   {"intra_node_bytes_per_step", r.intra_node_bytes()}};
+        if (r.inter_node_bytes() != 0) {
+            run["reduction_inter_node"] = static_cast<double>(runs.front().inter_node_bytes()) / inter_node;
         }
         run["forward_gather"] = phase(r.traffic.forward_gather);
         run["backward_gather"] = phase(r.traffic.backward_gather);

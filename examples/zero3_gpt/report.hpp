@@ -19,11 +19,11 @@ struct run_result {
     double step_seconds = 0;              // median
     phase_traffic traffic;
 
-    std::uint64_t bytes_across() const {
-        return traffic.forward_gather.across + traffic.backward_gather.across + traffic.reduce.across;
+    std::uint64_t inter_node_bytes() const {
+        return traffic.forward_gather.inter_node + traffic.backward_gather.inter_node + traffic.reduce.inter_node;
     }
-    std::uint64_t bytes_inside() const {
-        return traffic.forward_gather.inside + traffic.backward_gather.inside + traffic.reduce.inside;
+    std::uint64_t intra_node_bytes() const {
+        return traffic.forward_gather.intra_node + traffic.backward_gather.intra_node + traffic.reduce.intra_node;
     }
 };
 

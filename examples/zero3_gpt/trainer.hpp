@@ -27,7 +27,8 @@ struct workload {
             const deepspeed_config::zeropp_settings& names = run.config.zeropp;
             for (const bool embedding : {false, true}) {
                 wire_formats::weights::parse(names.weights(embedding));
-                wire_formats::gradients::parse(names.gradient_quantizer_inside, names.gradients_across(embedding));
+                wire_formats::gradients::parse(names.gradient_quantizer_intra_node,
+                                               names.gradients_inter_node(embedding));
             }
             wire_formats::weights::parse(names.secondary_quantizer);
         }
@@ -143,8 +144,8 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
             return static_cast<std::uint64_t>(engine.sum_over_ranks(static_cast<double>(bytes))) /
                    static_cast<std::uint64_t>(s.steps);
         };
-        const std::uint64_t inside = total(mine.inside);
-        return {inside, total(mine.across)};
+        const std::uint64_t intra_node = total(mine.intra_node);
+        return {intra_node, total(mine.inter_node)};
     };
     const phase_traffic mine = engine.traffic();
     result.traffic.forward_gather = per_step(mine.forward_gather);

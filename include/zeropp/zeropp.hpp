@@ -6,7 +6,7 @@
 /// Folders of zeropp/:
 ///   collective/  one header for each primitive, with its size function: quantized_all_gather (qwZ),
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
-///                quantized_update with quantized_update_gather;
+///                quantized_update;
 ///                arguments of calls: options, error_feedback, scratch, pipeline
 ///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around another one: hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
@@ -27,7 +27,6 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
-#include <zeropp/execution/host_threads.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/time.hpp>

@@ -33,10 +33,11 @@ void call(const std::string& collective, communicator& comm) {
         const zeropp::block_integer<8, 256> int8;
         for (int i = 0; i != calls; ++i) zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, full);
     } else if (collective == "hierarchical_quantized_reduce_scatter") {
-        const zeropp::block_integer<8, 256> inside;
-        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> across;
+        const zeropp::block_integer<8, 256> intra_node;
+        const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> inter_node;
         for (int i = 0; i != calls; ++i)
-            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full, shard);
+            zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node},
+                                                          full, shard);
     } else if (collective == "secondary_partition_gather") {
         using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
         const int group_size = comm.topology().group_size();
@@ -60,7 +61,7 @@ void run(const std::string& collective, int nodes, int ranks_per_node, const std
 
     const zeropp::traffic sent = comm.world().total();
     std::vector<std::uint64_t> by_rank(static_cast<std::size_t>(comm.size()));
-    MPI_Gather(&sent.bytes_across, 1, MPI_UINT64_T, by_rank.data(), 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    MPI_Gather(&sent.inter_node_bytes, 1, MPI_UINT64_T, by_rank.data(), 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (comm.rank() != 0) return;
     std::vector<std::uint64_t> by_node(static_cast<std::size_t>(nodes));
     for (int r = 0; r != comm.size(); ++r)

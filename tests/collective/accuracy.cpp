@@ -47,8 +47,8 @@ double relative_error(const std::vector<double>& given, const std::vector<double
 }
 
 /// One sum over nodes x nodes ranks.
-template <class Inside, class Across>
-double error_of_sum(tails kind, int nodes, const Inside& inside, const Across& across) {
+template <class IntraNode, class InterNode>
+double error_of_sum(tails kind, int nodes, const IntraNode& intra_node, const InterNode& inter_node) {
     const int ranks = nodes * nodes;
     std::vector<std::vector<float>> full;
     std::vector<double> expected(at(ranks) * 1024);
@@ -60,8 +60,8 @@ double error_of_sum(tails kind, int nodes, const Inside& inside, const Across& a
     on_ranks(ranks, "a sum", [&](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::two_level(nodes, nodes), transport);
         std::vector<float> shard(1024);
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full[at(comm.rank())],
-                                                      shard);
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node},
+                                                      full[at(comm.rank())], shard);
         for (std::size_t i = 0; i != shard.size(); ++i)
             given[at(comm.rank()) * shard.size() + i] = static_cast<double>(shard[i]);
     });
@@ -77,7 +77,7 @@ struct nothing_kept {
 
     template <class Comm>
     void reduce(Comm& comm, const std::vector<float>& full, std::vector<float>& shard) {
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, Q{}, Q{}, full, shard);
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{Q{}, Q{}}, full, shard);
     }
 };
 
@@ -85,17 +85,18 @@ template <class Q, class Storage>
 class losses_kept {
 public:
     losses_kept(const zeropp::two_level& nodes, std::size_t n)
-        : scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, Q{}, Q{}, n)),
+        : scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, zeropp::hops{Q{}, Q{}}, n)),
           storage_(memory::storage_bytes(nodes, n)), memory_(nodes, n, storage_.view()) {}
 
     template <class Comm>
     void reduce(Comm& comm, const std::vector<float>& full, std::vector<float>& shard) {
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, Q{}, Q{}, full, shard,
-                                                      zeropp::reduce_options{}, scratch_.view(), memory_);
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm,
+                                                      zeropp::with_error_feedback(zeropp::hops{Q{}, Q{}}, memory_),
+                                                      full, shard, zeropp::reduce_options{}, scratch_.view());
     }
 
 private:
-    using memory = zeropp::error_feedback<Q, Q, Storage, zeropp::host_space>;
+    using memory = zeropp::error_feedback<zeropp::hops<Q, Q>, Storage, zeropp::host_space>;
     zeropp::workspace<zeropp::host_space> scratch_;
     zeropp::workspace<zeropp::host_space> storage_;
     memory memory_;

@@ -30,26 +30,26 @@ std::size_t allocations_of_later_steps(const node_map& map) {
     std::barrier ranks(map.ranks());
     on_ranks(map.ranks(), "allocations on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), zeropp::counting(transport, map.topology()));
-        const Execution inside, across;
-        const zeropp::pipeline<Execution> exec{inside, across};
+        const Execution intra_node, inter_node;
+        const zeropp::pipeline<Execution> exec{intra_node, inter_node};
         repeated_step step(comm);
         // A queue grows to the depth that it meets: the first step meets the greatest, all of itself at once.
         std::latch enqueued(1);
         if constexpr (!std::is_same_v<Execution, zeropp::host>) {
-            inside.enqueue([&] { enqueued.wait(); });
-            across.enqueue([&] { enqueued.wait(); });
+            intra_node.enqueue([&] { enqueued.wait(); });
+            inter_node.enqueue([&] { enqueued.wait(); });
         }
         step.enqueue(exec, 0);
         enqueued.count_down();
-        inside.wait();
-        across.wait();
+        intra_node.wait();
+        inter_node.wait();
         ranks.arrive_and_wait();
         const std::size_t before = zeropp_test::allocation_count;
         ranks.arrive_and_wait();
         for (std::uint64_t s = 1; s != 4; ++s) {
             step.enqueue(exec, s);
-            inside.wait();
-            across.wait();
+            intra_node.wait();
+            inter_node.wait();
         }
         ranks.arrive_and_wait();
         if (comm.rank() == 0) counted = zeropp_test::allocation_count - before;
@@ -75,7 +75,7 @@ TEST_CASE("collectives allocate nothing after the first step") {
 namespace {
 
 using int8 = zeropp::block_integer<8, 256>;
-using memory_type = zeropp::error_feedback<int8, int8, zeropp::residuals_in_int8, zeropp::host_space>;
+using memory_type = zeropp::error_feedback<zeropp::hops<int8, int8>, zeropp::residuals_in_int8, zeropp::host_space>;
 using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
 
 /// What a rank's work results in.
@@ -113,9 +113,10 @@ outcome with_memory_of_their_own(zeropp::thread_transport& transport, const node
     attempt([&] { zeropp::secondary_partition_gather(*exec, comm, secondary, version, results.again); });
     std::optional<replica_type> replica;
     attempt([&] { replica.emplace(comm.topology(), comm.rank(), n, kept); });
-    attempt([&] { zeropp::quantized_update_gather(*exec, comm, q, shard, *replica, version, results.updated); });
+    attempt([&] { zeropp::quantized_update(*exec, comm, q, shard, replica->to(version, results.updated)); });
     attempt([&] {
-        zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, q, q, full, results.gradients, {.chunks = 2});
+        zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, zeropp::hops{q, q}, full, results.gradients,
+                                                      {.chunks = 2});
     });
     return results;
 }

@@ -28,8 +28,8 @@ namespace {
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>;
 using int8 = zeropp::block_integer<8, 256>;
 
-template <class Storage, class Inside = int8, class Across = int4>
-using memory_of = zeropp::error_feedback<Inside, Across, Storage, zeropp::host_space>;
+template <class Storage, class IntraNode = int8, class InterNode = int4>
+using memory_of = zeropp::error_feedback<zeropp::hops<IntraNode, InterNode>, Storage, zeropp::host_space>;
 
 // Two would write into one storage.
 static_assert(!std::copyable<memory_of<zeropp::residuals_in_int8>> &&
@@ -42,9 +42,10 @@ double rounded(double x) { return reference::single(x); }
 /// Residuals of all ranks, by what they belong to: (who sends, whose slice it is).
 class plain_memory {
 public:
-    plain_memory(const reference::quantizer& inside, const reference::quantizer& across,
-                 const reference::quantizer& inside_storage, const reference::quantizer& across_storage)
-        : inside_(inside), across_(across), inside_storage_(inside_storage), across_storage_(across_storage) {}
+    plain_memory(const reference::quantizer& intra_node, const reference::quantizer& inter_node,
+                 const reference::quantizer& intra_node_storage, const reference::quantizer& inter_node_storage)
+        : intra_node_(intra_node), inter_node_(inter_node), intra_node_storage_(intra_node_storage),
+          inter_node_storage_(inter_node_storage) {}
 
     /// The sums of all slices, by rank.
     tensors reduce(const node_map& map, const tensors& fulls) {
@@ -58,11 +59,11 @@ public:
                 for (const int r : nodes[node]) {
                     std::vector<float> own = reference::slice_of(fulls[at(r)], ranks, owner);
                     if (nodes[node].size() > 1 || nodes.size() == 1) {
-                        own = sent(own, first_[{at(r), owner}], inside_, inside_storage_);
+                        own = sent(own, first_[{at(r), owner}], intra_node_, intra_node_storage_);
                     }
                     of_node = of_node.empty() ? own : sum(of_node, own);
                 }
-                if (nodes.size() > 1) of_node = sent(of_node, second_[{node, owner}], across_, across_storage_);
+                if (nodes.size() > 1) of_node = sent(of_node, second_[{node, owner}], inter_node_, inter_node_storage_);
                 total = total.empty() ? of_node : sum(total, of_node);
             }
             shards.push_back(total);
@@ -99,19 +100,20 @@ private:
         return arrived;
     }
 
-    reference::quantizer inside_, across_, inside_storage_, across_storage_;
+    reference::quantizer intra_node_, inter_node_, intra_node_storage_, inter_node_storage_;
     residuals first_, second_;
 };
 
 /// Reduces four times, and compares each time.
-template <class Storage, class Exec = host, class Inside = int8, class Across = int4>
+template <class Storage, class Exec = host, class IntraNode = int8, class InterNode = int4>
 void check_against_plain(const node_map& map, std::size_t n, int chunks) {
     constexpr std::size_t steps = 4;
-    const Inside inside;
-    const Across across;
-    using memory_type = memory_of<Storage, Inside, Across>;
-    plain_memory plain(described(inside), described(across), described(typename memory_type::inside_storage{}),
-                       described(typename memory_type::across_storage{}));
+    const IntraNode intra_node;
+    const InterNode inter_node;
+    using memory_type = memory_of<Storage, IntraNode, InterNode>;
+    plain_memory plain(described(intra_node), described(inter_node),
+                       described(typename memory_type::intra_node_storage{}),
+                       described(typename memory_type::inter_node_storage{}));
     std::vector<tensors> fulls, expected, results(steps, tensors(at(map.ranks())));
     for (std::size_t step = 0; step != steps; ++step) {
         tensors of_step;
@@ -127,14 +129,15 @@ void check_against_plain(const node_map& map, std::size_t n, int chunks) {
         const zeropp::reduce_options options{.chunks = chunks};
         guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), n));
         memory_type memory(comm.topology(), n, storage.view());
-        zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across, n, options));
+        zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm.topology(), zeropp::hops{intra_node, inter_node}, n, options));
         const Exec exec;
         for (std::size_t step = 0; step != fulls.size(); ++step) {
             std::vector<float>& shard = results[step][r];
             shard = reference::slice_of(fulls[step][r], fulls[step].size(), r);
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, inside, across, fulls[step][r], shard, options,
-                                                          scratch.view(), memory);
+            zeropp::hierarchical_quantized_reduce_scatter(
+                exec, comm, zeropp::with_error_feedback(zeropp::hops{intra_node, inter_node}, memory), fulls[step][r],
+                shard, options, scratch.view());
             exec.wait();
         }
         if (!storage.intact()) results[0][r].clear();
@@ -170,9 +173,9 @@ TEST_CASE("error feedback: blocks of INT8, on a queue") {
 }
 
 TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients, in doubles that know of no codec") {
-    using Inside = zeropp::hadamard<int8>;
-    using Across = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
-    using memory_type = memory_of<zeropp::residuals_in_fp32, Inside, Across>;
+    using IntraNode = zeropp::hadamard<int8>;
+    using InterNode = zeropp::hadamard<zeropp::block_integer<2, 64, zeropp::signed_absmax, zeropp::bfloat16>>;
+    using memory_type = memory_of<zeropp::residuals_in_fp32, IntraNode, InterNode>;
     constexpr std::size_t steps = 100;
     constexpr std::size_t n = 1003;
     const zeropp::two_level nodes(2, 2);
@@ -186,8 +189,8 @@ TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients
             const auto r = at(comm.rank());
             std::vector<std::byte> storage(memory_type::storage_bytes(nodes, n));
             memory_type memory(nodes, n, storage);
-            zeropp::workspace<zeropp::host_space> scratch(
-                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, Inside(), Across(), n));
+            zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                nodes, zeropp::hops{IntraNode(), InterNode()}, n));
             for (std::size_t step = 1; step <= steps; ++step) {
                 std::vector<float> full(n);
                 std::vector<double> sum(n);
@@ -205,11 +208,12 @@ TEST_CASE("error feedback: two bits of rotated gradients add up to the gradients
                        sum.begin() + static_cast<std::ptrdiff_t>(std::min(251 * (r + 1), n))};
                 std::vector<float> shard(sum.size());
                 if (keeping) {
-                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, Inside(), Across(), full, shard, {},
-                                                                  scratch.view(), memory);
+                    zeropp::hierarchical_quantized_reduce_scatter(
+                        host{}, comm, zeropp::with_error_feedback(zeropp::hops{IntraNode(), InterNode()}, memory), full,
+                        shard, {}, scratch.view());
                 } else {
-                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, Inside(), Across(), full, shard, {},
-                                                                  scratch.view());
+                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{IntraNode(), InterNode()},
+                                                                  full, shard, {}, scratch.view());
                 }
                 owed[r].resize(sum.size());
                 for (std::size_t i = 0; i != sum.size(); ++i) {
@@ -263,9 +267,10 @@ struct alone_with {
         zeropp::run_on_threads(1, [&](zeropp::thread_transport& transport) {
             zeropp::communicator comm(ranks, transport);
             zeropp::workspace<zeropp::host_space> scratch(
-                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, int8{}, int4{}, n));
-            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8{}, int4{}, full, shard,
-                                                          zeropp::reduce_options{}, scratch.view(), memory);
+                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, zeropp::hops{int8{}, int4{}}, n));
+            zeropp::hierarchical_quantized_reduce_scatter(
+                host{}, comm, zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, memory), full, shard,
+                zeropp::reduce_options{}, scratch.view());
         });
         return shard;
     }
@@ -304,8 +309,9 @@ TEST_CASE("error feedback: a tensor without elements is used as any other") {
         zeropp::communicator comm(ranks, transport);
         std::vector<float> full, shard;
         std::vector<std::byte> scratch;
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8{}, int4{}, full, shard,
-                                                      zeropp::reduce_options{}, scratch, memory);
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm,
+                                                      zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, memory),
+                                                      full, shard, zeropp::reduce_options{}, scratch);
     });
     CHECK(memory.uses() == 1);
 }
@@ -373,10 +379,11 @@ TEST_CASE("error feedback: what it was not made for is refused, by all ranks") {
         zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(comm.topology(), n));
         memory_type memory(comm.topology(), n, storage.view());
         std::vector<float> full(100), shard(25);
-        zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), int8{}, int4{}, 100));
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8{}, int4{}, full, shard,
-                                                      zeropp::reduce_options{}, scratch.view(), memory);
+        zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm.topology(), zeropp::hops{int8{}, int4{}}, 100));
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm,
+                                                      zeropp::with_error_feedback(zeropp::hops{int8{}, int4{}}, memory),
+                                                      full, shard, zeropp::reduce_options{}, scratch.view());
     });
     for (const std::string& error : errors) {
         INFO(error);

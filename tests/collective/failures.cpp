@@ -67,7 +67,8 @@ private:
 constexpr int never = -1;
 constexpr zeropp::reduce_options in_chunks{.chunks = 2};
 using secondary_type = zeropp::secondary_partition<nameless, zeropp::host_space>;
-using memory_type = zeropp::error_feedback<nameless, nameless, zeropp::residuals_in_int8, zeropp::host_space>;
+using memory_type =
+    zeropp::error_feedback<zeropp::hops<nameless, nameless>, zeropp::residuals_in_int8, zeropp::host_space>;
 
 /// One rank's residuals, which outlive transports.
 struct feedback_of_rank {
@@ -98,11 +99,12 @@ std::pair<std::vector<std::vector<float>>, std::string> reduce(const node_map& m
             zeropp::communicator comm(map.topology(), failing_transport{transport, left});
             const auto full = tensor_of(n, reference::fp32, 10 * step + r + 1);
             zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                comm.topology(), nameless{}, nameless{}, n, in_chunks));
+                comm.topology(), zeropp::hops{nameless{}, nameless{}}, n, in_chunks));
             shards[r].resize(zeropp::partition(n, comm.size()).size(comm.rank()));
             const Execution exec;
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, nameless{}, nameless{}, full, shards[r],
-                                                          in_chunks, scratch.view(), feedback[r]->memory);
+            zeropp::hierarchical_quantized_reduce_scatter(
+                exec, comm, zeropp::with_error_feedback(zeropp::hops{nameless{}, nameless{}}, feedback[r]->memory),
+                full, shards[r], in_chunks, scratch.view());
             exec.wait();
         });
     });
@@ -153,20 +155,21 @@ TEST_CASE("a quantizer that throws before any message leaves feedback and partit
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
         const zeropp::host exec;
-        zeropp::quantized_all_gather(exec, comm, nameless{}, shard, full, {}, scratch.view(),
-                                     zeropp::stored_in(secondary, 7));
+        zeropp::quantized_all_gather(exec, comm, nameless{}, shard, full, {}, scratch.view());
+        secondary.store(exec, full, 7);
         zeropp::secondary_partition_gather(exec, comm, secondary, 7, before);
         const std::vector<float> other = tensor_of(n, reference::fp32, 4);
         nameless::throws = true;
         const auto gather = [&] {
-            zeropp::quantized_all_gather(exec, comm, nameless{}, other, after, {}, scratch.view(),
-                                         zeropp::stored_in(secondary, 8));
+            zeropp::quantized_all_gather(exec, comm, nameless{}, other, after, {}, scratch.view());
+            secondary.store(exec, after, 8);
         };
         const auto scatter = [&] {
             zeropp::workspace<zeropp::host_space> room(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                comm.topology(), nameless{}, nameless{}, n));
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, nameless{}, nameless{}, other, after,
-                                                          zeropp::reduce_options{}, room.view(), feedback[0]->memory);
+                comm.topology(), zeropp::hops{nameless{}, nameless{}}, n));
+            zeropp::hierarchical_quantized_reduce_scatter(
+                exec, comm, zeropp::with_error_feedback(zeropp::hops{nameless{}, nameless{}}, feedback[0]->memory),
+                other, after, zeropp::reduce_options{}, room.view());
         };
         CHECK(zeropp_test::thrown<std::runtime_error>(gather) == "no name");
         CHECK(zeropp_test::thrown<std::runtime_error>(scatter) == "no name");
@@ -191,8 +194,8 @@ TEST_CASE("a secondary partition is not stamped by a gather that fails") {
         zeropp::workspace<zeropp::host_space> scratch(
             zeropp::quantized_all_gather_workspace_bytes(comm.topology(), nameless{}, n));
         const auto gather = [&] {
-            zeropp::quantized_all_gather(zeropp::host{}, comm, nameless{}, shard, full, {}, scratch.view(),
-                                         zeropp::stored_in(secondary, 7));
+            zeropp::quantized_all_gather(zeropp::host{}, comm, nameless{}, shard, full, {}, scratch.view());
+            secondary.store(zeropp::host{}, full, 7);
         };
         if (zeropp_test::thrown<zeropp::error>(gather) != "a link is down") throw std::runtime_error("no failure");
         stamped[at(comm.rank())] = secondary.version().has_value();

@@ -80,8 +80,8 @@ const std::vector<subject>& subjects() {
                                              described(int8), false, {}, reference::fp32)
                      .shard;
              std::vector<float> shard(expected.size());
-             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int8, int8, fulls[at(comm.rank())],
-                                                           shard);
+             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int8},
+                                                           fulls[at(comm.rank())], shard);
              return difference(shard, expected);
          },
          {{0, 1, 2, 3}, {1, 3}}},
@@ -96,15 +96,15 @@ const std::vector<subject>& subjects() {
              return difference(full, reference::gathered(input(0), 2, described(int8), reference::fp32));
          },
          {{0, 1}}},
-        {"quantized_update_gather",
+        {"quantized_update",
          [](comm_type& comm) {
              using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
              std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
              replica_type replica(comm.topology(), comm.rank(), elements, storage);
              replica.stamp(1);
              std::vector<float> full(elements);
-             zeropp::quantized_update_gather(zeropp::host{}, comm, int8,
-                                             reference::slice_of(input(0), 4, at(comm.rank())), replica, 2, full);
+             zeropp::quantized_update(zeropp::host{}, comm, int8, reference::slice_of(input(0), 4, at(comm.rank())),
+                                      replica.to(2, full));
              return difference(full, updated<float>(input(0), std::vector<float>(elements), 4, int8));
          },
          {{0, 1, 2, 3}, {0, 1}}},

@@ -20,16 +20,17 @@ constexpr zeropp::lossless<float> fp32;
 using results_by_rank = std::vector<std::vector<float>>;
 
 /// Reduces fulls[r] of rank r with a workspace of its own.
-template <class Inside, class Across>
-results_by_rank reduce(const node_map& map, const results_by_rank& fulls, const Inside& inside, const Across& across,
-                       const zeropp::reduce_options& options) {
+template <class IntraNode, class InterNode>
+results_by_rank reduce(const node_map& map, const results_by_rank& fulls, const IntraNode& intra_node,
+                       const InterNode& inter_node, const zeropp::reduce_options& options) {
     results_by_rank results(fulls.size());
     on_ranks(map.ranks(), "reduce-scatter on " + map.name, [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(map.topology(), transport);
         const auto r = at(comm.rank());
         results[r] = reference::slice_of(fulls[r], fulls.size(), r);  // of the right size
         std::vector<float>& shard = results[r];
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, inside, across, fulls[r], shard, options);
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{intra_node, inter_node}, fulls[r],
+                                                      shard, options);
     });
     return results;
 }
@@ -80,7 +81,8 @@ TEST_CASE("reduce-scatter: in place") {
                     const std::size_t begin = reference::slice_begin(n, ranks, r);
                     const std::size_t end = reference::slice_begin(n, ranks, r + 1);
                     const auto shard = std::span<float>(after[r]).subspan(begin, end - begin);
-                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, after[r], shard, options);
+                    zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4}, after[r],
+                                                                  shard, options);
                 });
                 for (std::size_t r = 0; r != ranks; ++r) {
                     const auto held = accumulate ? reference::slice_of(fulls[r], ranks, r) : std::vector<float>();
@@ -99,7 +101,8 @@ TEST_CASE("reduce-scatter: in place") {
 TEST_CASE("reduce-scatter: wrong arguments throw on every rank and nothing is written") {
     const zeropp::two_level nodes(2, 2);
     const std::size_t n = 1000;
-    const std::size_t bytes = zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, int8, int4, n);
+    const std::size_t bytes =
+        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(nodes, zeropp::hops{int8, int4}, n);
     struct call {
         std::string wrong;
         std::size_t shard = 250;
@@ -124,8 +127,9 @@ TEST_CASE("reduce-scatter: wrong arguments throw on every rank and nothing is wr
             guarded<float> shard(c.shard);
             guarded<std::byte> scratch(bytes - c.scratch_less, c.shift);
             try {
-                zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, std::vector<float>(n),
-                                                              shard.view(), {.chunks = c.chunks}, scratch.view());
+                zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4},
+                                                              std::vector<float>(n), shard.view(), {.chunks = c.chunks},
+                                                              scratch.view());
             } catch (...) {
                 untouched[at(comm.rank())] = shard.untouched() && scratch.untouched();
                 throw;
@@ -156,7 +160,7 @@ TEST_CASE("reduce-scatter: a shard that overlaps full anywhere but at its own sl
             std::vector<float> memory(100);
             const auto full = std::span<float>(memory).subspan(30, 40);
             const auto shard = std::span<float>(memory).subspan(comm.rank() == 0 ? p.rank_0 : p.rank_1, 20);
-            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, full, shard);
+            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4}, full, shard);
         });
         REQUIRE(errors[0].empty() == p.good);
         REQUIRE(errors[0] == errors[1]);
@@ -168,14 +172,14 @@ TEST_CASE("reduce-scatter: NaN and Inf reach the elements that share a block wit
     const std::size_t n = 4 * 700;
     const node_map& map = node_maps()[2];
     results_by_rank fulls = gradients<float>(4, n, 3);
-    const zeropp::block_integer<4, 128> across;
-    const results_by_rank clean = reduce(map, fulls, int8, across, {});
+    const zeropp::block_integer<4, 128> inter_node;
+    const results_by_rank clean = reduce(map, fulls, int8, inter_node, {});
     // In the slice of rank 1, blocks of 256: elements [256, 512) on the first hop, whole blocks of the second.
     fulls[2][700 + 300] = static_cast<float>(reference::nan);
     // In that of rank 3: the tail [512, 700) on the first hop.
     fulls[0][2100 + 699] = -INFINITY;
     SECTION("larger blocks on the first hop") {
-        const results_by_rank dirty = reduce(map, fulls, int8, across, {.chunks = 2});
+        const results_by_rank dirty = reduce(map, fulls, int8, inter_node, {.chunks = 2});
         for (std::size_t r = 0; r != 4; ++r) {
             for (std::size_t i = 0; i != 700; ++i) {
                 INFO("rank " << r << ", element " << i);
@@ -186,7 +190,7 @@ TEST_CASE("reduce-scatter: NaN and Inf reach the elements that share a block wit
         }
     }
     SECTION("larger blocks on the second hop") {
-        const results_by_rank dirty = reduce(map, fulls, across, int8, {.operation = zeropp::reduction::mean});
+        const results_by_rank dirty = reduce(map, fulls, inter_node, int8, {.operation = zeropp::reduction::mean});
         for (std::size_t r = 0; r != 4; ++r) {
             for (std::size_t i = 0; i != 700; ++i) {
                 INFO("rank " << r << ", element " << i);
@@ -215,9 +219,9 @@ TEST_CASE("reduce-scatter: a sum beyond the element's range is Inf, never a wron
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
         const std::vector<zeropp::half> full(8, zeropp::half(40000.0f));
         std::vector<zeropp::half> shard(2);
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, fp32, fp32, full, shard);
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{fp32, fp32}, full, shard);
         sums[at(comm.rank())] = widened(shard.data(), 2);
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, fp32, fp32, full, shard,
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{fp32, fp32}, full, shard,
                                                       {.operation = zeropp::reduction::mean});
         means[at(comm.rank())] = widened(shard.data(), 2);
     });

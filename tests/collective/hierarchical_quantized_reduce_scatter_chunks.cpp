@@ -11,8 +11,8 @@ using namespace collective_test;
 namespace {
 
 /// The results of all chunk counts on `host`, one `host_queue` and two, on each rank.
-template <class Inside, class Across>
-void check_chunks(const node_map& map, std::size_t n, const Inside& inside, const Across& across) {
+template <class IntraNode, class InterNode>
+void check_chunks(const node_map& map, std::size_t n, const IntraNode& intra_node, const InterNode& inter_node) {
     INFO(map.name << ", " << n << " elements");
     const auto ranks = at(map.ranks());
     const auto fulls = gradients<float>(map.ranks(), n, n);
@@ -26,14 +26,14 @@ void check_chunks(const node_map& map, std::size_t n, const Inside& inside, cons
         for (const int chunks : {1, 2, 3, 7, 100}) {
             const zeropp::reduce_options options{.operation = zeropp::reduction::mean, .chunks = chunks};
             const std::size_t bytes = zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                comm.topology(), inside, across, n, options);
+                comm.topology(), zeropp::hops{intra_node, inter_node}, n, options);
             const auto reduce = [&](const auto& exec, const auto& last) {
                 guarded<float> shard(size);
                 guarded<std::byte> scratch(bytes);
                 // An empty shard has no address, as that of an empty vector.
                 const auto out = size == 0 ? zeropp::host_view<float>() : shard.view();
-                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, inside, across, fulls[r], out, options,
-                                                              scratch.view());
+                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{intra_node, inter_node},
+                                                              fulls[r], out, options, scratch.view());
                 last.wait();
                 results[r].push_back(shard.values());
                 intact[r] = intact[r] && shard.intact() && scratch.intact();
@@ -44,8 +44,8 @@ void check_chunks(const node_map& map, std::size_t n, const Inside& inside, cons
         }
     });
     for (std::size_t r = 0; r != ranks; ++r) {
-        const reference::reduced expected = reference::reduce_scattered(map.node_of_rank, fulls, r, described(inside),
-                                                                        described(across), true, {}, reference::fp32);
+        const reference::reduced expected = reference::reduce_scattered(
+            map.node_of_rank, fulls, r, described(intra_node), described(inter_node), true, {}, reference::fp32);
         for (std::size_t k = 0; k != results[r].size(); ++k) {
             INFO("rank " << r << ", way " << k);
             REQUIRE(difference(results[r][k], expected.shard) == "");
@@ -84,15 +84,15 @@ TEST_CASE("reduce-scatter: two in flight on the same executions stay apart") {
         const auto r = at(comm.rank());
         sums[r] = others[r] = reference::slice_of(first[r], 4, r);
         const zeropp::reduce_options options{.chunks = 3};
-        zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), int8, int8, n, options));
+        zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm.topology(), zeropp::hops{int8, int8}, n, options));
         const zeropp::host_queue one, two;
         const zeropp::pipeline<zeropp::host_queue> both{one, two};
         // One workspace: what the second call overwrites, the first must have finished with.
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, int8, int8, first[r], sums[r], options,
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{int8, int8}, first[r], sums[r], options,
                                                       scratch.view());
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, int8, int8, second[r], others[r], options,
-                                                      scratch.view());
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{int8, int8}, second[r], others[r],
+                                                      options, scratch.view());
         one.wait();
     });
     for (std::size_t r = 0; r != 4; ++r) {

@@ -12,11 +12,12 @@ TEST_CASE("known results: of the reference") {
         std::vector<std::vector<float>> fulls;
         for (int r = 0; r != ranks; ++r) fulls.push_back(known::tensor(r));
         known::result given{
-            known::fingerprint(reference::gathered(fulls[0], at(ranks), described(known::inside), reference::fp32)), 0};
+            known::fingerprint(reference::gathered(fulls[0], at(ranks), described(known::intra_node), reference::fp32)),
+            0};
         for (std::size_t r = 0; r != at(ranks); ++r) {
             const reference::reduced reduced =
-                reference::reduce_scattered(known::nodes(ranks).node_of_rank, fulls, r, described(known::inside),
-                                            described(known::across), true, {}, reference::fp32);
+                reference::reduce_scattered(known::nodes(ranks).node_of_rank, fulls, r, described(known::intra_node),
+                                            described(known::inter_node), true, {}, reference::fp32);
             given.shards += (r + 1) * known::fingerprint(reduced.shard);
         }
         INFO(ranks << " ranks: 0x" << std::hex << given.full << "u, 0x" << given.shards << "u");

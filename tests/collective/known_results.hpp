@@ -18,8 +18,8 @@
 namespace collective_test::known {
 
 constexpr std::size_t elements = 4099;
-constexpr zeropp::block_integer<8, 256> inside;
-constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax> across;
+constexpr zeropp::block_integer<8, 256> intra_node;
+constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax> inter_node;
 constexpr zeropp::reduce_options options{.operation = zeropp::reduction::mean, .chunks = 3};
 
 /// Two ranks on each node where that divides, one elsewhere.
@@ -74,10 +74,10 @@ result of_library(Transport transport) {
     const auto ranks = at(comm.size());
     const auto r = at(comm.rank());
     std::vector<float> full(elements);
-    zeropp::quantized_all_gather(zeropp::host{}, comm, inside, reference::slice_of(tensor(0), ranks, r), full);
+    zeropp::quantized_all_gather(zeropp::host{}, comm, intra_node, reference::slice_of(tensor(0), ranks, r), full);
     std::vector<float> shard = reference::slice_of(full, ranks, r);
-    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, tensor(comm.rank()), shard,
-                                                  options);
+    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node},
+                                                  tensor(comm.rank()), shard, options);
     return {fingerprint(full), (r + 1) * fingerprint(shard)};
 }
 

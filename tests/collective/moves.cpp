@@ -13,11 +13,11 @@
 #include <vector>
 
 namespace {
-template <class Topology, class Inside, class Across>
-auto plan(const Topology& ranks, const Inside&, const Across&, std::size_t elements, int chunks) {
+template <class Topology, class IntraNode, class InterNode>
+auto plan(const Topology& ranks, const IntraNode&, const InterNode&, std::size_t elements, int chunks) {
     using division = zeropp::detail::tensor_division;
-    return zeropp::detail::reduce_scatter_plan<Inside, Across, division>(ranks, division(elements, ranks.size()),
-                                                                         chunks);
+    return zeropp::detail::reduce_scatter_plan<zeropp::hops<IntraNode, InterNode>, division>(
+        ranks, division(elements, ranks.size()), chunks);
 }
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128> int4;
@@ -53,18 +53,18 @@ TEST_CASE("plan: buffers of the two chunks in flight do not overlap and fill the
     const auto p = plan(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
     // A chunk of 512 elements: 6 messages of 520 (padded 528) inside, 3 of 272 across, to send and to receive.
     REQUIRE(p.cut[0].count == 512);
-    REQUIRE(p.largest.inside == 6 * 528);
-    REQUIRE(p.largest.across == 3 * 272);
+    REQUIRE(p.largest.intra_node == 6 * 528);
+    REQUIRE(p.largest.inter_node == 3 * 272);
     REQUIRE(p.workspace_bytes() == 2 * 2 * (6 * 528 + 3 * 272));
     std::vector<std::byte> workspace(p.workspace_bytes());
     const auto offset = [&](const std::byte* b) { return b - workspace.data(); };
     for (const std::size_t c : {0u, 1u, 2u}) {
         const auto first = static_cast<std::ptrdiff_t>(c % 2 * 2 * (6 * 528 + 3 * 272));
         const auto buffers = p.buffers(workspace.data(), c);
-        REQUIRE(offset(buffers.inside_send) == first);
-        REQUIRE(offset(buffers.inside_receive) == first + 6 * 528);
-        REQUIRE(offset(buffers.across_send) == first + 2 * 6 * 528);
-        REQUIRE(offset(buffers.across_receive) == first + 2 * 6 * 528 + 3 * 272);
+        REQUIRE(offset(buffers.intra_node_send) == first);
+        REQUIRE(offset(buffers.intra_node_receive) == first + 6 * 528);
+        REQUIRE(offset(buffers.inter_node_send) == first + 2 * 6 * 528);
+        REQUIRE(offset(buffers.inter_node_receive) == first + 2 * 6 * 528 + 3 * 272);
     }
 }
 

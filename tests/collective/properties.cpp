@@ -54,9 +54,9 @@ void check_drawn_gather(int seed, const Q& q) {
         const zeropp::gather_options options{.chunks = drawn.chunks};
         guarded<T> full(n, shift);
         guarded<T> apart(own.size(), shard_shift);
-        const std::size_t inside =
+        const std::size_t intra_node =
             placement == 0 ? zeropp::partition(n, comm.size()).offset(comm.rank()) : anywhere % (n - own.size() + 1);
-        T* const shard = placement == 2 ? apart.data() : full.data() + inside;
+        T* const shard = placement == 2 ? apart.data() : full.data() + intra_node;
         if (!own.empty()) std::memcpy(shard, own.data(), own.size() * sizeof(T));
         guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, n, options));
         const Execution first, second;
@@ -75,8 +75,8 @@ void check_drawn_gather(int seed, const Q& q) {
 }
 
 /// A reduce-scatter whose shard is its slice of the tensor, or apart from it.
-template <class T, class Execution, class Inside, class Across>
-void check_drawn_reduction(int seed, const Inside& inside, const Across& across) {
+template <class T, class Execution, class IntraNode, class InterNode>
+void check_drawn_reduction(int seed, const IntraNode& intra_node, const InterNode& inter_node) {
     drawn_case drawn(seed);
     const std::size_t n = drawn.n;
     const auto ranks = at(drawn.map.ranks());
@@ -102,11 +102,12 @@ void check_drawn_reduction(int seed, const Inside& inside, const Across& across)
         apart.fill(narrowed<T>(reference::slice_of(before, ranks, r)));
         const zeropp::host_view<T> shard =
             in_place ? full.view().subview(part.offset(comm.rank()), part.size(comm.rank())) : apart.view();
-        guarded<std::byte> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across, n, options));
+        guarded<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm.topology(), zeropp::hops{intra_node, inter_node}, n, options));
         const Execution first, second;
-        zeropp::hierarchical_quantized_reduce_scatter(zeropp::pipeline<Execution>{first, second}, comm, inside, across,
-                                                      full.view(), shard, options, scratch.view());
+        zeropp::hierarchical_quantized_reduce_scatter(zeropp::pipeline<Execution>{first, second}, comm,
+                                                      zeropp::hops{intra_node, inter_node}, full.view(), shard, options,
+                                                      scratch.view());
         first.wait();
         results[r] = widened(shard.data(), shard.size());
         std::vector<float> elsewhere = full.values();
@@ -119,7 +120,7 @@ void check_drawn_reduction(int seed, const Inside& inside, const Across& across)
         INFO("rank " << r);
         const std::vector<float> held = reference::slice_of(in_place ? fulls[r] : before, ranks, r);
         const reference::reduced expected =
-            reference::reduce_scattered(drawn.map.node_of_rank, fulls, r, described(inside), described(across),
+            reference::reduce_scattered(drawn.map.node_of_rank, fulls, r, described(intra_node), described(inter_node),
                                         options.operation == zeropp::reduction::mean,
                                         options.accumulate ? held : std::vector<float>(), format_of<T>);
         REQUIRE(difference(results[r], expected.shard) == "");

@@ -38,7 +38,7 @@ void check_chunks(const node_map& map, std::size_t n) {
                 guarded<float> full(n), other_full(n);
                 zeropp::quantized_all_gather(exec, comm, int4, shard, full.view(), options, scratch.view());
                 zeropp::quantized_all_gather(exec, comm, int4, other_shard, other_full.view(), options, scratch.view());
-                exec.inside.wait();
+                exec.intra_node.wait();
                 results[r].push_back(full.values());
                 others[r].push_back(other_full.values());
                 intact[r] = intact[r] && full.intact() && other_full.intact() && scratch.intact();

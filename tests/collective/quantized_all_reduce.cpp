@@ -40,8 +40,8 @@ constexpr zeropp::block_integer<4, 32> int4;
 constexpr zeropp::block_integer<6, 128> int6;
 constexpr zeropp::lossless<zeropp::bfloat16> bf16;
 
-template <class T, class Execution, class Inside, class Across, class Back>
-void check_drawn(int seed, const Inside& inside, const Across& across, const Back& back) {
+template <class T, class Execution, class IntraNode, class InterNode, class Back>
+void check_drawn(int seed, const IntraNode& intra_node, const InterNode& inter_node, const Back& back) {
     drawn_case drawn(seed);
     const std::size_t n = drawn.n;
     const auto ranks = at(drawn.map.ranks());
@@ -62,20 +62,21 @@ void check_drawn(int seed, const Inside& inside, const Across& across, const Bac
         const auto r = at(comm.rank());
         guarded<T> full(n, shift), apart(n);
         full.fill(narrowed<T>(fulls[r]));
-        guarded<std::byte> scratch(
-            zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, back, n, options));
+        guarded<std::byte> scratch(zeropp::quantized_all_reduce_workspace_bytes(
+            comm.topology(), zeropp::hops{intra_node, inter_node, back}, n, options));
         const Execution first, second;
         const zeropp::host_view<T> result = in_place ? full.view() : apart.view();
-        zeropp::quantized_all_reduce(zeropp::pipeline<Execution>{first, second}, comm, inside, across, back,
-                                     full.view(), result, options, scratch.view());
+        zeropp::quantized_all_reduce(zeropp::pipeline<Execution>{first, second}, comm,
+                                     zeropp::hops{intra_node, inter_node, back}, full.view(), result, options,
+                                     scratch.view());
         first.wait();
         results[r] = widened(result.data(), n);
         intact[r] = full.intact() && apart.intact() && scratch.intact() &&
                     (in_place || difference(full.values(), fulls[r]).empty());
     });
     const std::vector<float> expected =
-        reference::all_reduced(drawn.map.node_of_rank, fulls, described(inside), described(across), described(back),
-                               mean, gathers, format_of<T>);
+        reference::all_reduced(drawn.map.node_of_rank, fulls, described(intra_node), described(inter_node),
+                               described(back), mean, gathers, format_of<T>);
     for (std::size_t r = 0; r != ranks; ++r) {
         INFO("rank " << r);
         REQUIRE(difference(results[r], expected) == "");
@@ -107,13 +108,13 @@ TEST_CASE("all-reduce: small tensors go round whole, large ones in slices, by th
             zeropp::communicator comm(zeropp::two_level(2, 2), counted);
             const std::vector<float> full(n, 1.0f);
             std::vector<float> result(n);
-            zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, result);
+            zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, result);
             const std::size_t slice = zeropp::wire_bytes(int8, n / 4);
             // Across: all of the tensor to one other node, or half of it out and a quarter back.
             expect(counted.by_primitive().size() == 1);
             expect(counted.total().calls == 1);
-            expect(counted.total().bytes_across == (n == 100 ? 4 * slice : 2 * slice));
-            expect(counted.total().bytes_inside == (n == 100 ? 8 * slice : 4 * slice));
+            expect(counted.total().inter_node_bytes == (n == 100 ? 4 * slice : 2 * slice));
+            expect(counted.total().intra_node_bytes == (n == 100 ? 8 * slice : 4 * slice));
             expect(result == std::vector<float>(n, 4.0f));
         });
     }
@@ -126,7 +127,8 @@ TEST_CASE("all-reduce: what is not finite on one rank is not hidden on any") {
                 zeropp::communicator comm(zeropp::two_level(2, 3), transport);
                 std::vector<float> tensor(5000, 1.0f);
                 if (comm.rank() == 4) tensor[3000] = broken;
-                zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, tensor, tensor, {.algorithm = route});
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int4, int8}, tensor, tensor,
+                                             {.algorithm = route});
                 expect(tensor[3000] != tensor[3000]);
                 expect(std::isfinite(tensor[2900]));
             });
@@ -136,9 +138,9 @@ TEST_CASE("all-reduce: what is not finite on one rank is not hidden on any") {
 
 TEST_CASE("all-reduce: error feedback makes up for every hop over time") {
     const std::size_t n = 3000;
-    using memory_type =
-        zeropp::error_feedback<zeropp::block_integer<4, 32>, zeropp::block_integer<4, 32>, zeropp::residuals_in_fp32,
-                               zeropp::host_space, zeropp::block_integer<4, 32>>;
+    using memory_type = zeropp::error_feedback<
+        zeropp::hops<zeropp::block_integer<4, 32>, zeropp::block_integer<4, 32>, zeropp::block_integer<4, 32>>,
+        zeropp::residuals_in_fp32, zeropp::host_space>;
     on_threads(4, "feedback", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 2), transport);
         const std::vector<float> gradient = tensor_of(n, reference::fp32, 10 + at(comm.rank()));
@@ -149,18 +151,19 @@ TEST_CASE("all-reduce: error feedback makes up for every hop over time") {
         }
         guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), n));
         memory_type memory(comm.topology(), n, storage.view());
-        const auto scratch_bytes =
-            zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), int4, int4, int4, n, {.chunks = 3});
+        const auto scratch_bytes = zeropp::quantized_all_reduce_workspace_bytes(
+            comm.topology(), zeropp::hops{int4, int4, int4}, n, {.chunks = 3});
         guarded<std::byte> scratch(scratch_bytes);
         const auto error_of_sums = [&](bool fed, int steps) {
             std::vector<double> sums(n);
             for (int step = 0; step != steps; ++step) {
                 std::vector<float> result(n);
                 if (fed) {
-                    zeropp::quantized_all_reduce(host{}, comm, int4, int4, int4, gradient, result, {.chunks = 3},
-                                                 scratch.view(), memory);
+                    zeropp::quantized_all_reduce(host{}, comm,
+                                                 zeropp::with_error_feedback(zeropp::hops{int4, int4, int4}, memory),
+                                                 gradient, result, {.chunks = 3}, scratch.view());
                 } else {
-                    zeropp::quantized_all_reduce(host{}, comm, int4, int4, int4, gradient, result);
+                    zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int4, int4, int4}, gradient, result);
                 }
                 for (std::size_t i = 0; i != n; ++i) sums[i] += static_cast<double>(result[i]);
             }
@@ -186,41 +189,51 @@ TEST_CASE("all-reduce: refuses wrong arguments on every rank, before anything mo
             expect(said.find("quantized_all_reduce") != std::string::npos, "the name of the call in \"" + said + "\"");
         };
         const bool last = comm.rank() == 3;
-        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, last ? other : full); },
-                "on rank 3, expected a result of 1000 elements, given one of 999");
+        refuses(
+            [&] {
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, last ? other : full);
+            },
+            "on rank 3, expected a result of 1000 elements, given one of 999");
         refuses(
             [&] {
                 const zeropp::host_view<float> all(full.data(), 900);
-                zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, all,
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, all,
                                              zeropp::host_view<float>(full.data() + (last ? 100 : 0), 900));
             },
             "on rank 3, expected a result that is full or apart from it");
-        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, full, {.chunks = 0}); },
-                "expected at least 1 chunk, given 0");
+        refuses(
+            [&] {
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, full, {.chunks = 0});
+            },
+            "expected at least 1 chunk, given 0");
         refuses(
             [&] {
                 zeropp::workspace<zeropp::host_space> small(last ? 16 : 1 << 20);
-                zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, full, {}, small.view());
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, full, {},
+                                             small.view());
             },
             "on rank 3, expected a workspace of at least");
         refuses(
             [&] {
                 const auto mean = last ? zeropp::reduction::mean : zeropp::reduction::sum;
-                zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, full, {.operation = mean});
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, full,
+                                             {.operation = mean});
             },
             "mean of all on rank 3");
-        using memory_type =
-            zeropp::error_feedback<zeropp::block_integer<8, 64>, zeropp::block_integer<8, 64>,
-                                   zeropp::residuals_in_fp32, zeropp::host_space, zeropp::block_integer<8, 64>>;
+        using memory_type = zeropp::error_feedback<
+            zeropp::hops<zeropp::block_integer<8, 64>, zeropp::block_integer<8, 64>, zeropp::block_integer<8, 64>>,
+            zeropp::residuals_in_fp32, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(comm.topology(), 1000));
         memory_type memory(comm.topology(), 1000, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(1 << 20);
         refuses(
             [&] {
-                zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, full,
-                                             {.algorithm = all_reduce_algorithm::one_shot}, scratch.view(), memory);
+                zeropp::quantized_all_reduce(host{}, comm,
+                                             zeropp::with_error_feedback(zeropp::hops{int8, int8, int8}, memory), full,
+                                             full, {.algorithm = all_reduce_algorithm::one_shot}, scratch.view());
             },
             "expected the algorithm `two_shot` for error feedback, given `one_shot`");
-        zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, std::vector<float>(), std::vector<float>());
+        zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, std::vector<float>(),
+                                     std::vector<float>());
     });
 }

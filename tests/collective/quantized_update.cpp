@@ -32,15 +32,15 @@ constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int
 using int8_type = zeropp::block_integer<8, 64>;
 constexpr int8_type int8;
 
-template <class T, class Inside = zeropp::lossless<T>>
-using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, Inside>;
+template <class T, class IntraNode = zeropp::lossless<T>>
+using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, IntraNode>;
 
 struct moved {
-    std::uint64_t inside;
-    std::uint64_t across;
+    std::uint64_t intra_node;
+    std::uint64_t inter_node;
 };
 moved moved_between(const zeropp::traffic& before, const zeropp::traffic& after) {
-    return {after.bytes_inside - before.bytes_inside, after.bytes_across - before.bytes_across};
+    return {after.intra_node_bytes - before.intra_node_bytes, after.inter_node_bytes - before.inter_node_bytes};
 }
 
 /// Whole weights, differences, differences on a queue, and whole weights again, each gathered inside the node. Where
@@ -77,9 +77,9 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
                 if (step == 3) replica.invalidate();
                 const zeropp::traffic before = comm.world().total();
                 if (step == 2) {
-                    zeropp::quantized_update(queue, comm, int4, shard, replica, 7 + step);
+                    zeropp::quantized_update(queue, comm, int4, shard, replica.to(7 + step));
                 } else {
-                    zeropp::quantized_update(host{}, comm, int4, shard, replica, 7 + step, {}, scratch.view());
+                    zeropp::quantized_update(host{}, comm, int4, shard, replica.to(7 + step), {}, scratch.view());
                 }
                 const zeropp::traffic between = comm.world().total();
                 guarded<T> full(n);
@@ -104,12 +104,12 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
             INFO("step " << step);
             REQUIRE(difference(results[step][r], expected[step]) == "");
         }
-        CHECK(by_update[r].inside == 0);
+        CHECK(by_update[r].intra_node == 0);
         const bool sends = n != 0 && owners.has(static_cast<int>(r));
-        CHECK(by_update[r].across == (sends ? (groups - 1) * zeropp::wire_bytes(int4, slice) : 0));
-        CHECK(by_gather[r].across == 0);
+        CHECK(by_update[r].inter_node == (sends ? (groups - 1) * zeropp::wire_bytes(int4, slice) : 0));
+        CHECK(by_gather[r].inter_node == 0);
         CHECK(
-            by_gather[r].inside ==
+            by_gather[r].intra_node ==
             (n == 0 ? 0 : (size / groups - 1) * at(owners.groups) * zeropp::wire_bytes(zeropp::lossless<T>{}, slice)));
     }
 }
@@ -127,8 +127,8 @@ std::vector<float> by_slices(const drawn_tensor& t, std::size_t ranks, const std
 
 /// Whole weights and two differences of a drawn list, updated and gathered in chunks on a pipeline, and then gathered
 /// again, as a backward pass does. All groups own slices, or some of the first ones.
-template <class T, class Execution, class Inside>
-void check_list(int seed, const Inside& inside, bool all_own = true) {
+template <class T, class Execution, class IntraNode>
+void check_list(int seed, const IntraNode& intra_node, bool all_own = true) {
     drawn_case drawn(seed);
     const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
     const int first_groups = all_own ? 0 : 1 + static_cast<int>(drawn.random.below(at(drawn.map.topology().groups())));
@@ -148,7 +148,7 @@ void check_list(int seed, const Inside& inside, bool all_own = true) {
                 return updated<T>(slice, of.slice_of(stored[step - 1][t], ranks, r), 1, int4);
             }));
             gathered[step].push_back(by_slices(of, ranks, stored[step][t], [&](const auto& slice, std::size_t) {
-                const std::vector<float> through = described(inside).through(slice).values;
+                const std::vector<float> through = described(intra_node).through(slice).values;
                 return widened(narrowed<T>(through).data(), slice.size());
             }));
         }
@@ -162,12 +162,12 @@ void check_list(int seed, const Inside& inside, bool all_own = true) {
             arrays<T> fulls;
             for (const drawn_tensor& t : tensors) fulls.add(t.memory(ranks), t.division(ranks));
             const zeropp::tensor_list<T> full(topology, fulls.tensors);
-            using replica_type = replica_of<T, Inside>;
+            using replica_type = replica_of<T, IntraNode>;
             guarded<std::byte> storage(replica_type::storage_bytes(topology, full));
-            replica_type replica(topology, comm.rank(), full, storage.view(), inside);
+            replica_type replica(topology, comm.rank(), full, storage.view(), intra_node);
             const zeropp::gather_options options{.chunks = drawn.chunks};
             guarded<std::byte> scratch(
-                zeropp::quantized_update_gather_workspace_bytes(topology, int4, inside, full, options));
+                zeropp::quantized_update_gather_workspace_bytes(topology, int4, intra_node, full, options));
             const Execution first, second;
             for (std::size_t step = 0; step != steps; ++step) {
                 arrays<float> shards;
@@ -179,8 +179,8 @@ void check_list(int seed, const Inside& inside, bool all_own = true) {
                     shards.all.back().fill(own);
                 }
                 const zeropp::tensor_list<float> shard(shards.tensors);
-                zeropp::quantized_update_gather(zeropp::pipeline<Execution>{first, second}, comm, int4, shard, replica,
-                                                step + 1, full, options, scratch.view());
+                zeropp::quantized_update(zeropp::pipeline<Execution>{first, second}, comm, int4, shard,
+                                         replica.to(step + 1, full), options, scratch.view());
                 first.wait();
                 results[r].emplace_back();
                 again[r].emplace_back();
@@ -266,10 +266,10 @@ TEST_CASE("updates: one that a rank has missed, and what else does not fit, is r
             zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
             replica_of<float> replica(nodes, comm.rank(), 20, storage.view());
             const std::vector<float> shard(5), other(r.shard);
-            zeropp::quantized_update(host{}, comm, int4, shard, replica, 8);
+            zeropp::quantized_update(host{}, comm, int4, shard, replica.to(8));
             // All but one rank believe that they are a step farther.
             if (r.wrong_rank >= 0 && comm.rank() != r.wrong_rank) replica.stamp(9);
-            zeropp::quantized_update(host{}, comm, int4, other, replica, r.version);
+            zeropp::quantized_update(host{}, comm, int4, other, replica.to(r.version));
         });
         for (const std::string& error : errors) CHECK(error == r.words);
     }
@@ -284,13 +284,13 @@ TEST_CASE("updates: a rank without a version beside others with one is refused, 
         zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
         replica_of<float> replica(nodes, comm.rank(), 20, storage.view());
         std::vector<float> shard(5, 1.0f), full(20);
-        zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 1, full);
+        zeropp::quantized_update(host{}, comm, int4, shard, replica.to(1, full));
         if (comm.rank() == 1) replica.invalidate();
         shard.assign(5, 0.3f);
         errors[at(comm.rank())] = zeropp_test::thrown<zeropp::precondition_error>(
-            [&] { zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 2, full); });
+            [&] { zeropp::quantized_update(host{}, comm, int4, shard, replica.to(2, full)); });
         replica.invalidate();
-        zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 7, full);
+        zeropp::quantized_update(host{}, comm, int4, shard, replica.to(7, full));
         kept[at(comm.rank())] = full;
     });
     for (const std::string& error : errors) {
@@ -314,7 +314,7 @@ TEST_CASE("updates: one step beyond a half's range, or of NaN, does not outlive 
             std::vector<float> shard(n / 4, 1.0f), full(n);
             for (std::uint64_t version = 1; version != 100; ++version) {
                 shard[7] = version == 3 ? beyond : 1.0f;
-                zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, version, full);
+                zeropp::quantized_update(host{}, comm, int4, shard, replica.to(version, full));
                 if (version == 3) during[at(comm.rank())] = full[7];
             }
             wrong[at(comm.rank())] = n - static_cast<std::size_t>(std::count(full.begin(), full.end(), 1.0f));
@@ -333,9 +333,9 @@ TEST_CASE("updates: a difference that is not finite is NaN in its block alone") 
         zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, n));
         replica_of<float> replica(nodes, comm.rank(), n, storage.view());
         std::vector<float> shard(n / 2, 1.0f), full(n);
-        zeropp::quantized_update(host{}, comm, int4, shard, replica, 1);
+        zeropp::quantized_update(host{}, comm, int4, shard, replica.to(1));
         if (comm.rank() == 1) shard[130] = std::numeric_limits<float>::infinity();
-        zeropp::quantized_update_gather(host{}, comm, int4, shard, replica, 2, full);
+        zeropp::quantized_update(host{}, comm, int4, shard, replica.to(2, full));
         results[at(comm.rank())] = full;
     });
     for (const auto& full : results) {
@@ -361,8 +361,8 @@ TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and th
             zeropp::quantized_update_gather_workspace_bytes(nodes, q, zeropp::lossless<float>{}, n));
         for (std::uint64_t step = 0; step != 10000; ++step) {
             weights = walked(weights, step);
-            zeropp::quantized_update_gather(host{}, comm, q, reference::slice_of(weights, 2, r), replica, step + 1,
-                                            full, {}, scratch.view());
+            zeropp::quantized_update(host{}, comm, q, reference::slice_of(weights, 2, r), replica.to(step + 1, full),
+                                     {}, scratch.view());
             double& worst = step < 10 ? early[r] : late[r];
             for (std::size_t i = 0; i != n; ++i) {
                 worst = std::max(worst, static_cast<double>(std::fabs(weights[i] - full[i])));
@@ -394,11 +394,11 @@ TEST_CASE("updates: rotated differences of slices that end inside a window, on e
                 using replica_type = replica_of<float, rotated8>;
                 guarded<std::byte> storage(replica_type::storage_bytes(comm.topology(), n));
                 replica_type replica(comm.topology(), comm.rank(), n, storage.view());
-                zeropp::quantized_update(host{}, comm, rotated4{}, reference::slice_of(first, ranks, r), replica, 1);
+                zeropp::quantized_update(host{}, comm, rotated4{}, reference::slice_of(first, ranks, r), replica.to(1));
                 std::vector<float> full(n);
                 for (std::uint64_t version = 2; version != 30; ++version) {
-                    zeropp::quantized_update_gather(host{}, comm, rotated4{}, reference::slice_of(then, ranks, r),
-                                                    replica, version, full);
+                    zeropp::quantized_update(host{}, comm, rotated4{}, reference::slice_of(then, ranks, r),
+                                             replica.to(version, full));
                 }
                 zeropp::require_equal_replicas(host{}, comm, replica);
                 for (std::size_t i = 0; i != n; ++i) off[r] = std::fmax(off[r], std::fabs(full[i] - then[i]));
@@ -422,7 +422,7 @@ TEST_CASE("updates: nodes that keep other bits are found, and those that keep th
         const auto r = at(comm.rank());
         zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 60));
         replica_of<float> replica(nodes, comm.rank(), 60, storage.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(10, 1.0f), replica, 1);
+        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(10, 1.0f), replica.to(1));
         zeropp::require_equal_replicas(host{}, comm, replica);
         if (r == 5) storage.view().data()[7] ^= std::byte{1};
         try {
@@ -445,7 +445,7 @@ TEST_CASE("updates: what is gathered has the version that was asked for, or ther
             zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 10));
             replica_of<float> replica(nodes, comm.rank(), 10, storage.view());
             std::vector<float> full(10);
-            if (updated) zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 3);
+            if (updated) zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(3));
             zeropp::secondary_partition_gather(host{}, comm, replica, 4, full);
         });
         for (const std::string& error : errors) {
@@ -461,7 +461,7 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         zeropp::communicator comm(nodes, transport);
         zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 20));
         replica_of<float> replica(nodes, (comm.rank() + 1) % 4, 20, storage.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 1);
+        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
     });
     CHECK(errors[0] == "quantized_update: expected a secondary replica for rank 0 of group 0 of 2 groups of 2, given "
                        "one for rank 1 of "
@@ -473,7 +473,7 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         zeropp::communicator comm(nodes, transport);
         zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
         replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica, 1);
+        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
         std::vector<float> full(11);
         zeropp::secondary_partition_gather(host{}, comm, replica, 1, full);
     });
@@ -498,7 +498,7 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(nodes, 10));
         replica_of<float> replica(nodes, comm.rank(), 10, memory.view());
         zeropp::quantized_update(host{}, comm, int4,
-                                 zeropp::host_view<float>(reinterpret_cast<float*>(replica.slot(0)), 5), replica, 1);
+                                 zeropp::host_view<float>(reinterpret_cast<float*>(replica.slot(0)), 5), replica.to(1));
     });
     for (const std::string& error : in_place) {
         CHECK(error == "quantized_update: expected a shard apart from the replica, given one that overlaps it");

@@ -19,20 +19,20 @@ std::vector<std::vector<float>> gradients(int ranks, std::size_t n, std::uint64_
     return fulls;
 }
 
-template <class T, class Inside, class Across>
-void check_reduce_scatter(const Inside& inside, const Across& across, std::size_t salt) {
-    const reference::quantizer first = described(inside);
-    const reference::quantizer second = described(across);
+template <class T, class IntraNode, class InterNode>
+void check_reduce_scatter(const IntraNode& intra_node, const InterNode& inter_node, std::size_t salt) {
+    const reference::quantizer first = described(intra_node);
+    const reference::quantizer second = described(inter_node);
     for (std::size_t m = 0; m != node_maps().size(); ++m) {
         const node_map& map = node_maps()[m];
         const auto ranks = at(map.ranks());
-        for (const std::size_t n : some_counts(m % 2 == 0 ? Inside::block_size : Across::block_size, m, salt)) {
+        for (const std::size_t n : some_counts(m % 2 == 0 ? IntraNode::block_size : InterNode::block_size, m, salt)) {
             // Options change from case to case, so that all of them meet all quantizers.
             const zeropp::reduce_options options{n % 2 == 0 ? zeropp::reduction::sum : zeropp::reduction::mean,
                                                  1 + static_cast<int>((n + m) % 4), (m + salt) % 3 == 0};
-            INFO(zeropp::short_text(inside.name()).str()
-                 << " + " << zeropp::short_text(across.name()).str() << " on " << map.name << ", " << n << " elements, "
-                 << options.text(options.chunks).str());
+            INFO(zeropp::short_text(intra_node.name()).str()
+                 << " + " << zeropp::short_text(inter_node.name()).str() << " on " << map.name << ", " << n
+                 << " elements, " << options.text(options.chunks).str());
             const auto fulls = gradients<T>(map.ranks(), n, n + salt);
             const std::vector<float> before = tensor_of(n, format_of<T>, 7);
             std::vector<std::vector<float>> results(ranks);
@@ -46,8 +46,9 @@ void check_reduce_scatter(const Inside& inside, const Across& across, std::size_
                 guarded<T> shard(held.size());
                 if (options.accumulate) shard.fill(held);
                 guarded<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                    comm.topology(), inside, across, n, options));
-                zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full.view(),
+                    comm.topology(), zeropp::hops{intra_node, inter_node}, n, options));
+                zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm,
+                                                              zeropp::hops{intra_node, inter_node}, full.view(),
                                                               shard.view(), options, scratch.view());
                 results[r] = shard.values();
                 intact[r] =

@@ -29,58 +29,61 @@ public:
     explicit repeated_step(Communicator& comm)
         : comm_(comm), full_(tensor_of(elements, reference::fp32, 1 + at(comm.rank()))), gathered_(elements),
           weights_(reference::slice_of(full_, at(comm.size()), at(comm.rank()))), gradients_(weights_.size()),
-          gather_scratch_(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), inside, elements, in_chunks)),
-          reduce_scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), inside, across,
-                                                                                        elements, reduce)),
+          gather_scratch_(
+              zeropp::quantized_all_gather_workspace_bytes(comm.topology(), intra_node, elements, in_chunks)),
+          reduce_scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+              comm.topology(), zeropp::hops{intra_node, inter_node}, elements, reduce)),
           secondary_scratch_(
-              zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), inside, elements)),
-          secondary_storage_(secondary_type::storage_bytes(inside, elements, comm.topology().group_size())),
+              zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), intra_node, elements)),
+          secondary_storage_(secondary_type::storage_bytes(intra_node, elements, comm.topology().group_size())),
           residuals_(memory_type::storage_bytes(comm.topology(), elements)),
-          secondary_(inside, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
+          secondary_(intra_node, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
           memory_(comm.topology(), elements, residuals_.view()),
           list_(comm.topology(), {zeropp::host_view<float>(full_.data(), 1000),
                                   zeropp::host_view<float>(full_.data() + 1000, elements - 1000)}),
-          all_reduce_scratch_(
-              zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, list_, all)),
-          update_scratch_(zeropp::quantized_update_gather_workspace_bytes(comm.topology(), across, exact, elements)),
+          all_reduce_scratch_(zeropp::quantized_all_reduce_workspace_bytes(
+              comm.topology(), zeropp::hops{intra_node, inter_node, intra_node}, list_, all)),
+          update_scratch_(
+              zeropp::quantized_update_gather_workspace_bytes(comm.topology(), inter_node, exact, elements)),
           replica_storage_(replica_type::storage_bytes(comm.topology(), elements)),
           replica_(comm.topology(), comm.rank(), elements, replica_storage_.view()) {
         // An empty replica takes whole weights; the steps move differences.
-        zeropp::quantized_update(zeropp::host{}, comm, across, weights_, replica_, 1);
+        zeropp::quantized_update(zeropp::host{}, comm, inter_node, weights_, replica_.to(1));
     }
 
     /// Enqueues the step numbered `step`.
     template <class Execution>
     void enqueue(const zeropp::pipeline<Execution>& exec, std::uint64_t step) {
-        const Execution& on = exec.inside;
+        const Execution& on = exec.intra_node;
         // Numbers that fill all digits of their type.
         const std::uint64_t version = ~std::uint64_t{0} - step;
-        zeropp::quantized_all_gather(exec, comm_, inside, weights_, gathered_, in_chunks, gather_scratch_.view());
-        zeropp::quantized_all_gather(on, comm_, inside, weights_, gathered_, {}, gather_scratch_.view(),
-                                     zeropp::stored_in(secondary_, version));
+        zeropp::quantized_all_gather(exec, comm_, intra_node, weights_, gathered_, in_chunks, gather_scratch_.view());
+        zeropp::quantized_all_gather(on, comm_, intra_node, weights_, gathered_, {}, gather_scratch_.view());
+        secondary_.store(on, gathered_, version);
         zeropp::secondary_partition_gather(on, comm_, secondary_, version, gathered_, secondary_scratch_.view());
-        zeropp::quantized_update_gather(exec, comm_, across, weights_, replica_, step + 2, gathered_, {},
-                                        update_scratch_.view());
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
-                                                      reduce_scratch_.view());
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, inside, across, full_, gradients_, reduce,
-                                                      reduce_scratch_.view(), memory_);
-        zeropp::quantized_all_reduce(exec, comm_, inside, across, inside, list_, list_, all,
+        zeropp::quantized_update(exec, comm_, inter_node, weights_, replica_.to(step + 2, gathered_), {},
+                                 update_scratch_.view());
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm_, zeropp::hops{intra_node, inter_node}, full_,
+                                                      gradients_, reduce, reduce_scratch_.view());
+        zeropp::hierarchical_quantized_reduce_scatter(
+            exec, comm_, zeropp::with_error_feedback(zeropp::hops{intra_node, inter_node}, memory_), full_, gradients_,
+            reduce, reduce_scratch_.view());
+        zeropp::quantized_all_reduce(exec, comm_, zeropp::hops{intra_node, inter_node, intra_node}, list_, list_, all,
                                      all_reduce_scratch_.view());
     }
 
 private:
-    static constexpr zeropp::block_integer<8, 256> inside{};
-    static constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> across{};
+    static constexpr zeropp::block_integer<8, 256> intra_node{};
+    static constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> inter_node{};
     static constexpr zeropp::lossless<float> exact{};
     static constexpr zeropp::gather_options in_chunks{.chunks = 2};
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
     static constexpr zeropp::all_reduce_options all{
         .operation = zeropp::reduction::mean, .chunks = 3, .algorithm = zeropp::all_reduce_algorithm::two_shot};
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
-    using memory_type = zeropp::error_feedback<zeropp::block_integer<8, 256>,
-                                               zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>,
-                                               zeropp::residuals_in_int8, zeropp::host_space>;
+    using memory_type = zeropp::error_feedback<
+        zeropp::hops<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>>,
+        zeropp::residuals_in_int8, zeropp::host_space>;
     using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
 
     Communicator& comm_;

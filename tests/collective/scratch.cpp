@@ -7,8 +7,8 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -62,8 +62,9 @@ TEST_CASE("allocating overloads: a transport that throws leaves no work behind")
     std::vector<float> full(1000), out(500);
     REQUIRE(
         waits_after_refusal([&](const auto& queue) { zeropp::quantized_all_gather(queue, comm, int8, shard, full); }));
-    REQUIRE(waits_after_refusal(
-        [&](const auto& queue) { zeropp::hierarchical_quantized_reduce_scatter(queue, comm, int8, int8, full, out); }));
+    REQUIRE(waits_after_refusal([&](const auto& queue) {
+        zeropp::hierarchical_quantized_reduce_scatter(queue, comm, zeropp::hops{int8, int8}, full, out);
+    }));
     using secondary_type = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
     zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes(int8, 1000, 2));
     secondary_type secondary(int8, 1000, 2, 0, storage.view());
@@ -88,14 +89,16 @@ TEST_CASE("scratch from the caller's resource: the same result, and all of it ba
         std::vector<float> expected_shard = shard;
         std::vector<float> gathered(n);
         std::vector<float> expected(n);
-        const zeropp::host_queue inside;
-        const zeropp::host_queue across;
-        const zeropp::pipeline<zeropp::host_queue> both{inside, across};
+        const zeropp::host_queue intra_node;
+        const zeropp::host_queue inter_node;
+        const zeropp::pipeline<zeropp::host_queue> both{intra_node, inter_node};
         const zeropp::reduce_options in_chunks{.chunks = 3};
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, int8, int8, full, expected_shard, in_chunks);
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, int8, int8, full, shard, in_chunks, &resource);
-        zeropp::quantized_all_gather(inside, comm, int8, shard, expected);
-        zeropp::quantized_all_gather(inside, comm, int8, shard, gathered, {}, &resource);
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{int8, int8}, full, expected_shard,
+                                                      in_chunks);
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{int8, int8}, full, shard, in_chunks,
+                                                      &resource);
+        zeropp::quantized_all_gather(intra_node, comm, int8, shard, expected);
+        zeropp::quantized_all_gather(intra_node, comm, int8, shard, gathered, {}, &resource);
         if (shard != expected_shard || gathered != expected) ++wrong;
         zeropp::quantized_all_gather(zeropp::host{}, comm, int8, shard, gathered, {.chunks = 2},
                                      static_cast<std::pmr::memory_resource*>(&resource));

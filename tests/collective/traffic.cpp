@@ -22,8 +22,8 @@ constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128> int4;
 
 struct bytes {
-    std::uint64_t inside;
-    std::uint64_t across;
+    std::uint64_t intra_node;
+    std::uint64_t inter_node;
 };
 
 /// What each rank sends in one call(comm) on `told`, when its nodes are `truly`.
@@ -43,8 +43,8 @@ void check_traffic(const zeropp::two_level& told, const zeropp::two_level& truly
         REQUIRE(count[r] == 1);
         REQUIRE(entries[r].primitive.str() == name);
         REQUIRE(entries[r].calls == 1);
-        REQUIRE(entries[r].bytes_inside == expected.inside);
-        REQUIRE(entries[r].bytes_across == expected.across);
+        REQUIRE(entries[r].intra_node_bytes == expected.intra_node);
+        REQUIRE(entries[r].inter_node_bytes == expected.inter_node);
     }
 }
 
@@ -75,21 +75,22 @@ TEST_CASE("traffic of the reduce-scatter: a rank's own slices cross, quantized f
     const auto reduce = [](auto& comm) {
         std::vector<float> shard(250);
         const std::vector<float> full(250 * at(comm.size()));
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, full, shard);
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4}, full, shard);
     };
     // A slice is 256 bytes inside (see above); across, 125 bytes of codes, 3 to align, 2 scales, 8 to fill.
-    const std::uint64_t inside = 256, across = 144;
-    check_traffic({2, 2}, {2, 2}, name, {2 * inside, across}, reduce);
-    check_traffic({3, 2}, {3, 2}, name, {3 * inside, 2 * across}, reduce);
-    check_traffic({2, 3}, {2, 3}, name, {2 * 2 * inside, across}, reduce);
-    check_traffic({1, 4}, {1, 4}, name, {3 * inside, 0}, reduce);
-    check_traffic({4, 1}, {4, 1}, name, {0, 3 * across}, reduce);
+    const std::uint64_t intra_node = 256, inter_node = 144;
+    check_traffic({2, 2}, {2, 2}, name, {2 * intra_node, inter_node}, reduce);
+    check_traffic({3, 2}, {3, 2}, name, {3 * intra_node, 2 * inter_node}, reduce);
+    check_traffic({2, 3}, {2, 3}, name, {2 * 2 * intra_node, inter_node}, reduce);
+    check_traffic({1, 4}, {1, 4}, name, {3 * intra_node, 0}, reduce);
+    check_traffic({4, 1}, {4, 1}, name, {0, 3 * inter_node}, reduce);
     check_traffic({1, 1}, {1, 1}, name, {0, 0}, reduce);
 
     const auto in_chunks = [](auto& comm) {
         std::vector<float> shard(1000);
         const std::vector<float> full(4000);
-        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int4, full, shard, {.chunks = 4});
+        zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int4}, full, shard,
+                                                      {.chunks = 4});
     };
     // Three chunks of 256 and one of 232 elements: 272 or 240 bytes inside, 144 or 128 across.
     check_traffic({2, 2}, {2, 2}, name, {2 * (3 * 272 + 240), 3 * 144 + 128}, in_chunks);

@@ -80,7 +80,7 @@ TEST_CASE(
             auto replica = me.replica(comm.rank());
             std::vector<float> shard = me.shard(comm.rank());
             if (comm.rank() == wrong_rank) shard.resize(given);
-            zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
+            zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
         });
     };
     CHECK(
@@ -106,11 +106,11 @@ TEST_CASE("owners: ranks that differ in who owns slices are told so on all ranks
         });
     };
     for (const std::string& error : {differing([](auto&comm, const auto&shard, auto&replica) {
-                                         zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
+                                         zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
                                      }),
                                      differing([](auto&comm, const auto&shard, auto&replica) {
                                          std::vector<float> full(n);
-                                         zeropp::quantized_update_gather(host{}, comm, int8, shard, replica, 1, full);
+                                         zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1, full));
                                      }),
                                      differing([](auto&comm, const auto&, auto&replica) {
                                          replica.stamp(1);
@@ -142,8 +142,8 @@ TEST_CASE("owners: a transport that cannot broadcast serves where all own, and s
         zeropp::communicator comm(me.nodes, std::move(transport));
         auto replica = me.replica(comm.rank());
         const std::vector<float> shard = me.shard(comm.rank());
-        zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
-        zeropp::quantized_update(host{}, comm, int8, shard, replica, 2);
+        zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
+        zeropp::quantized_update(host{}, comm, int8, shard, replica.to(2));
         zeropp::require_equal_replicas(host{}, comm, replica);
     };
     const std::string error =
@@ -164,7 +164,7 @@ TEST_CASE("owners: a transport that cannot broadcast serves where all own, and s
               auto replica = me.replica(comm.rank());
               std::vector<float> shard = me.shard(comm.rank());
               if (comm.rank() == 2) shard.resize(1);
-              zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
+              zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
           }) == "quantized_update: expected a transport that can broadcast, since 2 of 3 groups own slices, given one "
                 "that cannot");
 }
@@ -175,7 +175,7 @@ TEST_CASE("owners: a holder that keeps other bits, or has missed an update, is f
         rank_of_six me(1);
         zeropp::communicator comm(me.nodes, transport);
         auto replica = me.replica(comm.rank());
-        zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica, 1);
+        zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica.to(1));
         zeropp::require_equal_replicas(host{}, comm, replica);
         if (comm.rank() == 5) replica.slot(0)[3] ^= std::byte{1};
         try {
@@ -192,9 +192,9 @@ TEST_CASE("owners: a holder that keeps other bits, or has missed an update, is f
               rank_of_six me(1);
               zeropp::communicator comm(me.nodes, zeropp::checked(transport));
               auto replica = me.replica(comm.rank());
-              zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica, 1);
+              zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica.to(1));
               if (comm.rank() != 4) replica.stamp(2);
-              zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica, 3);
+              zeropp::quantized_update(host{}, comm, int8, me.shard(comm.rank()), replica.to(3));
           }) == "quantized_update: on rank 4, expected a secondary replica of version 2, given one of version 1");
 }
 
@@ -223,14 +223,13 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
             std::vector<float> slice(with_slice && comm.rank() == 4 ? 2 : own_size(owners, comm.rank()));
             const zeropp::tensor_list<float> shard({slice});
             const zeropp::tensor_list<float> whole_all(nodes, {full}), whole(owners, {full});
-            zeropp::quantized_update_gather(host{}, comm, int8, shard, replica, 1, with_slice ? whole : whole_all);
+            zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1, with_slice ? whole : whole_all));
         });
     };
-    CHECK(refused(true) ==
-          "quantized_update_gather: on rank 4, expected an empty shard, since this rank's group owns no "
-          "slices, given one of 2 elements");
+    CHECK(refused(true) == "quantized_update: on rank 4, expected an empty shard, since this rank's group owns no "
+                           "slices, given one of 2 elements");
     CHECK(refused(false) ==
-          "quantized_update_gather: on rank 0, expected a list of whole tensors over 4 ranks, given one over 6");
+          "quantized_update: on rank 0, expected a list of whole tensors over 4 ranks, given one over 6");
     // A rank without slices that gives an empty array where the others give lists, and the other way round.
     const auto empty_shard = [&](bool of_list) {
         return error_on_six([&](zeropp::thread_transport& transport) {
@@ -240,7 +239,7 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
             replica_type replica(owners, comm.rank(), shape, kept.view());
             std::vector<float> slice(own_size(owners, comm.rank()));
             const auto update = [&](const auto& shard) {
-                zeropp::quantized_update(host{}, comm, int8, shard, replica, 1);
+                zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
             };
             of_list != (comm.rank() == 4) ? update(zeropp::tensor_list<float>({slice})) : update(slice);
         });

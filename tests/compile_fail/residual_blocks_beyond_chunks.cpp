@@ -9,4 +9,4 @@ struct large_blocks {
 
 using int4 = zeropp::block_integer<4, 128>;
 
-constexpr std::size_t size = sizeof(zeropp::error_feedback<int4, int4, large_blocks, zeropp::host_space>);
+constexpr std::size_t size = sizeof(zeropp::error_feedback<zeropp::hops<int4, int4>, large_blocks, zeropp::host_space>);

@@ -31,11 +31,11 @@ zeropp::traffic traffic_of(const Counting& transport, std::string_view primitive
     return {.primitive = primitive};
 }
 
-inline void equals(const zeropp::traffic& t, std::uint64_t calls, std::uint64_t inside, std::uint64_t across,
+inline void equals(const zeropp::traffic& t, std::uint64_t calls, std::uint64_t intra_node, std::uint64_t inter_node,
                    expectations& expect, std::source_location at = std::source_location::current()) {
     expect.equal(t.calls, calls, at);
-    expect.equal(t.bytes_inside, inside, at);
-    expect.equal(t.bytes_across, across, at);
+    expect.equal(t.intra_node_bytes, intra_node, at);
+    expect.equal(t.inter_node_bytes, inter_node, at);
 }
 
 /// For `counting` transports that have counted nothing yet; `node_of_rank` is their topology.
@@ -46,26 +46,26 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     const auto node = [&](int r) { return node_of_rank.at(static_cast<std::size_t>(r)); };
     // Numbers of other ranks in `ranks`: on this rank's node, and on other nodes.
     const auto peers = [&](const std::vector<int>& ranks) {
-        std::pair<std::uint64_t, std::uint64_t> inside_and_across;
+        std::pair<std::uint64_t, std::uint64_t> intra_and_inter_node;
         for (const int r : ranks) {
-            if (r != rank) ++(node(r) == node(rank) ? inside_and_across.first : inside_and_across.second);
+            if (r != rank) ++(node(r) == node(rank) ? intra_and_inter_node.first : intra_and_inter_node.second);
         }
-        return inside_and_across;
+        return intra_and_inter_node;
     };
     std::vector<int> everyone(static_cast<std::size_t>(world.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
-    const auto [inside, across] = peers(everyone);
+    const auto [intra_node, inter_node] = peers(everyone);
     std::vector<std::byte> send(place(world.size(), 100));
     std::vector<std::byte> received(place(world.size(), 100));
 
     equals(world.total(), 0, 0, 0, expect);
     expect(world.by_primitive().empty(), "no entries at first");
     world.all_gather(exec, send.data(), received.data(), 100);
-    equals(traffic_of(world, ""), 0, 100 * inside, 100 * across, expect);
+    equals(traffic_of(world, ""), 0, 100 * intra_node, 100 * inter_node, expect);
     world.all_to_all(exec, send.data(), received.data(), 7);
-    equals(traffic_of(world, ""), 0, 107 * inside, 107 * across, expect);
+    equals(traffic_of(world, ""), 0, 107 * intra_node, 107 * inter_node, expect);
     world.all_to_all(exec, send.data(), received.data(), 0);
-    equals(world.total(), 0, 107 * inside, 107 * across, expect);
+    equals(world.total(), 0, 107 * intra_node, 107 * inter_node, expect);
 
     if constexpr (must_broadcast<zeropp::host, Counting>()) {
         // Roots send to every other rank, other ranks send nothing. Later operations count as usual.
@@ -73,7 +73,7 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
         for (int roots = 1; roots <= world.size(); ++roots) {
             if (rank < roots) sent += 9;
             world.broadcast(exec, send.data(), received.data(), 9, roots);
-            equals(world.total(), 0, sent * inside, sent * across, expect);
+            equals(world.total(), 0, sent * intra_node, sent * inter_node, expect);
         }
         world.reset();
         world.all_gather(exec, send.data(), received.data(), 100);
@@ -88,11 +88,11 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
         begin(name);
         world.all_gather(exec, send.data(), received.data(), name == "a" ? 10 : name == "b" ? 20 : 30);
     }
-    equals(traffic_of(world, "a"), 2, 20 * inside, 20 * across, expect);
-    equals(traffic_of(world, "b"), 2, 40 * inside, 40 * across, expect);
-    equals(traffic_of(world, "c"), 1, 30 * inside, 30 * across, expect);
-    equals(traffic_of(world, ""), 0, 107 * inside, 107 * across, expect);
-    equals(world.total(), 5, 197 * inside, 197 * across, expect);
+    equals(traffic_of(world, "a"), 2, 20 * intra_node, 20 * inter_node, expect);
+    equals(traffic_of(world, "b"), 2, 40 * intra_node, 40 * inter_node, expect);
+    equals(traffic_of(world, "c"), 1, 30 * intra_node, 30 * inter_node, expect);
+    equals(traffic_of(world, ""), 0, 107 * intra_node, 107 * inter_node, expect);
+    equals(world.total(), 5, 197 * intra_node, 197 * inter_node, expect);
     std::string names;
     for (const zeropp::traffic& t : world.by_primitive()) names += "[" + t.primitive.str() + "]";
     expect.equal(names, "[][a][b][c]");
@@ -114,10 +114,11 @@ void counts_exactly(Counting& world, const std::vector<int>& node_of_rank, expec
     column.all_gather(exec, send.data(), received.data(), 3);
     row.all_to_all(exec, send.data(), received.data(), 5);
     alone.all_gather(exec, send.data(), received.data(), 100);
-    const auto [column_inside, column_across] = peers(ranks.column_of(rank));
-    const auto [row_inside, row_across] = peers(ranks.row_of(rank));
+    const auto [column_intra_node, column_inter_node] = peers(ranks.column_of(rank));
+    const auto [row_intra_node, row_inter_node] = peers(ranks.row_of(rank));
     for (const Counting* any : {&world, &column, &row, &alone}) {
-        equals(any->total(), 1, 3 * column_inside + 5 * row_inside, 3 * column_across + 5 * row_across, expect);
+        equals(any->total(), 1, 3 * column_intra_node + 5 * row_intra_node, 3 * column_inter_node + 5 * row_inter_node,
+               expect);
     }
     alone.reset();
     equals(world.total(), 0, 0, 0, expect);

@@ -178,12 +178,12 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     if (topology.group_size() > 1 || topology.groups() == 1) {
         std::vector<int> members;
         for (int i = 0; i != topology.group_size(); ++i) members.push_back(topology.rank_of(comm.group_id(), i));
-        connects(comm.group(), rank, members, expect);
+        connects(comm.intra_node(), rank, members, expect);
     }
     if (topology.groups() > 1 || topology.group_size() == 1) {
         std::vector<int> members;
         for (int g = 0; g != topology.groups(); ++g) members.push_back(topology.rank_of(g, comm.index()));
-        connects(comm.across(), rank, members, expect);
+        connects(comm.inter_node(), rank, members, expect);
     }
 }
 

@@ -1,4 +1,4 @@
-#include <zeropp/core/philox.hpp>
+#include <zeropp/core/math.hpp>
 
 #include "support/catch.hpp"
 

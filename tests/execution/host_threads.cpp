@@ -1,4 +1,4 @@
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 
 #include <zeropp/execution/host_queue.hpp>
 

@@ -58,7 +58,7 @@ struct outcome {
         compare("secondary_partition_gather", gathered_from_secondary, expected.gathered_from_secondary);
         compare("hierarchical_quantized_reduce_scatter", mean, expected.mean);
         compare("hierarchical_quantized_reduce_scatter in chunks", sum_in_chunks, expected.sum_in_chunks);
-        compare("quantized_update_gather", updated, expected.updated);
+        compare("quantized_update", updated, expected.updated);
         return text;
     }
 };
@@ -92,8 +92,8 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
         zeropp::workspace<space> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks, eight_bits, n));
         zeropp::workspace<space> storage(secondary_type::storage_bytes({}, n, ranks.group_size()));
         secondary_type secondary({}, n, ranks.group_size(), comm.index(), storage.view());
-        zeropp::quantized_all_gather(exec, comm, eight_bits, shard.view(), full.view(), {}, scratch.view(),
-                                     zeropp::stored_in(secondary, 3));
+        zeropp::quantized_all_gather(exec, comm, eight_bits, shard.view(), full.view(), {}, scratch.view());
+        secondary.store(exec, full.view(), 3);
         array again(n);
         zeropp::secondary_partition_gather(exec, comm, secondary, 3, again.view());
         exec.wait();
@@ -103,18 +103,18 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
     {
         array full(input<T>(n, 100 + comm.rank()));
         array shard(own);
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, eight_bits, four_bits, full.view(), shard.view(),
-                                                      {.operation = zeropp::reduction::mean});
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{eight_bits, four_bits}, full.view(),
+                                                      shard.view(), {.operation = zeropp::reduction::mean});
         exec.wait();
         result.mean = shard.read();
 
         const zeropp::reduce_options in_chunks{.chunks = 4, .accumulate = true};
         array sum(input<T>(own, 200));
-        zeropp::workspace<space> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, eight_bits, four_bits, n, in_chunks));
+        zeropp::workspace<space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            ranks, zeropp::hops{eight_bits, four_bits}, n, in_chunks));
         const zeropp::pipeline<Execution> two{exec, other};
-        zeropp::hierarchical_quantized_reduce_scatter(two, comm, eight_bits, four_bits, full.view(), sum.view(),
-                                                      in_chunks, scratch.view());
+        zeropp::hierarchical_quantized_reduce_scatter(two, comm, zeropp::hops{eight_bits, four_bits}, full.view(),
+                                                      sum.view(), in_chunks, scratch.view());
         exec.wait();
         result.sum_in_chunks = sum.read();
     }
@@ -126,7 +126,7 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
         array full(n);
         for (std::uint64_t version = 1; version != 4; ++version) {
             array shard(weights);
-            zeropp::quantized_update_gather(exec, comm, four_bits, shard.view(), replica, version, full.view());
+            zeropp::quantized_update(exec, comm, four_bits, shard.view(), replica.to(version, full.view()));
             for (std::size_t i = version; i < own; i += 100) weights[i] = T(static_cast<float>(i % 50));
         }
         exec.wait();

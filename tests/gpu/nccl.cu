@@ -55,12 +55,12 @@ TEST_CASE("nccl: an all-gather and a reduce-scatter in a CUDA graph", "[gpu][ncc
     gpu::device_array<float> shard(n);
     gpu::device_array<float> copy(n);
     zeropp::workspace<zeropp::device_space> scratch(
-        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, q, q, n));
+        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, zeropp::hops{q, q}, n));
     const auto work = [&] {
         comm.world().all_gather(stream.exec(), reinterpret_cast<const std::byte*>(full.data()),
                                 reinterpret_cast<std::byte*>(copy.data()), n * sizeof(float));
-        zeropp::hierarchical_quantized_reduce_scatter(stream.exec(), comm, q, q, full.view(), shard.view(), {},
-                                                      scratch.view());
+        zeropp::hierarchical_quantized_reduce_scatter(stream.exec(), comm, zeropp::hops{q, q}, full.view(),
+                                                      shard.view(), {}, scratch.view());
     };
     // Once outside of the graph: NCCL connects on first use.
     work();

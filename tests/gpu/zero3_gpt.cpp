@@ -60,8 +60,8 @@ TEST_CASE("training on the GPU follows training on the host", "[gpu][zero3_gpt]"
         CHECK(std::abs(given.losses[i] - expected.losses[i]) < 1e-5 + 1e-4 * static_cast<double>(i));
     }
     CHECK(std::abs(given.held_out_loss - expected.held_out_loss) < 5e-3);
-    CHECK(given.bytes_across() == expected.bytes_across());
-    CHECK(given.bytes_inside() == expected.bytes_inside());
+    CHECK(given.inter_node_bytes() == expected.inter_node_bytes());
+    CHECK(given.intra_node_bytes() == expected.intra_node_bytes());
     CHECK(expected.losses.front() - expected.losses.back() > 1.0);
 
     // And the GPU repeats itself to the bit: no sum depends on the order in which threads run.

@@ -7,7 +7,7 @@ function(judge header line)
     file(REMOVE_RECURSE ${tree})
     foreach(existing IN ITEMS zeropp.hpp version.hpp core/view.hpp execution/host.hpp execution/execution.hpp
                               topology/two_level.hpp layout/wire_layout.hpp quantizer/block_integer.hpp
-                              quantizer/abilities.hpp
+                              quantizer/quantizer.hpp
                               transport/communicator.hpp transport/threads.hpp codec/host.hpp)
         file(WRITE ${tree}/${existing} "#pragma once\n")
     endforeach()
@@ -86,7 +86,7 @@ allowed(core/a.hpp "${many}//")
 allowed(core/a.hpp "#include <zeropp/core/view.hpp>")
 allowed(transport/a.hpp "#include <zeropp/topology/two_level.hpp>")
 allowed(codec/a.hpp "#include <zeropp/layout/wire_layout.hpp>")
-allowed(layout/a.hpp "#include <zeropp/quantizer/abilities.hpp>")
+allowed(layout/a.hpp "#include <zeropp/quantizer/quantizer.hpp>")
 allowed(collective/a.hpp "#include <zeropp/transport/communicator.hpp>")
 allowed(collective/a.hpp "#include <zeropp/layout/wire_layout.hpp>")
 allowed(plan/a.hpp "#include <zeropp/layout/wire_layout.hpp>  // [a; b")

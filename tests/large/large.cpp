@@ -240,9 +240,9 @@ void reduce_in_place(zeropp::communicator<zeropp::flat, zeropp::thread_transport
     const zeropp::partition part(full.size(), comm.size());
     const auto own = full.subview(part.offset(comm.rank()), part.size(comm.rank()));
     untouched<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-        comm.topology(), int4{}, int4{}, full.size(), in_chunks));
-    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, int4{}, int4{}, full, own, in_chunks,
-                                                  scratch.view());
+        comm.topology(), zeropp::hops{int4{}, int4{}}, full.size(), in_chunks));
+    zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int4{}, int4{}}, full, own,
+                                                  in_chunks, scratch.view());
 }
 
 }  // namespace

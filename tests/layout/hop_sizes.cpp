@@ -1,4 +1,4 @@
-#include <zeropp/layout/hop_sizes.hpp>
+#include <zeropp/layout/chunking.hpp>
 
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
@@ -30,8 +30,8 @@ TEST_CASE("an all-gather keeps a message of each rank, an update of each group",
 
 TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
     const reduce_buffers both(two_level(2, 3), 100, 10);
-    CHECK(both.inside == 600);
-    CHECK(both.across == 20);
+    CHECK(both.intra_node == 600);
+    CHECK(both.inter_node == 20);
     CHECK(both.bytes() == 2 * 620);
     CHECK(both.workspace(0) == 0);
     CHECK(both.workspace(1) == 2 * 620);

@@ -1,4 +1,4 @@
-#include <zeropp/layout/message_place.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 
 #include "support/catch.hpp"
 

@@ -17,7 +17,6 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
-#include <zeropp/layout/list_overlap.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -101,8 +100,8 @@ void check_gather(int seed, const Q& q) {
 /// The reference's shard of rank r of one tensor: the slices of all ranks as tensors of equal slices.
 template <class T>
 std::vector<float> reduced_slice(const node_map& map, const drawn_tensor& t, std::size_t number, std::size_t r,
-                                 const reference::quantizer& inside, const reference::quantizer& across, bool mean,
-                                 const reference::float_format& element) {
+                                 const reference::quantizer& intra_node, const reference::quantizer& inter_node,
+                                 bool mean, const reference::float_format& element) {
     const auto ranks = at(map.ranks());
     const std::size_t n = t.size(ranks, r);
     std::vector<std::vector<float>> fulls;
@@ -112,11 +111,11 @@ std::vector<float> reduced_slice(const node_map& map, const drawn_tensor& t, std
         std::copy(slice.begin(), slice.end(), full.begin() + static_cast<std::ptrdiff_t>(r * n));
         fulls.push_back(full);
     }
-    return reference::reduce_scattered(map.node_of_rank, fulls, r, inside, across, mean, {}, element).shard;
+    return reference::reduce_scattered(map.node_of_rank, fulls, r, intra_node, inter_node, mean, {}, element).shard;
 }
 
-template <class T, class Execution, class Inside, class Across>
-void check_reductions(int seed, const Inside& inside, const Across& across) {
+template <class T, class Execution, class IntraNode, class InterNode>
+void check_reductions(int seed, const IntraNode& intra_node, const InterNode& inter_node) {
     drawn_case drawn(seed);
     const std::vector<drawn_tensor> tensors = drawn_tensors(drawn.random, true);
     const auto ranks = at(drawn.map.ranks());
@@ -149,14 +148,15 @@ void check_reductions(int seed, const Inside& inside, const Across& across) {
         const zeropp::pipeline<Execution> both{first, second};
         const zeropp::reduce_options reduce{.operation = operation, .chunks = drawn.chunks};
         guarded<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-            comm.topology(), inside, across, full, reduce));
-        zeropp::hierarchical_quantized_reduce_scatter(both, comm, inside, across, full, shard, reduce, scratch.view());
+            comm.topology(), zeropp::hops{intra_node, inter_node}, full, reduce));
+        zeropp::hierarchical_quantized_reduce_scatter(both, comm, zeropp::hops{intra_node, inter_node}, full, shard,
+                                                      reduce, scratch.view());
         const zeropp::all_reduce_options all{
             .operation = operation, .chunks = drawn.chunks, .algorithm = zeropp::all_reduce_algorithm::two_shot};
-        guarded<std::byte> more(
-            zeropp::quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, inside, full, all));
-        zeropp::quantized_all_reduce(both, comm, inside, across, inside, full, in_place ? full : other, all,
-                                     more.view());
+        guarded<std::byte> more(zeropp::quantized_all_reduce_workspace_bytes(
+            comm.topology(), zeropp::hops{intra_node, inter_node, intra_node}, full, all));
+        zeropp::quantized_all_reduce(both, comm, zeropp::hops{intra_node, inter_node, intra_node}, full,
+                                     in_place ? full : other, all, more.view());
         first.wait();
         intact[r] = fulls.intact() && others.intact() && shards.intact() && scratch.intact() && more.intact();
         for (std::size_t t = 0; t != tensors.size(); ++t) {
@@ -172,11 +172,11 @@ void check_reductions(int seed, const Inside& inside, const Across& across) {
         for (std::size_t r = 0; r != ranks; ++r) {
             INFO("rank " << r);
             const auto of = [&](const reference::float_format& element) {
-                return reduced_slice<T>(drawn.map, tensors[t], t, r, described(inside), described(across), mean,
+                return reduced_slice<T>(drawn.map, tensors[t], t, r, described(intra_node), described(inter_node), mean,
                                         element);
             };
             REQUIRE(difference(slices[r][t], of(format_of<T>)) == "");
-            for (const float x : described(inside).through(of(reference::fp32)).values) {
+            for (const float x : described(intra_node).through(of(reference::fp32)).values) {
                 whole.push_back(static_cast<float>(format_of<T>.nearest(x)));
             }
         }
@@ -217,11 +217,11 @@ TEST_CASE("lists: small tensors with gaps are all-reduced into dense ones, and b
         for (std::size_t i = 0; i != 17; ++i) spread[at_slice(i)] = i % 5 == 0 ? 127.0f : static_cast<float>(i);
         const tensor_list<float> gaps(comm.topology(), {{spread, {.stride = 8, .elements = 17}}});
         const tensor_list<float> none(comm.topology(), {dense});
-        zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, gaps, none,
+        zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, gaps, none,
                                      {.algorithm = zeropp::all_reduce_algorithm::one_shot});
         for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == 4 * spread[at_slice(i)], "a sum of four");
         zeropp::quantized_all_reduce(
-            host{}, comm, int8, int8, int8, none, gaps,
+            host{}, comm, zeropp::hops{int8, int8, int8}, none, gaps,
             {.operation = zeropp::reduction::mean, .algorithm = zeropp::all_reduce_algorithm::one_shot});
         for (std::size_t i = 0; i != 17; ++i) expect(dense[i] == spread[at_slice(i)], "the mean of equal numbers");
         for (const std::size_t gap : {5u, 6u, 7u, 13u, 14u, 15u, 21u, 22u, 23u})
@@ -237,13 +237,14 @@ TEST_CASE("lists: a result that shares memory with another tensor of full is ref
             return zeropp::host_view<float>(memory.data() + begin, n);
         };
         const auto refuses = [&](const tensor_list<float>& full, const tensor_list<float>& result) {
-            const std::string said = thrown<zeropp::precondition_error>(
-                [&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, result); });
+            const std::string said = thrown<zeropp::precondition_error>([&] {
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, result);
+            });
             expect(said.find("expected a result that is full or apart from it") != std::string::npos, said);
         };
         // An error would end the test.
         const auto takes = [&](const tensor_list<float>& full, const tensor_list<float>& result) {
-            zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, full, result);
+            zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, result);
         };
         const auto list = [&](std::initializer_list<list_tensor<float, zeropp::host_space>> tensors) {
             return tensor_list<float>(comm.topology(), tensors);
@@ -277,7 +278,8 @@ TEST_CASE("lists: a result that shares memory with another tensor of full is ref
         // A list of shards states a stride, which means nothing there.
         const tensor_list<float> within_b({{part(110, 50), {.stride = 60}}, {part(320, 50), {.stride = 60}}});
         const std::string said = thrown<zeropp::precondition_error>([&] {
-            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, int8, int8, list({a, b}), within_b);
+            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, zeropp::hops{int8, int8}, list({a, b}),
+                                                          within_b);
         });
         expect(said.find("overlaps elsewhere") != std::string::npos, said);
     });
@@ -304,7 +306,7 @@ TEST_CASE("lists: ten thousand tensors of three elements, in one message for eac
         expect(wrong == 0);
         // Of each tensor 32 codes, but one of the last, and a scale of four bytes: 359,972, a multiple of 16 in all.
         expect(counted.total().calls == 1);
-        expect(counted.total().bytes_across == count * 36 - 16);
+        expect(counted.total().inter_node_bytes == count * 36 - 16);
     });
 }
 
@@ -314,7 +316,7 @@ TEST_CASE("lists: what is not finite in one tensor stays in it") {
         std::vector<std::vector<float>> tensors(3, std::vector<float>(500, 1.0f));
         if (comm.rank() == 2) tensors[1][77] = std::numeric_limits<float>::infinity();
         const tensor_list<float> list(comm.topology(), listed(tensors));
-        zeropp::quantized_all_reduce(host{}, comm, int8, int4, int8, list, list,
+        zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int4, int8}, list, list,
                                      {.algorithm = zeropp::all_reduce_algorithm::two_shot});
         for (const std::size_t t : {0u, 2u}) expect(tensors[t] == std::vector<float>(500, 4.0f));
         expect(tensors[1][77] != tensors[1][77]);
@@ -324,7 +326,8 @@ TEST_CASE("lists: what is not finite in one tensor stays in it") {
 
 TEST_CASE("lists: noise, and error feedback, are those of the tensors by themselves") {
     using dithered = zeropp::stochastic<zeropp::block_integer<4, 32>>;
-    using memory_type = zeropp::error_feedback<dithered, dithered, zeropp::residuals_in_int8, zeropp::host_space>;
+    using memory_type =
+        zeropp::error_feedback<zeropp::hops<dithered, dithered>, zeropp::residuals_in_int8, zeropp::host_space>;
     const dithered q{{}, 17};
     on_threads(6, "noise and feedback", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 3), transport);
@@ -346,16 +349,18 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
         guarded<std::byte> storage(memory_type::storage_bytes(comm.topology(), full));
         memory_type memory(comm.topology(), full, storage.view());
         const zeropp::reduce_options options{.chunks = 3};
-        guarded<std::byte> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), q, q, full, options));
+        guarded<std::byte> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            comm.topology(), zeropp::hops{q, q}, full, options));
         for (int step = 0; step != 3; ++step) {
-            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, q, q, full, shard, options, scratch.view(),
-                                                          memory);
+            zeropp::hierarchical_quantized_reduce_scatter(host{}, comm,
+                                                          zeropp::with_error_feedback(zeropp::hops{q, q}, memory), full,
+                                                          shard, options, scratch.view());
             for (std::size_t t = 0; t != std::size(sizes); ++t) {
-                zeropp::workspace<zeropp::host_space> own(
-                    zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), q, q, sizes[t], {}));
-                zeropp::hierarchical_quantized_reduce_scatter(host{}, comm, q, q, gradients[t], alone[t], {},
-                                                              own.view(), memories[t]);
+                zeropp::workspace<zeropp::host_space> own(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+                    comm.topology(), zeropp::hops{q, q}, sizes[t], {}));
+                zeropp::hierarchical_quantized_reduce_scatter(
+                    host{}, comm, zeropp::with_error_feedback(zeropp::hops{q, q}, memories[t]), gradients[t], alone[t],
+                    {}, own.view());
                 expect(difference(of_list[t], alone[t]) == "");
             }
         }
@@ -384,7 +389,8 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         const zeropp::gather_options options{.chunks = 4};
         guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full, options));
         zeropp::quantized_all_gather(zeropp::pipeline<host_queue>{first, second}, comm, int8, shard, full, options,
-                                     scratch.view(), zeropp::stored_in(secondary, 5));
+                                     scratch.view());
+        secondary.store(first, full, 5);
         first.wait();
         zeropp::secondary_partition_gather(host{}, comm, secondary, 5, backward);
         expect(again == tensors);
@@ -454,8 +460,11 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         const tensor_list<float> differs(comm.topology(), {c, d});
         const tensor_list<float> shard({own, small});
         const tensor_list<float> only_one({own});
-        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, differs, differs); },
-                "a list of 2 tensors");
+        refuses(
+            [&] {
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, differs, differs);
+            },
+            "a list of 2 tensors");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? only_one : shard, full); },
                 "on rank 3, expected a list of 2 slices, given one of 1");
         refuses(
@@ -468,9 +477,12 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, full, full); },
                 "expected a list of slices, given one of whole tensors");
         const tensor_list<float> of_six(zeropp::two_level(2, 3), {a, b});
-        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, of_six, of_six); },
-                "expected a list of whole tensors over 4 ranks, given one over 6");
+        refuses(
+            [&] {
+                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, of_six, of_six);
+            },
+            "expected a list of whole tensors over 4 ranks, given one over 6");
         const tensor_list<float> flat(zeropp::two_level(1, 4), {a, b});
-        zeropp::quantized_all_reduce(host{}, comm, int8, int8, int8, flat, flat);
+        zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, flat, flat);
     });
 }

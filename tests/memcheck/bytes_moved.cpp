@@ -35,8 +35,9 @@ int main(int argc, char** argv) {
         std::vector<std::byte> scratch(4 * full.size() * sizeof(float));
         const auto all = [&](auto& whole, auto& other, auto& own) {
             zeropp::quantized_all_gather(exec, comm, int8, own, other, {}, scratch);
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int8, whole, own, {}, scratch);
-            zeropp::quantized_all_reduce(exec, comm, int8, int8, int8, whole, other, {}, scratch);
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{int8, int8}, whole, own, {},
+                                                          scratch);
+            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{int8, int8, int8}, whole, other, {}, scratch);
         };
         // The lists are made even where they are not used: that happens once, not in every step.
         const zeropp::tensor_list<float> full_list(comm.topology(), listed(full));

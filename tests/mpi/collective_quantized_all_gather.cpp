@@ -29,8 +29,8 @@ void check_all_gather(const Q& q) {
             zeropp::quantized_all_gather(queue, comm, q, shard, again.view());
             const zeropp::gather_options in_chunks{.chunks = 3};
             guarded<std::byte> more(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), q, n, in_chunks));
-            const zeropp::host_queue across;
-            zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host_queue>{queue, across}, comm, q, shard,
+            const zeropp::host_queue inter_node;
+            zeropp::quantized_all_gather(zeropp::pipeline<zeropp::host_queue>{queue, inter_node}, comm, q, shard,
                                          chunked.view(), in_chunks, more.view());
             queue.wait();
             CHECK(difference(full.values(), expected) == "");
@@ -71,11 +71,11 @@ TEST_CASE("collectives on MPI: one rank's mistake is every rank's error when che
     if (comm.rank() == last) shard.push_back(0);
     std::string error;
     try {
-        zeropp::quantized_all_gather(zeropp::host{}, comm, known::inside, shard, full);
+        zeropp::quantized_all_gather(zeropp::host{}, comm, known::intra_node, shard, full);
     } catch (const zeropp::precondition_error& e) {
         error = e.what();
     }
     CHECK(error.find("on rank " + std::to_string(last) + ", expected a shard of") != std::string::npos);
     if (comm.rank() == last) shard.pop_back();
-    zeropp::quantized_all_gather(zeropp::host{}, comm, known::inside, shard, full);
+    zeropp::quantized_all_gather(zeropp::host{}, comm, known::intra_node, shard, full);
 }

@@ -29,12 +29,13 @@ TEST_CASE("secondary gather on MPI: the forward gather's bits, and not one byte 
         zeropp::workspace<zeropp::host_space> scratch(zeropp::quantized_all_gather_workspace_bytes(nodes, int8, n));
         std::vector<float> forward(n), backward(n);
         zeropp::quantized_all_gather(zeropp::host{}, comm, int8, reference::slice_of(tensor, ranks, at(comm.rank())),
-                                     forward, {}, scratch.view(), zeropp::stored_in(secondary, 1));
+                                     forward, {}, scratch.view());
+        secondary.store(zeropp::host{}, forward, 1);
         comm.world().reset();
         zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, 1, backward);
         CHECK(difference(forward, reference::gathered(tensor, ranks, described(int8), reference::fp32)) == "");
         CHECK(difference(backward, forward) == "");
-        CHECK(comm.world().total().bytes_across == 0);
+        CHECK(comm.world().total().inter_node_bytes == 0);
         CHECK_THROWS_AS(zeropp::secondary_partition_gather(zeropp::host{}, comm, secondary, 2, backward),
                         zeropp::precondition_error);
     }

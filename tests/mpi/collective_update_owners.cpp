@@ -35,8 +35,8 @@ TEST_CASE("updates on MPI: what the first nodes own reaches all") {
                                        [&](std::size_t place) { return reference::slice_of(weights, ranks, place); });
                 };
                 std::vector<float> full(n);
-                zeropp::quantized_update(zeropp::host{}, comm, int8, shard(first), replica, 1);
-                zeropp::quantized_update_gather(zeropp::host{}, comm, int8, shard(second), replica, 2, full);
+                zeropp::quantized_update(zeropp::host{}, comm, int8, shard(first), replica.to(1));
+                zeropp::quantized_update(zeropp::host{}, comm, int8, shard(second), replica.to(2, full));
                 CHECK(difference(full, updated<float>(second, first, ranks, int8)) == "");
                 zeropp::secondary_partition_gather(zeropp::host{}, comm, replica, 2, full);
                 CHECK(difference(full, updated<float>(second, first, ranks, int8)) == "");

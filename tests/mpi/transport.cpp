@@ -10,7 +10,7 @@
 #include <zeropp/mpi.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
-#include <zeropp/transport/mpi_wire.hpp>
+#include <zeropp/transport/mpi.hpp>
 
 #include <mpi.h>
 

@@ -46,12 +46,12 @@ void check_sent(const zeropp::two_level& told, const zeropp::two_level& truly, c
         zeropp::communicator comm(told, zeropp::counting(transport, truly));
         call(comm);
         const zeropp::traffic counted = comm.world().total();
-        sent[static_cast<std::size_t>(comm.rank())] = {counted.bytes_inside, counted.bytes_across};
+        sent[static_cast<std::size_t>(comm.rank())] = {counted.intra_node_bytes, counted.inter_node_bytes};
     });
     for (std::size_t rank = 0; rank != sent.size(); ++rank) {
         INFO(what << " on " << truly.groups() << " x " << truly.group_size() << ", rank " << rank);
-        REQUIRE(sent[rank].inside == planned.inside);
-        REQUIRE(sent[rank].across == planned.across);
+        REQUIRE(sent[rank].intra_node == planned.intra_node);
+        REQUIRE(sent[rank].inter_node == planned.inter_node);
     }
 }
 
@@ -81,68 +81,70 @@ void check_all_gathers(const Quantizer& q) {
     }
 }
 
-template <class T, class Inside, class Across>
-void check_reduce_scatters(const Inside& inside, const Across& across) {
+template <class T, class IntraNode, class InterNode>
+void check_reduce_scatters(const IntraNode& intra_node, const InterNode& inter_node) {
     for (const auto [nodes, per_node] : grid) {
         const zeropp::two_level ranks(nodes, per_node);
         for (const std::size_t n : sizes) {
             for (const int chunks : {1, 2, 3, 7, 1000}) {
                 check_sent(ranks, ranks,
                            "reduce-scatter of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
-                           zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(inside),
-                                                         zeropp::wire_format_of(across), n, chunks),
+                           zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(intra_node),
+                                                         zeropp::wire_format_of(inter_node), n, chunks),
                            [&](auto& comm) {
                                std::vector<T> shard = shard_of<T>(comm, n);
                                zeropp::hierarchical_quantized_reduce_scatter(
-                                   zeropp::host{}, comm, inside, across, std::vector<T>(n), shard, {.chunks = chunks});
+                                   zeropp::host{}, comm, zeropp::hops{intra_node, inter_node}, std::vector<T>(n), shard,
+                                   {.chunks = chunks});
                            });
             }
         }
     }
 }
 
-template <class T, class Inside, class Across>
-void check_all_reduces(const Inside& inside, const Across& across) {
+template <class T, class IntraNode, class InterNode>
+void check_all_reduces(const IntraNode& intra_node, const InterNode& inter_node) {
     for (const auto [nodes, per_node] : grid) {
         const zeropp::two_level ranks(nodes, per_node);
         for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{5000}, std::size_t{120'001}}) {
             for (const int chunks : {1, 3, zeropp::auto_chunks}) {
-                check_sent(
-                    ranks, ranks, "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
-                    zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(inside), zeropp::wire_format_of(across),
-                                              zeropp::wire_format_of(across), n, chunks),
-                    [&](auto& comm) {
-                        const zeropp::host_queue first, second;
-                        std::vector<T> tensor(n);
-                        zeropp::quantized_all_reduce(zeropp::pipeline<zeropp::host_queue>{first, second}, comm, inside,
-                                                     across, across, tensor, tensor, {.chunks = chunks});
-                    });
+                check_sent(ranks, ranks,
+                           "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
+                           zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(intra_node),
+                                                     zeropp::wire_format_of(inter_node),
+                                                     zeropp::wire_format_of(inter_node), n, chunks),
+                           [&](auto& comm) {
+                               const zeropp::host_queue first, second;
+                               std::vector<T> tensor(n);
+                               zeropp::quantized_all_reduce(zeropp::pipeline<zeropp::host_queue>{first, second}, comm,
+                                                            zeropp::hops{intra_node, inter_node, inter_node}, tensor,
+                                                            tensor, {.chunks = chunks});
+                           });
             }
         }
     }
 }
 
 /// An update that moves differences, gathered in chunks, and the gather of a way back.
-template <class T, class Quantizer, class Exact, class Inside>
-void check_updates(const Quantizer& q, const Exact&, const Inside& inside) {
-    using replica_type = zeropp::secondary_replica<Exact, zeropp::host_space, Inside>;
+template <class T, class Quantizer, class Exact, class IntraNode>
+void check_updates(const Quantizer& q, const Exact&, const IntraNode& intra_node) {
+    using replica_type = zeropp::secondary_replica<Exact, zeropp::host_space, IntraNode>;
     for (const auto [nodes, per_node] : grid) {
         const zeropp::two_level ranks(nodes, per_node);
         for (const std::size_t n : sizes) {
             for (const int chunks : {1, 3, 1000}) {
-                const zeropp::wire_format kept = zeropp::wire_format_of(inside);
+                const zeropp::wire_format kept = zeropp::wire_format_of(intra_node);
                 check_sent(ranks, ranks, "update of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
                            zeropp::update_gather_volume(ranks, zeropp::wire_format_of(q), kept, n, chunks) +
                                zeropp::replica_gather_volume(ranks, kept, n),
                            [&](auto& comm) {
                                const zeropp::host exec;
                                zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(ranks, n));
-                               replica_type replica(ranks, comm.rank(), n, storage.view(), inside);
+                               replica_type replica(ranks, comm.rank(), n, storage.view(), intra_node);
                                replica.stamp(1);
                                std::vector<T> full(n);
-                               zeropp::quantized_update_gather(zeropp::pipeline<zeropp::host>{exec, exec}, comm, q,
-                                                               shard_of<T>(comm, n), replica, 2, full,
-                                                               {.chunks = chunks});
+                               zeropp::quantized_update(zeropp::pipeline<zeropp::host>{exec, exec}, comm, q,
+                                                        shard_of<T>(comm, n), replica.to(2, full), {.chunks = chunks});
                                zeropp::secondary_partition_gather(exec, comm, replica, 2, full);
                            });
             }

@@ -31,15 +31,15 @@ const std::vector<std::size_t> sizes{0, 1, 17, 1000, 4099, 100'003, 3'000'017};
 
 template <class Storage>
 void check_residuals() {
-    using memory = zeropp::error_feedback<zeropp::block_integer<8, 256>,
-                                          zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half>, Storage,
-                                          zeropp::host_space>;
-    const zeropp::wire_format inside = zeropp::wire_format_of(typename memory::inside_storage{});
-    const zeropp::wire_format across = zeropp::wire_format_of(typename memory::across_storage{});
+    using memory = zeropp::error_feedback<
+        zeropp::hops<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half>>,
+        Storage, zeropp::host_space>;
+    const zeropp::wire_format intra_node = zeropp::wire_format_of(typename memory::intra_node_storage{});
+    const zeropp::wire_format inter_node = zeropp::wire_format_of(typename memory::inter_node_storage{});
     for (const zeropp::two_level& ranks : topologies) {
         std::size_t all = 0;
         for (const std::size_t n : sizes) all += memory::storage_bytes(ranks, n);
-        CHECK(zeropp::residuals_memory(ranks, sizes, inside, across) == all);
+        CHECK(zeropp::residuals_memory(ranks, sizes, intra_node, inter_node) == all);
     }
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
                       zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n, {.chunks = chunks}));
                 CHECK(zeropp::reduce_scatter_workspace(ranks, zeropp::wire_format_of(int8),
                                                        zeropp::wire_format_of(int4), n, chunks) ==
-                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, int8, int4, n,
+                      zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, zeropp::hops{int8, int4}, n,
                                                                                     {.chunks = chunks}));
             }
         }
@@ -108,7 +108,7 @@ TEST_CASE("planned memory: scratch is the largest tensor's weights, gradient and
     const zeropp::two_level ranks(2, 2);
     const std::array<std::size_t, 3> tensors{500, 4096, 1000};
     const zeropp::wire_format plain = zeropp::wire_format_of(bf16);
-    const zeropp::step_options zero3{.weights = plain, .gradients_inside = plain, .gradients_across = plain};
+    const zeropp::step_options zero3{.weights = plain, .gradients_intra_node = plain, .gradients_inter_node = plain};
     // 1024 elements for each rank: 4 messages of 2048 bytes to gather; 4 inside and 2 across, twice, to reduce.
     const std::uint64_t gather = 4 * 2048, reduce = 2 * (4 + 2) * 2048;
     CHECK(zeropp::scratch_memory(ranks, tensors, zero3) == 4096 * (2 * 2 + 2) + gather + reduce);

@@ -28,7 +28,7 @@ zeropp::wire_format guide_format() {
 }
 
 zeropp::step_options step(const zeropp::wire_format& weights, const zeropp::wire_format& gradients) {
-    return {.weights = weights, .gradients_inside = gradients, .gradients_across = gradients};
+    return {.weights = weights, .gradients_intra_node = gradients, .gradients_inter_node = gradients};
 }
 
 /// Forward gather and reduction, which are all that the guide counts, in times of the parameters, across nodes.
@@ -37,7 +37,7 @@ double guide_bytes_per_parameter(const zeropp::wire_format& format) {
     const std::array<std::size_t, 1> model{64 << 20};
     const zeropp::step_volume v = zeropp::volume_of_step(ranks, model, step(format, format));
     // A node sends to the 63 others what each of 64 would get.
-    return static_cast<double>(v.forward.across + v.gradients.across) / static_cast<double>(model[0]) * 64 / 63;
+    return static_cast<double>(v.forward.inter_node + v.gradients.inter_node) / static_cast<double>(model[0]) * 64 / 63;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ TEST_CASE("source: 3M becomes 0.75M") {
     const zeropp::two_level ranks(64, 16);
     const auto per_node = [&](const zeropp::step_options& options) {
         const zeropp::step_volume v = zeropp::volume_of_step(ranks, model, options);
-        return v.total().across * 16;
+        return v.total().inter_node * 16;
     };
     zeropp::step_options all = step(eight_bits, four_bits);
     all.secondary = zeropp::secondary_options{16, bf16};
@@ -57,9 +57,9 @@ TEST_CASE("source: 3M becomes 0.75M") {
     CHECK(per_node(all) == 3 * m / 4 / 64 * 63);
 
     const zeropp::step_volume v = zeropp::volume_of_step(ranks, model, all);
-    CHECK(v.forward.across * 16 == m / 2 / 64 * 63);
-    CHECK(v.backward.across == 0);
-    CHECK(v.gradients.across * 16 == m / 4 / 64 * 63);
+    CHECK(v.forward.inter_node * 16 == m / 2 / 64 * 63);
+    CHECK(v.backward.inter_node == 0);
+    CHECK(v.gradients.inter_node * 16 == m / 4 / 64 * 63);
 
     // With scales: 8 bits in blocks of 256 and 4 bits in blocks of 128, of two bytes each.
     zeropp::step_options real =

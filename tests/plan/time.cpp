@@ -34,15 +34,15 @@ zeropp::machine with_codec(double bytes_per_second) {
 TEST_CASE("planned time: an all-gather crosses, then moves inside") {
     const zeropp::collective_time t = zeropp::all_gather_time(slow, ranks, bf16, elements, 2);
     // The node's two ranks share its link: two messages to each of two nodes.
-    CHECK(t.across == Approx(2 * 0.01 + 2 * 2 * 0.16));
-    CHECK(t.inside == Approx(1 * 0.001 + 3 * 0.016));
-    CHECK(t.hops == Approx(t.across + t.inside));
+    CHECK(t.inter_node == Approx(2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(t.intra_node == Approx(1 * 0.001 + 3 * 0.016));
+    CHECK(t.hops == Approx(t.inter_node + t.intra_node));
     CHECK(t.codec == 0);
     // In 5 chunks latencies come with each, and the hops run side by side.
     const zeropp::collective_time cut = zeropp::all_gather_time(slow, ranks, bf16, elements, 2, 5);
-    CHECK(cut.across == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
-    CHECK(cut.inside == Approx(5 * 0.001 + 3 * 0.016));
-    CHECK(cut.hops == Approx(cut.across + cut.inside / 5));
+    CHECK(cut.inter_node == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(cut.intra_node == Approx(5 * 0.001 + 3 * 0.016));
+    CHECK(cut.hops == Approx(cut.inter_node + cut.intra_node / 5));
     // Reads a shard and six messages, writes a message and the tensor.
     CHECK(zeropp::all_gather_time(with_codec(1e6), ranks, coded, elements, 2).codec ==
           Approx(0.016 + 0.016 + 6 * 0.016 + 0.096));
@@ -63,8 +63,8 @@ TEST_CASE("planned time: elements that travel as they are need no codec") {
 
 TEST_CASE("planned time: one node has nothing to send across, and one rank nothing at all") {
     const zeropp::collective_time node = zeropp::all_gather_time(slow, zeropp::flat(6), bf16, elements, 2);
-    CHECK(node.across == 0);
-    CHECK(node.inside == Approx(5 * 0.001 + 5 * 0.016));
+    CHECK(node.inter_node == 0);
+    CHECK(node.intra_node == Approx(5 * 0.001 + 5 * 0.016));
     CHECK(zeropp::all_gather_time(slow, zeropp::flat(1), bf16, elements, 2).total() == 0);
     CHECK(zeropp::reduce_scatter_time(slow, zeropp::flat(1), bf16, bf16, elements, 2).total() == 0);
     CHECK(zeropp::all_gather_time(slow, ranks, bf16, 0, 2).total() == 0);
@@ -72,13 +72,13 @@ TEST_CASE("planned time: one node has nothing to send across, and one rank nothi
 }
 
 TEST_CASE("planned time: a secondary gather stays inside, or uses both links at once") {
-    const zeropp::collective_time inside = zeropp::secondary_gather_time(slow, ranks, {2, bf16}, elements, 2);
-    CHECK(inside.across == 0);
-    CHECK(inside.hops == Approx(0.001 + 0.048));
+    const zeropp::collective_time intra_node = zeropp::secondary_gather_time(slow, ranks, {2, bf16}, elements, 2);
+    CHECK(intra_node.inter_node == 0);
+    CHECK(intra_node.hops == Approx(0.001 + 0.048));
     const zeropp::collective_time wide = zeropp::secondary_gather_time(slow, ranks, {6, bf16}, elements, 2);
-    CHECK(wide.inside == Approx(0.001 + 0.016));
-    CHECK(wide.across == Approx(4 * 0.01 + 2 * 4 * 0.16));
-    CHECK(wide.hops == Approx(wide.across));
+    CHECK(wide.intra_node == Approx(0.001 + 0.016));
+    CHECK(wide.inter_node == Approx(4 * 0.01 + 2 * 4 * 0.16));
+    CHECK(wide.hops == Approx(wide.inter_node));
     // Six messages are read and the tensor is written.
     CHECK(zeropp::secondary_gather_time(with_codec(1e6), ranks, {2, coded}, elements, 2).codec ==
           Approx(2 * 0.048 + 0.096));
@@ -87,9 +87,9 @@ TEST_CASE("planned time: a secondary gather stays inside, or uses both links at 
 TEST_CASE("planned time: an update crosses with its differences, then moves inside with what nodes keep") {
     const zeropp::wire_format few{"few", 64, 2, false, [](std::size_t n) { return n / 4; }};
     const zeropp::collective_time t = zeropp::update_gather_time(slow, ranks, few, bf16, elements, 2);
-    CHECK(t.across == Approx(2 * 0.01 + 2 * 2 * 0.02));
-    CHECK(t.inside == Approx(1 * 0.001 + 3 * 0.016));
-    CHECK(t.hops == Approx(t.across + t.inside));
+    CHECK(t.inter_node == Approx(2 * 0.01 + 2 * 2 * 0.02));
+    CHECK(t.intra_node == Approx(1 * 0.001 + 3 * 0.016));
+    CHECK(t.hops == Approx(t.inter_node + t.intra_node));
     // In 5 chunks latencies come with each, and the hops run side by side.
     const zeropp::collective_time cut = zeropp::update_gather_time(slow, ranks, few, bf16, elements, 2, 5);
     CHECK(cut.hops == Approx(5 * 2 * 0.01 + 2 * 2 * 0.02 + (5 * 0.001 + 3 * 0.016) / 5));
@@ -97,7 +97,7 @@ TEST_CASE("planned time: an update crosses with its differences, then moves insi
     CHECK(zeropp::update_gather_time(with_codec(1e6), ranks, few, bf16, elements, 2).codec ==
           Approx(2 * 0.016 + 0.002 + 3 * 0.002 + 3 * 2 * 0.016));
     const zeropp::collective_time back = zeropp::replica_gather_time(with_codec(1e6), ranks, coded, elements, 2);
-    CHECK(back.across == 0);
+    CHECK(back.inter_node == 0);
     CHECK(back.hops == Approx(1 * 0.001 + 3 * 0.016));
     // Reads three slices, writes their messages, which are six in the group, and the tensor.
     CHECK(back.codec == Approx(3 * 0.016 + 6 * 0.016 + 0.096));
@@ -107,14 +107,14 @@ TEST_CASE("planned time: an update crosses with its differences, then moves insi
 
 TEST_CASE("planned time: a reduce-scatter's hops run side by side when it is in chunks") {
     const zeropp::collective_time whole = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2);
-    CHECK(whole.inside == Approx(0.001 + 3 * 0.016));
-    CHECK(whole.across == Approx(2 * 0.01 + 2 * 2 * 0.16));
-    CHECK(whole.hops == Approx(whole.inside + whole.across));
+    CHECK(whole.intra_node == Approx(0.001 + 3 * 0.016));
+    CHECK(whole.inter_node == Approx(2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(whole.hops == Approx(whole.intra_node + whole.inter_node));
     // 5 chunks of 25 blocks of 64. Latencies come with each; the bytes stay the same.
     const zeropp::collective_time cut = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2, 5);
-    CHECK(cut.inside == Approx(5 * 0.001 + 3 * 0.016));
-    CHECK(cut.across == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
-    CHECK(cut.hops == Approx(cut.across + cut.inside / 5));
+    CHECK(cut.intra_node == Approx(5 * 0.001 + 3 * 0.016));
+    CHECK(cut.inter_node == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
+    CHECK(cut.hops == Approx(cut.inter_node + cut.intra_node / 5));
     // Reads the tensor and writes a slice; six messages inside and three across, each written and read.
     CHECK(zeropp::reduce_scatter_time(with_codec(1e6), ranks, coded, coded, elements, 2).codec ==
           Approx(0.096 + 0.016 + 2 * 9 * 0.016));
@@ -122,7 +122,7 @@ TEST_CASE("planned time: a reduce-scatter's hops run side by side when it is in 
 
 TEST_CASE("planned time: a step without overlap is the sum, and with it the longer side of each pass") {
     const std::array<std::size_t, 2> tensors{elements, elements};
-    const zeropp::step_options zero3{.weights = bf16, .gradients_inside = bf16, .gradients_across = bf16};
+    const zeropp::step_options zero3{.weights = bf16, .gradients_intra_node = bf16, .gradients_inter_node = bf16};
     const double gather = zeropp::all_gather_time(slow, ranks, bf16, elements, 2).total();
     const double reduce = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2).total();
 

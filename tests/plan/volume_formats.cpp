@@ -5,7 +5,7 @@
 #include "plan/counted.hpp"
 
 #include <zeropp/core/element.hpp>
-#include <zeropp/plan/wire_format.hpp>
+#include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/lossless.hpp>
@@ -30,8 +30,8 @@ TEST_CASE("planned volume: a step is the sum over its tensors and collectives") 
     const zeropp::wire_format int4 = zeropp::wire_format_of(zeropp::block_integer<4, 128>{});
     const std::array<std::size_t, 3> tensors{1000, 77777, 0};
 
-    const zeropp::step_volume zero3 =
-        zeropp::volume_of_step(ranks, tensors, {.weights = bf16, .gradients_inside = bf16, .gradients_across = bf16});
+    const zeropp::step_volume zero3 = zeropp::volume_of_step(
+        ranks, tensors, {.weights = bf16, .gradients_intra_node = bf16, .gradients_inter_node = bf16});
     zeropp::volume gathers, reduced, from_secondary, quantized;
     for (const std::size_t n : tensors) {
         gathers += zeropp::all_gather_volume(ranks, bf16, n);
@@ -44,13 +44,13 @@ TEST_CASE("planned volume: a step is the sum over its tensors and collectives") 
 
     const zeropp::step_volume all = zeropp::volume_of_step(ranks, tensors,
                                                            {.weights = int8,
-                                                            .gradients_inside = int8,
-                                                            .gradients_across = int4,
+                                                            .gradients_intra_node = int8,
+                                                            .gradients_inter_node = int4,
                                                             .secondary = zeropp::secondary_options{2, int8},
                                                             .chunks = 3});
     CHECK(all.forward == quantized);
     CHECK(all.backward == from_secondary);
     CHECK(all.gradients == reduced);
-    CHECK(all.total().across == quantized.across + from_secondary.across + reduced.across);
-    CHECK(from_secondary.across == 0);
+    CHECK(all.total().inter_node == quantized.inter_node + from_secondary.inter_node + reduced.inter_node);
+    CHECK(from_secondary.inter_node == 0);
 }

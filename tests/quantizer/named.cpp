@@ -1,6 +1,7 @@
 #include <zeropp/quantizer/named.hpp>
 
 #include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 
@@ -150,6 +151,18 @@ TEST_CASE("pairs of quantizers by the names of both", "[quantizer][named]") {
     CHECK(pairs::parse("int8:256:symmetric", "int8:256:fp32").index() == 0);
     CHECK_THROWS_WITH(pairs::parse("int4:128:fp16", "int8"),
                       "gradient quantizers: expected one of " + pairs::list() + ", given \"int4:128:fp16 + int8\"");
+}
+
+TEST_CASE("hops have two or three quantizers, their names, and the largest of their blocks", "[quantizer][hops]") {
+    const zeropp::block_integer<8, 256> int8;
+    const zeropp::block_integer<4, 512> int4;
+    const zeropp::hops two{int8, int4};
+    const zeropp::hops three{int4, int8, zeropp::block_integer<6, 1024>()};
+    STATIC_CHECK(std::same_as<decltype(two.all_gather), zeropp::none>);
+    STATIC_CHECK((!decltype(two)::has_all_gather && decltype(three)::has_all_gather));
+    CHECK(two.name() == "int8:256 + int4:512");
+    CHECK(three.name() == "int4:512 + int8:256 + int6:1024");
+    STATIC_CHECK((decltype(two)::largest_block == 512 && decltype(three)::largest_block == 1024));
 }
 
 TEST_CASE("names of floats and spikes, with their own defaults", "[quantizer][named]") {

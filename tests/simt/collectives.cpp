@@ -69,8 +69,9 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
         expected[r].resize(n);
         expected_from_secondary[r].resize(n);
         zeropp::workspace<zeropp::host_space> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, n));
-        quantized_all_gather(zeropp::host{}, comm, q, shard_of(all, part, comm.rank()), expected[r], {}, scratch.view(),
-                             zeropp::stored_in(secondary, 7));
+        quantized_all_gather(zeropp::host{}, comm, q, shard_of(all, part, comm.rank()), expected[r], {},
+                             scratch.view());
+        secondary.store(zeropp::host{}, expected[r], 7);
         secondary_partition_gather(zeropp::host{}, comm, secondary, 7, expected_from_secondary[r]);
     });
 
@@ -96,8 +97,8 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
         secondary_partition<Q, zeropp::device_space> secondary(q, n, comm.topology().group_size(), comm.index(),
                                                                storage.view());
 
-        quantized_all_gather(exec, comm, q, shard.view(), full.view(), {}, scratch.view(),
-                             zeropp::stored_in(secondary, 7));
+        quantized_all_gather(exec, comm, q, shard.view(), full.view(), {}, scratch.view());
+        secondary.store(exec, full.view(), 7);
         secondary_partition_gather(exec, comm, secondary, 7, from_secondary.view(), more.view());
         // The same scratch at once, the shard inside the tensor, and chunks on two streams.
         exec.copy(in_place.data() + part.offset(comm.rank()), shard.data(), part.size(comm.rank()) * sizeof(T));
@@ -122,24 +123,25 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
 
 /// hierarchical_quantized_reduce_scatter of tensors of n elements, twice in the same workspace: on one stream, and on
 /// two.
-template <class T, zeropp::quantizer Inside, zeropp::quantizer Across>
-void check_reduce_scatter(const Inside& inside, const Across& across, const ranks_and_nodes& ranks, std::size_t n,
-                          const zeropp::reduce_options& options, const make_transport& make) {
-    INFO(zeropp::short_text(inside.name()).str()
-         << " + " << zeropp::short_text(across.name()).str() << " on " << ranks.name << ", " << n << " elements, "
+template <class T, zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
+void check_reduce_scatter(const IntraNode& intra_node, const InterNode& inter_node, const ranks_and_nodes& ranks,
+                          std::size_t n, const zeropp::reduce_options& options, const make_transport& make) {
+    INFO(zeropp::short_text(intra_node.name()).str()
+         << " + " << zeropp::short_text(inter_node.name()).str() << " on " << ranks.name << ", " << n << " elements, "
          << options.text(options.chunks).str());
     const auto size = static_cast<std::size_t>(ranks.topology.size());
     const zeropp::partition part(n, ranks.topology.size());
     const auto held = tensor<T>(n, 31, n);
     const std::size_t bytes =
-        hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.topology, inside, across, n, options);
+        hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.topology, hops{intra_node, inter_node}, n, options);
 
     of_ranks<T> expected(size);
     with_communicators(ranks, on_host, [&](auto& comm) {
         const auto r = static_cast<std::size_t>(comm.rank());
         const auto full = tensor<T>(n, r, n);
         expected[r] = shard_of(held, part, comm.rank());
-        hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, inside, across, full, expected[r], options);
+        hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, hops{intra_node, inter_node}, full, expected[r],
+                                              options);
     });
 
     of_ranks<T> given(size);
@@ -153,10 +155,11 @@ void check_reduce_scatter(const Inside& inside, const Across& across, const rank
         const device_array<T> shard(shard_of(held, part, comm.rank()), r % 3);
         const device_array<T> shard_by_two(shard_of(held, part, comm.rank()));
         const device_array<std::byte> scratch(bytes);
-        hierarchical_quantized_reduce_scatter(first.exec(), comm, inside, across, full.view(), shard.view(), options,
+        hierarchical_quantized_reduce_scatter(first.exec(), comm, hops{intra_node, inter_node}, full.view(),
+                                              shard.view(), options, scratch.view());
+        hierarchical_quantized_reduce_scatter(zeropp::pipeline<cuda_stream>{first.exec(), second.exec()}, comm,
+                                              hops{intra_node, inter_node}, full.view(), shard_by_two.view(), options,
                                               scratch.view());
-        hierarchical_quantized_reduce_scatter(zeropp::pipeline<cuda_stream>{first.exec(), second.exec()}, comm, inside,
-                                              across, full.view(), shard_by_two.view(), options, scratch.view());
         first.exec().wait();
         given[r] = shard.read();
         given_by_two[r] = shard_by_two.read();
@@ -172,12 +175,12 @@ void check_reduce_scatter(const Inside& inside, const Across& across, const rank
 }
 
 /// quantized_all_reduce of a list of tensors, in place: on one stream, and in chunks on two.
-template <class T, zeropp::quantizer Inside, zeropp::quantizer Across>
-void check_all_reduce(const Inside& inside, const Across& across, const ranks_and_nodes& ranks,
+template <class T, zeropp::quantizer IntraNode, zeropp::quantizer InterNode>
+void check_all_reduce(const IntraNode& intra_node, const InterNode& inter_node, const ranks_and_nodes& ranks,
                       const std::vector<std::size_t>& sizes, const zeropp::all_reduce_options& options,
                       const make_transport& make) {
-    INFO(zeropp::short_text(inside.name()).str()
-         << " + " << zeropp::short_text(across.name()).str() << " on " << ranks.name << ", " << sizes.size()
+    INFO(zeropp::short_text(intra_node.name()).str()
+         << " + " << zeropp::short_text(inter_node.name()).str() << " on " << ranks.name << ", " << sizes.size()
          << " tensors in " << options.chunks << " chunks");
     const auto size = static_cast<std::size_t>(ranks.topology.size());
     std::vector<of_ranks<T>> expected(size);
@@ -187,7 +190,7 @@ void check_all_reduce(const Inside& inside, const Across& across, const ranks_an
         for (const std::size_t n : sizes) expected[r].push_back(tensor<T>(n, r, n));
         for (std::vector<T>& t : expected[r]) tensors.emplace_back(t);
         const zeropp::tensor_list<T> list(comm.topology(), tensors);
-        quantized_all_reduce(zeropp::host{}, comm, inside, across, across, list, list, options);
+        quantized_all_reduce(zeropp::host{}, comm, hops{intra_node, inter_node, inter_node}, list, list, options);
     });
 
     std::vector<std::string> wrong(size);
@@ -202,10 +205,11 @@ void check_all_reduce(const Inside& inside, const Across& across, const ranks_an
                 tensors.emplace_back(arrays.back().view());
             }
             const zeropp::tensor_list<T, zeropp::device_space> list(comm.topology(), tensors);
-            const device_array<std::byte> scratch(
-                quantized_all_reduce_workspace_bytes(comm.topology(), inside, across, across, list, options));
+            const device_array<std::byte> scratch(quantized_all_reduce_workspace_bytes(
+                comm.topology(), hops{intra_node, inter_node, inter_node}, list, options));
             const zeropp::pipeline<cuda_stream> exec{first.exec(), both ? second.exec() : first.exec()};
-            quantized_all_reduce(exec, comm, inside, across, across, list, list, options, scratch.view());
+            quantized_all_reduce(exec, comm, hops{intra_node, inter_node, inter_node}, list, list, options,
+                                 scratch.view());
             first.exec().wait();
             for (std::size_t t = 0; t != sizes.size(); ++t) {
                 wrong[r] += difference(arrays[t].read(), expected[r][t]);
@@ -222,8 +226,8 @@ void check_all_reduce(const Inside& inside, const Across& across, const ranks_an
 
 /// Whole weights and a difference of a list of tensors, in floats, to replicas in T, gathered on the way and once more.
 /// Slices are owned by the ranks of `over`: the topology, or its shard_owners.
-template <class T, zeropp::quantizer Q, zeropp::quantizer Inside, zeropp::topology Topology>
-void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks, const Topology& over,
+template <class T, zeropp::quantizer Q, zeropp::quantizer IntraNode, zeropp::topology Topology>
+void check_update(const Q& q, const IntraNode& intra_node, const ranks_and_nodes& ranks, const Topology& over,
                   const std::vector<std::size_t>& sizes, const zeropp::gather_options& options,
                   const make_transport& make) {
     INFO("updates of a list on " << ranks.name << ", owned by " << over.groups() << " groups");
@@ -241,15 +245,15 @@ void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks
         for (const std::size_t n : sizes) wholes.emplace_back(n);
         const zeropp::tensor_list<T> full(
             over, std::vector<zeropp::list_tensor<T, zeropp::host_space>>(wholes.begin(), wholes.end()));
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, Inside>;
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, IntraNode>;
         zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(over, full));
-        replica_type replica(over, comm.rank(), full, storage.view(), inside);
+        replica_type replica(over, comm.rank(), full, storage.view(), intra_node);
         for (std::uint64_t step = 1; step != 3; ++step) {
             std::vector<std::vector<float>> shards;
             for (const std::size_t n : sizes) shards.push_back(shard_at(n, comm.rank(), step));
             const zeropp::tensor_list<float> shard(
                 std::vector<zeropp::list_tensor<float, zeropp::host_space>>(shards.begin(), shards.end()));
-            quantized_update_gather(zeropp::host{}, comm, q, shard, replica, step, full);
+            quantized_update(zeropp::host{}, comm, q, shard, replica.to(step, full));
             expected[static_cast<std::size_t>(comm.rank())].push_back(wholes);
         }
     });
@@ -266,11 +270,12 @@ void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks
             tensors.emplace_back(wholes.back().view());
         }
         const zeropp::tensor_list<T, zeropp::device_space> full(over, tensors);
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::device_space, Inside>;
+        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::device_space, IntraNode>;
         const device_array<std::byte> storage(replica_type::storage_bytes(over, full));
-        replica_type replica(over, comm.rank(), full, storage.view(), inside);
-        const device_array<std::byte> scratch(quantized_update_gather_workspace_bytes(over, q, inside, full, options));
-        const device_array<std::byte> more(secondary_partition_gather_workspace_bytes(over, inside, full));
+        replica_type replica(over, comm.rank(), full, storage.view(), intra_node);
+        const device_array<std::byte> scratch(
+            quantized_update_gather_workspace_bytes(over, q, intra_node, full, options));
+        const device_array<std::byte> more(secondary_partition_gather_workspace_bytes(over, intra_node, full));
         const auto compare = [&](const std::string& what, std::size_t step) {
             first.exec().wait();
             for (std::size_t t = 0; t != sizes.size(); ++t) {
@@ -287,7 +292,7 @@ void check_update(const Q& q, const Inside& inside, const ranks_and_nodes& ranks
                 own.emplace_back(shards.back().view());
             }
             const zeropp::tensor_list<float, zeropp::device_space> shard(own);
-            quantized_update_gather(exec, comm, q, shard, replica, step, full, options, scratch.view());
+            quantized_update(exec, comm, q, shard, replica.to(step, full), options, scratch.view());
             compare("updated: ", step);
             secondary_partition_gather(first.exec(), comm, replica, step, full, more.view());
             compare("again: ", step);

@@ -41,12 +41,12 @@ TEST_CASE("collectives on the device: updates of lists between threads", "[simt]
 TEST_CASE("collectives on the device: a rank whose call fails raises it, and nobody hangs", "[simt][collectives]") {
     using zeropp::block_integer;
     constexpr std::size_t n = 4000;
-    constexpr block_integer<8, 256> inside;
-    constexpr block_integer<4, 128> across;
+    constexpr block_integer<8, 256> intra_node;
+    constexpr block_integer<4, 128> inter_node;
     const zeropp::two_level topology(2, 2);
     const zeropp::partition part(n, 4);
-    const std::size_t bytes =
-        zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, inside, across, n);
+    const std::size_t bytes = zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+        topology, zeropp::hops{intra_node, inter_node}, n);
     const simt::live_objects before = simt::live();
     for (const std::string entry_point :
          {"cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaEventRecord"}) {
@@ -69,8 +69,9 @@ TEST_CASE("collectives on the device: a rank whose call fails raises it, and nob
                     const auto r = static_cast<std::size_t>(comm.rank());
                     const auto full = tensors[r]->view();
                     const auto own = full.subview(part.offset(comm.rank()), part.size(comm.rank()));
-                    zeropp::hierarchical_quantized_reduce_scatter(streams[r]->exec(), comm, inside, across, full, own,
-                                                                  {}, scratches[r]->view());
+                    zeropp::hierarchical_quantized_reduce_scatter(streams[r]->exec(), comm,
+                                                                  zeropp::hops{intra_node, inter_node}, full, own, {},
+                                                                  scratches[r]->view());
                 });
             } catch (const zeropp::cuda_error& e) {
                 text = e.what();

@@ -56,19 +56,19 @@ void check_replay(const std::string& what, Call call) {
     for (const bool two_nodes : {false, true}) {
         INFO(what << (two_nodes ? ", two nodes" : ", one node"));
         simt::two_streams on(two_nodes);
-        const auto& inside = on.inside;
+        const auto& intra_node = on.intra_node;
         const simt::device_array<float> expected(n);
         const simt::device_array<float> replayed(n);
         const simt::device_array<std::byte> scratch(1 << 20);
         call(on.exec, on.comm, expected, scratch.view());
-        inside.exec().wait();
-        const captured graph(inside.exec(), [&] { call(on.exec, on.comm, replayed, scratch.view()); });
+        intra_node.exec().wait();
+        const captured graph(intra_node.exec(), [&] { call(on.exec, on.comm, replayed, scratch.view()); });
         CHECK(graph.code == cudaSuccess);
         if (graph.code != cudaSuccess) continue;
         CHECK(simt::difference(replayed.read(), expected.read()) != "");
         for (int run = 0; run != 2; ++run) {
-            simt::replay(graph.graph, inside.native());
-            inside.exec().wait();
+            simt::replay(graph.graph, intra_node.native());
+            intra_node.exec().wait();
             CHECK(simt::difference(replayed.read(), expected.read()) == "");
         }
     }
@@ -85,23 +85,24 @@ TEST_CASE("graph: collectives on two streams are captured from the inner one, an
     const simt::device_array<float> none(0);
     check_replay("nothing", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
         zeropp::quantized_all_gather(exec, comm, eight_bits, none.view(), none.view(), {}, scratch);
-        exec.inside.copy(out.data(), full.data(), n * sizeof(float));
+        exec.intra_node.copy(out.data(), full.data(), n * sizeof(float));
     });
     const auto slice = [](const simt::device_array<float>& all) { return all.view().subview(0, n / 2); };
     check_replay("all-gather", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
         zeropp::quantized_all_gather(exec, comm, eight_bits, slice(full), out.view(), {.chunks = 3}, scratch);
     });
     check_replay("reduce-scatter", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, eight_bits, four_bits, full.view(), slice(out),
-                                                      {.chunks = 3}, scratch);
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{eight_bits, four_bits}, full.view(),
+                                                      slice(out), {.chunks = 3}, scratch);
     });
     check_replay("all-reduce", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
-        zeropp::quantized_all_reduce(exec, comm, eight_bits, four_bits, eight_bits, full.view(), out.view(),
-                                     {.chunks = 3, .algorithm = zeropp::all_reduce_algorithm::two_shot}, scratch);
+        zeropp::quantized_all_reduce(exec, comm, zeropp::hops{eight_bits, four_bits, eight_bits}, full.view(),
+                                     out.view(), {.chunks = 3, .algorithm = zeropp::all_reduce_algorithm::two_shot},
+                                     scratch);
     });
     check_replay("all-reduce of everybody's", [&](const auto& exec, auto& comm, const auto& out, auto scratch) {
-        zeropp::quantized_all_reduce(exec, comm, eight_bits, four_bits, eight_bits, full.view(), out.view(),
-                                     {.algorithm = zeropp::all_reduce_algorithm::one_shot}, scratch);
+        zeropp::quantized_all_reduce(exec, comm, zeropp::hops{eight_bits, four_bits, eight_bits}, full.view(),
+                                     out.view(), {.algorithm = zeropp::all_reduce_algorithm::one_shot}, scratch);
     });
 }
 

@@ -154,23 +154,23 @@ void check_resource(const std::string& what, Call call) {
     for (const bool two_nodes : {false, true}) {
         INFO(what << (two_nodes ? ", two nodes" : ", one node"));
         simt::two_streams on(two_nodes);
-        const auto& inside = on.inside;
+        const auto& intra_node = on.intra_node;
         const simt::device_array<float> expected(n);
         const simt::device_array<float> given(n);
         workspace<device_space> scratch(1 << 20);
         call(on.exec, on.comm, expected, scratch.view());
-        inside.exec().wait();
+        intra_node.exec().wait();
 
         resource pool;
-        pool.expected = inside.native();
+        pool.expected = intra_node.native();
         const std::size_t waits = simt::calls("cudaStreamSynchronize") + simt::calls("cudaEventSynchronize");
         call(on.exec, on.comm, given, pool);
         CHECK(simt::calls("cudaStreamSynchronize") + simt::calls("cudaEventSynchronize") == waits);
-        CHECK(simt::pending(inside.native()) > 0);
+        CHECK(simt::pending(intra_node.native()) > 0);
         CHECK(pool.log.size() == 2);
-        inside.exec().wait();
+        intra_node.exec().wait();
         CHECK(simt::difference(given.read(), expected.read()) == "");
-        CHECK(simt::pending(on.across.native()) == 0);
+        CHECK(simt::pending(on.inter_node.native()) == 0);
     }
     CHECK(simt::device_fault() == "");
 }
@@ -187,13 +187,13 @@ TEST_CASE("scratch from a device's resource: nothing waits, and it is free once 
         zeropp::quantized_all_gather(exec, comm, eight_bits, slice(full), out.view(), {.chunks = 2}, scratch);
     });
     check_resource("reduce-scatter", [&](const auto& exec, auto& comm, const auto& out, auto&& scratch) {
-        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, eight_bits, four_bits, full.view(), slice(out),
-                                                      {.chunks = 3}, scratch);
+        zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{eight_bits, four_bits}, full.view(),
+                                                      slice(out), {.chunks = 3}, scratch);
     });
     for (const auto route : {zeropp::all_reduce_algorithm::two_shot, zeropp::all_reduce_algorithm::one_shot}) {
         check_resource("all-reduce", [&](const auto& exec, auto& comm, const auto& out, auto&& scratch) {
-            zeropp::quantized_all_reduce(exec, comm, eight_bits, four_bits, eight_bits, full.view(), out.view(),
-                                         {.chunks = 2, .algorithm = route}, scratch);
+            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{eight_bits, four_bits, eight_bits}, full.view(),
+                                         out.view(), {.chunks = 2, .algorithm = route}, scratch);
         });
     }
 }
@@ -203,17 +203,17 @@ TEST_CASE("scratch from a device's resource: a call that fails halfway waits bef
     const zeropp::block_integer<8, 256> int8;
     const simt::device_array<float> shard(simt::tensor<float>(500, 0));
     const simt::device_array<float> full(1000);
-    const simt::owned_stream inside;
-    const simt::owned_stream across;
+    const simt::owned_stream intra_node;
+    const simt::owned_stream inter_node;
     simt::echoing_transport transport;
     transport.refuses = true;
     zeropp::communicator comm(zeropp::two_level(1, 2), transport);
     resource pool;
-    pool.expected = inside.native();
-    CHECK_THROWS_WITH(zeropp::quantized_all_gather(zeropp::pipeline<cuda_stream>{inside.exec(), across.exec()}, comm,
-                                                   int8, shard.view(), full.view(), {}, pool),
+    pool.expected = intra_node.native();
+    CHECK_THROWS_WITH(zeropp::quantized_all_gather(zeropp::pipeline<cuda_stream>{intra_node.exec(), inter_node.exec()},
+                                                   comm, int8, shard.view(), full.view(), {}, pool),
                       "refused");
     CHECK(pool.log.size() == 2);
-    CHECK(simt::pending(inside.native()) <= 1);  // what poisons the memory
-    inside.exec().wait();
+    CHECK(simt::pending(intra_node.native()) <= 1);  // what poisons the memory
+    intra_node.exec().wait();
 }

@@ -36,9 +36,9 @@ public:
 
 /// What a collective on two streams runs on: as one of two ranks, of a node or of two.
 struct two_streams {
-    owned_stream inside;
-    owned_stream across;
-    zeropp::pipeline<zeropp::cuda_stream> exec{inside.exec(), across.exec()};
+    owned_stream intra_node;
+    owned_stream inter_node;
+    zeropp::pipeline<zeropp::cuda_stream> exec{intra_node.exec(), inter_node.exec()};
     zeropp::communicator<zeropp::two_level, echoing_transport> comm;
 
     explicit two_streams(bool two_nodes)

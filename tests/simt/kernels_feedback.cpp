@@ -1,6 +1,6 @@
 #include "simt/abilities_against_host.hpp"
 
-#include <zeropp/codec/cuda/residuals.cuh>
+#include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/scale_search.hpp>

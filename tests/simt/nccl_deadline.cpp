@@ -3,7 +3,7 @@
 #include "simt/nccl_ranks.hpp"
 #include "support/watchdog.hpp"
 
-#include <zeropp/collective/scratch.hpp>
+#include <zeropp/collective/prologue.hpp>
 #include <zeropp/transport/nccl.hpp>
 
 #include <chrono>

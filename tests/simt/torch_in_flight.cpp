@@ -64,22 +64,22 @@ TEST_CASE("PyTorch library: lists outlive the kernels that read them, and scratc
             const auto scratch =
                 std::make_shared<memory>(zeropp::quantized_all_gather_workspace_bytes(on.comm.topology(), floats, n));
             // On two streams by turns, with the same scratch; the second is waited for alone.
-            gather(*pending, on.inside.exec(), on.comm, a, full_a, scratch);
-            gather(*pending, on.across.exec(), on.comm, b, full_b, scratch);
+            gather(*pending, on.intra_node.exec(), on.comm, a, full_a, scratch);
+            gather(*pending, on.inter_node.exec(), on.comm, b, full_b, scratch);
         }
-        CHECK(simt::pending(on.inside.native()) != 0);
+        CHECK(simt::pending(on.intra_node.native()) != 0);
         CHECK(simt::live().device_blocks == blocks + 5);  // a table for each list, and the scratch
-        on.across.exec().wait();
-        CHECK(simt::pending(on.inside.native()) == 0);
+        on.inter_node.exec().wait();
+        CHECK(simt::pending(on.intra_node.native()) == 0);
         const auto twice = [](std::vector<float> x) {
             x.insert(x.end(), x.begin(), x.end());
             return x;
         };
         CHECK(full_a.read() == twice(first));
         CHECK(full_b.read() == twice(second));
-        pending->begin(on.inside.exec());
+        pending->begin(on.intra_node.exec());
         CHECK(simt::live().device_blocks == blocks);
-        gather(*pending, on.inside.exec(), on.comm, b, full_a,
+        gather(*pending, on.intra_node.exec(), on.comm, b, full_a,
                std::make_shared<memory>(zeropp::quantized_all_gather_workspace_bytes(on.comm.topology(), floats, n)));
         pending.reset();  // which waits
         CHECK(simt::live().device_blocks == blocks);

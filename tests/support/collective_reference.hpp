@@ -210,7 +210,7 @@ struct reduced {
 /// Shard of rank `rank` if rank r contributes fulls[r]. Adds to `previous`, the shard's old values, unless that is
 /// empty.
 inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std::vector<std::vector<float>>& fulls,
-                                std::size_t rank, const quantizer& inside, const quantizer& across, bool mean,
+                                std::size_t rank, const quantizer& intra_node, const quantizer& inter_node, bool mean,
                                 const std::vector<float>& previous, const float_format& element) {
     const auto nodes = nodes_of(node_of_rank);
     const std::size_t ranks = node_of_rank.size();
@@ -223,7 +223,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
             std::vector<float> own = slice_of(fulls[static_cast<std::size_t>(r)], ranks, rank);
             for (std::size_t i = 0; i != n; ++i) result.exact[i] += static_cast<double>(own[i]);
             if (node.size() > 1 || nodes.size() == 1) {
-                const quantizer::outcome sent = inside.through(own);
+                const quantizer::outcome sent = intra_node.through(own);
                 own = sent.values;
                 for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
             }
@@ -237,7 +237,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
             }
         }
         if (nodes.size() > 1) {
-            const quantizer::outcome sent = across.through(of_node);
+            const quantizer::outcome sent = inter_node.through(of_node);
             of_node = sent.values;
             for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
         }
@@ -262,8 +262,8 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
 
 /// Result of an all-reduce on every rank: one-shot if `gathers`, else two-shot.
 inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
-                                      const std::vector<std::vector<float>>& fulls, const quantizer& inside,
-                                      const quantizer& across, const quantizer& back, bool mean, bool gathers,
+                                      const std::vector<std::vector<float>>& fulls, const quantizer& intra_node,
+                                      const quantizer& inter_node, const quantizer& back, bool mean, bool gathers,
                                       const float_format& element) {
     const std::size_t ranks = node_of_rank.size();
     std::vector<float> result;
@@ -271,7 +271,7 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
         std::vector<float> sum;
         if (gathers) {
             const auto nodes = nodes_of(node_of_rank);
-            const quantizer& first = nodes[0].size() > 1 || nodes.size() == 1 ? inside : across;
+            const quantizer& first = nodes[0].size() > 1 || nodes.size() == 1 ? intra_node : inter_node;
             for (std::size_t i = 0; i != nodes[0].size(); ++i) {
                 for (const std::vector<int>& node : nodes) {
                     const auto sent =
@@ -285,7 +285,7 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
             }
             for (float& x : sum) x = mean ? x / static_cast<float>(ranks) : x;
         } else {
-            const auto shard = reduce_scattered(node_of_rank, fulls, r, inside, across, mean, {}, fp32).shard;
+            const auto shard = reduce_scattered(node_of_rank, fulls, r, intra_node, inter_node, mean, {}, fp32).shard;
             sum = back.through(shard).values;
         }
         for (const float x : sum) result.push_back(static_cast<float>(element.nearest(x)));

@@ -2,7 +2,7 @@
 /// \file
 /// Quantizers as a user would write them, each with one ability beyond the concept.
 
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cmath>
 #include <cstdint>

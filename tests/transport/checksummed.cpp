@@ -184,7 +184,8 @@ TEST_CASE("collectives under checksums have the same results, and their names in
         std::vector<float> shard(zeropp::partition(n, 4).size(base.rank()));
         const auto reduce_and_gather = [&](auto comm, const auto& exec) {
             std::vector<float> full(n);
-            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, int8, int4, tensor, shard, {.chunks = 3});
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{int8, int4}, tensor, shard,
+                                                          {.chunks = 3});
             zeropp::quantized_all_gather(exec, comm, int8, shard, full);
             return full;
         };
@@ -225,9 +226,9 @@ TEST_CASE("a flipped bit in a difference leaves weights that nobody takes for up
         zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(nodes, n));
         replica_type replica(nodes, base.rank(), n, storage.view());
         std::vector<float> shard(zeropp::partition(n, 4).size(base.rank()), 1.0f);
-        zeropp::quantized_update(host(), comm, int4, shard, replica, 1);
+        zeropp::quantized_update(host(), comm, int4, shard, replica.to(1));
         shard.assign(shard.size(), 1.5f);
-        const auto update = [&] { zeropp::quantized_update(host(), comm, int4, shard, replica, 2); };
+        const auto update = [&] { zeropp::quantized_update(host(), comm, int4, shard, replica.to(2)); };
         if (base.rank() % 2 == 1) {
             expect.equal(without_checksums(thrown<integrity_error>(update)),
                          "quantized_update: all_gather of " + std::to_string(zeropp::wire_bytes(int4, 251)) +
@@ -243,19 +244,19 @@ TEST_CASE("a flipped bit in a difference leaves weights that nobody takes for up
 TEST_CASE("what checksums add is counted inside, and not around them", "[transport][checksummed]") {
     on_threads(4, "counting with checksums", [](thread_transport& base, expectations& expect) {
         const two_level nodes(2, 2);
-        zeropp::counting inside(base, nodes);
-        checksummed world(inside);
+        zeropp::counting intra_node(base, nodes);
+        checksummed world(intra_node);
         zeropp::counting around(world, nodes);
         gathers<host>(around, expect, 100);
         exchanges<host_queue>(around, expect, 11);
         equals(around.total(), 0, 111, 2 * 111, expect);
         constexpr std::size_t added = 2 * checksummed<thread_transport>::overhead_bytes;
-        equals(inside.total(), 0, 111 + added, 2 * (111 + added), expect);
+        equals(intra_node.total(), 0, 111 + added, 2 * (111 + added), expect);
         // Where nothing travels, nothing is added.
         gathers<host>(around, expect, 0);
         checksummed alone = world.split(std::vector<int>{world.rank()});
         gathers<host>(alone, expect, 100);
-        equals(inside.total(), 0, 111 + added, 2 * (111 + added), expect);
+        equals(intra_node.total(), 0, 111 + added, 2 * (111 + added), expect);
     });
 }
 

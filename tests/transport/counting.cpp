@@ -80,7 +80,7 @@ TEST_CASE("counting below checked sees the comparison as a collective of its own
         }
         equals(traffic_of(below, "gather"), 3, 3 * 8, 3 * 16, expect);
         expect.equal(traffic_of(below, "checked").calls, 3);
-        expect(traffic_of(below, "checked").bytes_inside > 0, "the comparison to cost something");
+        expect(traffic_of(below, "checked").intra_node_bytes > 0, "the comparison to cost something");
     });
 }
 

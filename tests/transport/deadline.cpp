@@ -45,7 +45,7 @@ TEST_CASE("an operation is named with the call that it is part of", "[transport]
 TEST_CASE("a split's operations are of the collective that began last on it or above it", "[transport][deadline]") {
     call_log world;
     call_log group = world.split();
-    call_log across = world.split();
+    call_log inter_node = world.split();
     call_log nested = group.split();
     const auto name = [](call_log& log) { return log.next(operation::all_gather, 1).text(); };
     world.begin("a");
@@ -54,10 +54,11 @@ TEST_CASE("a split's operations are of the collective that began last on it or a
     CHECK(name(group) == "call 1, all_gather of 1 bytes in b");
     CHECK(name(nested) == "call 1, all_gather of 1 bytes in b");
     CHECK(name(world) == "call 1, all_gather of 1 bytes in a");
-    CHECK(name(across) == "call 1, all_gather of 1 bytes in a");
+    CHECK(name(inter_node) == "call 1, all_gather of 1 bytes in a");
     call_log copy = world;
     copy.begin("c");
-    for (call_log* log : {&world, &group, &across, &nested}) CHECK(name(*log) == "call 2, all_gather of 1 bytes in c");
+    for (call_log* log : {&world, &group, &inter_node, &nested})
+        CHECK(name(*log) == "call 2, all_gather of 1 bytes in c");
     nested.begin("d");
     CHECK(name(nested) == "call 1, all_gather of 1 bytes in d");
     CHECK(name(group) == "call 2, all_gather of 1 bytes in c");

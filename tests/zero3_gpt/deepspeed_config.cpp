@@ -59,9 +59,9 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
         with(R"("gradient_clipping": 1, "bf16": {"enabled": true},
               "optimizer": {"type": "Adam",
                             "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}},
-              "zeropp": {"weight_quantizer": "a", "gradient_quantizer_inside": "b",
-                         "gradient_quantizer_across": "c", "secondary_quantizer": "d",
-                         "embedding_weight_quantizer": "e", "embedding_gradient_quantizer_across": "f",
+              "zeropp": {"weight_quantizer": "a", "gradient_quantizer_intra_node": "b",
+                         "gradient_quantizer_inter_node": "c", "secondary_quantizer": "d",
+                         "embedding_weight_quantizer": "e", "embedding_gradient_quantizer_inter_node": "f",
                          "gradient_chunks": 8, "block_rate": 0.5, "gradient_error_feedback": true})",
              R"("zero_quantized_weights": true, "zero_hpz_partition_size": 8, "zero_quantized_gradients": true,
               "overlap_comm": false)"),
@@ -78,11 +78,11 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.zero.quantized_gradients);
     CHECK_FALSE(config.zero.overlap_comm);
     CHECK(config.zeropp.weight_quantizer == "a");
-    CHECK(config.zeropp.gradient_quantizer_inside == "b");
-    CHECK(config.zeropp.gradient_quantizer_across == "c");
+    CHECK(config.zeropp.gradient_quantizer_intra_node == "b");
+    CHECK(config.zeropp.gradient_quantizer_inter_node == "c");
     CHECK(config.zeropp.secondary_quantizer == "d");
     CHECK(config.zeropp.embedding_weight_quantizer == "e");
-    CHECK(config.zeropp.embedding_gradient_quantizer_across == "f");
+    CHECK(config.zeropp.embedding_gradient_quantizer_inter_node == "f");
     CHECK(config.zeropp.gradient_chunks == 8);
     CHECK(config.zeropp.block_rate == 0.5);
     CHECK(config.zeropp.gradient_error_feedback);
@@ -258,11 +258,11 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.zero.hpz_partition_size == expected.hpz_partition_size);
     CHECK(config.zero.quantized_gradients == expected.quantized_gradients);
     CHECK(config.zeropp.weight_quantizer == "int8:256:fp16");
-    CHECK(config.zeropp.gradient_quantizer_inside == "int8:256:bf16");
-    CHECK(config.zeropp.gradient_quantizer_across == "int4:128:signed:bf16");
+    CHECK(config.zeropp.gradient_quantizer_intra_node == "int8:256:bf16");
+    CHECK(config.zeropp.gradient_quantizer_inter_node == "int4:128:signed:bf16");
     CHECK(config.zeropp.secondary_quantizer == "bf16");
     CHECK(config.zeropp.embedding_weight_quantizer.empty());
-    CHECK(config.zeropp.embedding_gradient_quantizer_across.empty());
+    CHECK(config.zeropp.embedding_gradient_quantizer_inter_node.empty());
     CHECK(config.zeropp.gradient_chunks == 1);
     CHECK(config.zeropp.block_rate == 1.0);
     CHECK_FALSE(config.zeropp.gradient_error_feedback);

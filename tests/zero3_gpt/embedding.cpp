@@ -62,12 +62,12 @@ outcome train_once(const deepspeed_config::zeropp_settings& names) {
 
 TEST_CASE("embeddings and head go in formats of their own", "[zero3_gpt]") {
     deepspeed_config::zeropp_settings names;
-    names.gradient_quantizer_inside = "fp32";
+    names.gradient_quantizer_intra_node = "fp32";
     const auto bytes = [&](const char* blocks, const char* embedding) {
-        names.weight_quantizer = names.gradient_quantizer_across = blocks;
-        names.embedding_weight_quantizer = names.embedding_gradient_quantizer_across = embedding;
+        names.weight_quantizer = names.gradient_quantizer_inter_node = blocks;
+        names.embedding_weight_quantizer = names.embedding_gradient_quantizer_inter_node = embedding;
         const phase_traffic all = train_once(names).result.traffic;
-        return std::vector{all.forward_gather.across, all.backward_gather.across, all.reduce.across};
+        return std::vector{all.forward_gather.inter_node, all.backward_gather.inter_node, all.reduce.inter_node};
     };
     const auto wide = bytes("fp32", ""), narrow = bytes("bf16", "");
     const auto blocks = bytes("fp32", "bf16"), embedding = bytes("bf16", "fp32");
@@ -83,7 +83,7 @@ TEST_CASE("embeddings and head go in formats of their own", "[zero3_gpt]") {
 
 TEST_CASE("blocks learn at their rate", "[zero3_gpt]") {
     deepspeed_config::zeropp_settings names;
-    names.weight_quantizer = names.gradient_quantizer_inside = names.gradient_quantizer_across = "fp32";
+    names.weight_quantizer = names.gradient_quantizer_intra_node = names.gradient_quantizer_inter_node = "fp32";
     CHECK(train_once(names).moved == std::vector{true, true, true});
     names.block_rate = 1e-30;
     CHECK(train_once(names).moved == std::vector{true, false, true});

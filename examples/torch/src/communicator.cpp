@@ -108,9 +108,9 @@ zt_status zt_refuse(zt_communicator* communicator, const char* function, const c
 
 void zt_communicator_destroy(zt_communicator* communicator) { delete communicator; }
 
-void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls) {
+void zt_traffic(const zt_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node, uint64_t* calls) {
     const zeropp::traffic total = communicator->world.total();
-    *inside = total.bytes_inside;
-    *across = total.bytes_across;
+    *intra_node = total.intra_node_bytes;
+    *inter_node = total.inter_node_bytes;
     *calls = total.calls;
 }

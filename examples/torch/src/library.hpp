@@ -52,8 +52,8 @@ using gather_formats =
 using difference_formats = zeropp::named_quantizers<int4_rotated, int2_rotated>;
 
 /// Pairs of formats of reductions. Each is compiled, so the list is short.
-template <class Inside, class Across>
-using hops = zeropp::hops<Inside, Across>;
+template <class IntraNode, class InterNode>
+using hops = zeropp::hops<IntraNode, InterNode>;
 using reduce_formats = zeropp::named_hops<hops<fp32, fp32>, hops<fp16, fp16>, hops<bf16, bf16>, hops<int8, int8>,
                                           hops<int8, int6>, hops<int8, int4>, hops<int6, int6>, hops<int4, int4>,
                                           hops<int8_rotated, int4_rotated>, hops<int8_rotated, int2_rotated>>;
@@ -98,8 +98,8 @@ void with_element(zt_element element, Call call) {
 
 /// Runs call(hops, T{}) for the formats' names and the element type.
 template <class Call>
-void with_hops(std::string_view inside, std::string_view across, zt_element element, Call call) {
-    const auto formats = reduce_formats::parse(inside, across);
+void with_hops(std::string_view intra_node, std::string_view inter_node, zt_element element, Call call) {
+    const auto formats = reduce_formats::parse(intra_node, inter_node);
     with_element(element, [&]<class T>(T) { std::visit([&](const auto& hops) { call(hops, T{}); }, formats); });
 }
 
@@ -107,8 +107,7 @@ template <class T>
 using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, space>;
 
 template <class Hops>
-using feedback_of =
-    zeropp::error_feedback<typename Hops::inside_type, typename Hops::across_type, zeropp::residuals_in_int8, space>;
+using feedback_of = zeropp::error_feedback<Hops, zeropp::residuals_in_int8, space>;
 
 template <class T>
 std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std::size_t count) {

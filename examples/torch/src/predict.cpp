@@ -3,7 +3,7 @@
 #include "../../plan/advice.hpp"
 #include "../../plan/report.hpp"
 
-#include <zeropp/plan/wire_format.hpp>
+#include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
 #include <sstream>
@@ -34,19 +34,19 @@ plan::settings settings_of(const zt_plan& asked) {
         .difference_gradients = zeropp::wire_format_of(int2_rotated{})};
     std::visit(
         [&]<class Hops>(const Hops& hops) {
-            s.gradients_inside = zeropp::wire_format_of(hops.inside);
-            s.gradients_across = zeropp::wire_format_of(hops.across);
-            if (asked.differences != nullptr) s.difference_gradients = s.gradients_across;
+            s.gradients_intra_node = zeropp::wire_format_of(hops.intra_node);
+            s.gradients_inter_node = zeropp::wire_format_of(hops.inter_node);
+            if (asked.differences != nullptr) s.difference_gradients = s.gradients_inter_node;
             if (asked.error_feedback == 0) return;
             using zeropp::residuals_in_int8;
             s.residuals = plan::residual_formats{
-                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::inside_type>{}),
-                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::across_type>{})};
+                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::intra_node_type>{}),
+                zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::inter_node_type>{})};
             s.difference_residuals = s.residuals;
         },
-        reduce_formats::parse(asked.inside, asked.across));
-    s.speed = {{asked.inside_gbit * 1e9 / 8, asked.inside_us * 1e-6},
-               {asked.across_gbit * 1e9 / 8, asked.across_us * 1e-6},
+        reduce_formats::parse(asked.intra_node, asked.inter_node));
+    s.speed = {{asked.intra_node_gbit * 1e9 / 8, asked.intra_node_us * 1e-6},
+               {asked.inter_node_gbit * 1e9 / 8, asked.inter_node_us * 1e-6},
                asked.codec_gb * 1e9};
     s.compute = zeropp::compute_time::of_step(asked.compute_ms * 1e-3);
     s.memory = asked.memory_gb * 1e9;
@@ -55,7 +55,7 @@ plan::settings settings_of(const zt_plan& asked) {
 }
 
 zt_step step_of(const plan::run& run, const plan::layout& layout) {
-    return {.across = run.sent.total().across,
+    return {.inter_node = run.sent.total().inter_node,
             .seconds = run.time.without_overlap(),
             .overlapped_seconds = run.time.with_overlap(),
             .memory = layout.total()};

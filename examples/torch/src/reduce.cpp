@@ -18,33 +18,33 @@ feedback_of<Hops>& memory_of(zt_feedback& feedback) {
 
 }  // namespace
 
-zt_status zt_reduce_scatter(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
-                            const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
+zt_status zt_reduce_scatter(zt_communicator* communicator, const char* intra_node, const char* inter_node,
+                            zt_element element, const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
                             zt_feedback* feedback, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
-        with_hops(inside, across, element, [&]<class Hops, class T>(const Hops& hops, T) {
+        with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             const auto& full = communicator->list<T>(fulls, count);
             const auto& shard = communicator->list<T>(shards, count, true);
-            const auto scratch = communicator->scratch_of(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-                comm.topology(), hops.inside, hops.across, full, options));
+            const auto scratch = communicator->scratch_of(
+                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(comm.topology(), hops, full, options));
             if (feedback == nullptr) {
-                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, hops.inside, hops.across, full, shard,
-                                                              options, scratch);
+                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, hops, full, shard, options, scratch);
             } else {
                 communicator->pending.keep(feedback->memory.memory);
-                zeropp::hierarchical_quantized_reduce_scatter(exec, comm, hops.inside, hops.across, full, shard,
-                                                              options, scratch, memory_of<Hops>(*feedback));
+                zeropp::hierarchical_quantized_reduce_scatter(
+                    exec, comm, zeropp::with_error_feedback(hops, memory_of<Hops>(*feedback)), full, shard, options,
+                    scratch);
             }
         });
     });
 }
 
-zt_status zt_feedback_create(zt_communicator* communicator, const char* inside, const char* across, zt_element element,
-                             const zt_tensor* fulls, size_t count, zt_feedback** feedback) {
+zt_status zt_feedback_create(zt_communicator* communicator, const char* intra_node, const char* inter_node,
+                             zt_element element, const zt_tensor* fulls, size_t count, zt_feedback** feedback) {
     return status_of([&] {
-        with_hops(inside, across, element, [&]<class Hops, class T>(const Hops&, T) {
+        with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
             const auto& ranks = communicator->comm.topology();
             const zeropp::tensor_list<T, space> full(ranks, listed<T>(fulls, count));
             auto memory = lasting::made<feedback_of<Hops>>(

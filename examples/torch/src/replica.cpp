@@ -81,7 +81,7 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
             const std::uint64_t version = next_version(*communicator, kept);
             std::visit(
                 [&](const auto& q) {
-                    zeropp::quantized_update_gather(exec, comm, q, shard, kept, version, full, {}, scratch);
+                    zeropp::quantized_update(exec, comm, q, shard, kept.to(version, full), {}, scratch);
                 },
                 quantizer);
         });

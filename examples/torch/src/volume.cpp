@@ -1,7 +1,6 @@
 #include "library.hpp"
 
 #include <zeropp/plan/volume.hpp>
-#include <zeropp/plan/wire_format.hpp>
 
 #include <cstddef>
 #include <span>
@@ -23,47 +22,48 @@ zeropp::wire_format on_wire(const char* format) {
 
 }  // namespace
 
-zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements, uint64_t* inside,
-                           uint64_t* across) {
+zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements, uint64_t* intra_node,
+                           uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
             zeropp::all_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(format), elements);
-        *inside = sent.inside;
-        *across = sent.across;
+        *intra_node = sent.intra_node;
+        *inter_node = sent.inter_node;
     });
 }
 
 zt_status zt_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
-                           size_t elements, uint64_t* inside, uint64_t* across) {
+                           size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
             zeropp::update_gather_volume(ranks_of(node_of_rank, size), on_wire<difference_formats>(differences),
                                          on_wire<gather_formats>(kept), elements);
-        *inside = sent.inside;
-        *across = sent.across;
+        *intra_node = sent.intra_node;
+        *inter_node = sent.inter_node;
     });
 }
 
-zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements, uint64_t* inside,
-                            uint64_t* across) {
+zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements, uint64_t* intra_node,
+                            uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
             zeropp::replica_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(kept), elements);
-        *inside = sent.inside;
-        *across = sent.across;
+        *intra_node = sent.intra_node;
+        *inter_node = sent.inter_node;
     });
 }
 
-zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format, const char* across_format,
-                           size_t elements, uint64_t* inside, uint64_t* across) {
+zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
+                           const char* inter_node_format, size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                return zeropp::reduce_scatter_volume(ranks_of(node_of_rank, size), zeropp::wire_format_of(hops.inside),
-                                                     zeropp::wire_format_of(hops.across), elements);
+                return zeropp::reduce_scatter_volume(ranks_of(node_of_rank, size),
+                                                     zeropp::wire_format_of(hops.intra_node),
+                                                     zeropp::wire_format_of(hops.inter_node), elements);
             },
-            reduce_formats::parse(inside_format, across_format));
-        *inside = sent.inside;
-        *across = sent.across;
+            reduce_formats::parse(intra_node_format, inter_node_format));
+        *intra_node = sent.intra_node;
+        *inter_node = sent.inter_node;
     });
 }

@@ -70,7 +70,8 @@ ZT_API void zt_name(zt_communicator* communicator, const char* name);
 ZT_API zt_status zt_refuse(zt_communicator* communicator, const char* function, const char* words, void* stream);
 
 /* Bytes that this rank has sent within its node and to other nodes, and its number of collectives. */
-ZT_API void zt_traffic(const zt_communicator* communicator, uint64_t* inside, uint64_t* across, uint64_t* calls);
+ZT_API void zt_traffic(const zt_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node,
+                       uint64_t* calls);
 
 /* Makes a pool of `threads` threads, the calling one included, as the `stream` of calls on host tensors: codecs divide
  * their work over it. A null stream is the calling thread alone. The pool is never freed, and a forked child cannot use
@@ -81,15 +82,15 @@ ZT_API zt_status zt_threads_create(int threads, void** stream);
  * `shards` this rank's shards. Reductions are sums over all ranks, or means if `mean` is not 0. */
 ZT_API zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element,
                                const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream);
-ZT_API zt_status zt_reduce_scatter(zt_communicator* communicator, const char* inside, const char* across,
+ZT_API zt_status zt_reduce_scatter(zt_communicator* communicator, const char* intra_node, const char* inter_node,
                                    zt_element element, const zt_tensor* fulls, const zt_tensor* shards, size_t count,
                                    int mean, zt_feedback* feedback, void* stream);
-ZT_API zt_status zt_all_reduce(zt_communicator* communicator, const char* inside, const char* across,
+ZT_API zt_status zt_all_reduce(zt_communicator* communicator, const char* intra_node, const char* inter_node,
                                zt_element element, const zt_tensor* tensors, const zt_tensor* results, size_t count,
                                int mean, void* stream);
 
 /* The quantization error of reduce-scatters of `fulls`, kept for the next one. */
-ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* inside, const char* across,
+ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* intra_node, const char* inter_node,
                                     zt_element element, const zt_tensor* fulls, size_t count, zt_feedback** feedback);
 ZT_API void zt_feedback_destroy(zt_feedback* feedback);
 ZT_API size_t zt_feedback_bytes(const zt_feedback* feedback);
@@ -111,18 +112,19 @@ ZT_API zt_status zt_replica_gather(zt_communicator* communicator, const zt_repli
 /* Bytes that each rank sends in a collective on a tensor of `elements` elements, exactly as zt_traffic counts them.
  * Planning is in the host library only. */
 ZT_API zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements,
-                                  uint64_t* inside, uint64_t* across);
+                                  uint64_t* intra_node, uint64_t* inter_node);
 /* Of zt_update_gather and zt_replica_gather. The replica has the format `kept`. */
 ZT_API zt_status zt_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
-                                  size_t elements, uint64_t* inside, uint64_t* across);
+                                  size_t elements, uint64_t* intra_node, uint64_t* inter_node);
 ZT_API zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements,
-                                   uint64_t* inside, uint64_t* across);
-ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* inside_format,
-                                  const char* across_format, size_t elements, uint64_t* inside, uint64_t* across);
+                                   uint64_t* intra_node, uint64_t* inter_node);
+ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
+                                  const char* inter_node_format, size_t elements, uint64_t* intra_node,
+                                  uint64_t* inter_node);
 
-/* A training step to predict, as zeropp-plan does. `inside_` is the link of a rank within its node, `across_` that of a
- * whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory in GB are
- * 0 if unknown. */
+/* A training step to predict, as zeropp-plan does. `intra_node_` is the link of a rank within its node, `inter_node_`
+ * that of a whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory
+ * in GB are 0 if unknown. */
 typedef struct zt_plan {
     const size_t* tensors; /* elements of each; gathered separately */
     size_t count;
@@ -133,15 +135,16 @@ typedef struct zt_plan {
     const char* plain_gradients;
     const char* weights;
     const char* differences; /* replaces weights and hpZ; null for none */
-    const char* inside;      /* gradients */
-    const char* across;
+    const char* intra_node;  /* gradients */
+    const char* inter_node;
     int error_feedback;
-    double inside_gbit, across_gbit, inside_us, across_us, codec_gb, compute_ms, memory_gb, other_memory_gb;
+    double intra_node_gbit, inter_node_gbit, intra_node_us, inter_node_us;
+    double codec_gb, compute_ms, memory_gb, other_memory_gb;
 } zt_plan;
 
 /* A step on one rank: inter-node bytes sent, seconds, and bytes of memory. */
 typedef struct zt_step {
-    uint64_t across;
+    uint64_t inter_node;
     double seconds, overlapped_seconds;
     uint64_t memory;
 } zt_step;

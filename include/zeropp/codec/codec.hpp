@@ -5,17 +5,13 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/layout/message_place.hpp>
 #include <zeropp/layout/slices.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 
 namespace zeropp {
-
-/// Encoding without error feedback.
-struct no_feedback {};
 
 /// Error feedback: keeps each element's quantization error (its residual) as messages of the quantizer `Storage`, and
 /// adds it to that element the next time. If the quantizer rotates, residuals are of rotated elements.
@@ -77,7 +73,7 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 /// rotated values are summed, and rotated back once. A single message is the sum over one contributor.
 template <quantizer Q>
 struct message_sum {
-    Q quantizer;
+    [[no_unique_address]] Q quantizer;
     const std::byte* messages;
     int contributors = 1;
     float divisor = 1.0f;
@@ -106,7 +102,7 @@ inline constexpr bool is_message_sum<message_sum<Q>> = true;
 /// The codec of an execution, specialised for each kind by the headers in codec/. Both functions are static, enqueue
 /// their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or `list_slices`. In a
 /// buffer of messages, slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
-///   `write(exec, q, source, where, messages, residuals = no_feedback{})`
+///   `write(exec, q, source, where, messages, residuals = none{})`
 ///       slot s <- elements that `where` names, of a tensor, a `tensor_table` or a `difference`; or a `message_sum`.
 ///       Adds and keeps `residuals` if they are a `feedback`. Bytes of a slot without an element are zero
 ///   `read(exec, source, where, tensor, epilogue = {})`

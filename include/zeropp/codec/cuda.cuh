@@ -25,7 +25,7 @@ namespace zeropp {
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
 struct codec<cuda_stream> {
-    template <quantizer Q, class Source, class Slices, class Residuals = no_feedback>
+    template <quantizer Q, class Source, class Slices, class Residuals = none>
     static void write(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                       std::byte* messages, const Residuals& residuals = {}) {
         static_assert(detail::storage_fits<Q, Residuals>::value,
@@ -89,7 +89,7 @@ private:
     }
 
     /// Residuals of the slots from `first` on.
-    static detail::kernel_residuals<no_feedback> residuals_from(const no_feedback&, int) { return {}; }
+    static detail::kernel_residuals<none> residuals_from(const none&, int) { return {}; }
     template <quantizer Storage>
     static detail::kernel_residuals<feedback<Storage>> residuals_from(feedback<Storage> f, int first) {
         const std::size_t before = static_cast<std::size_t>(first) * wire_bytes(f.storage, f.slice, f.last);

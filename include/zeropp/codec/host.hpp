@@ -6,7 +6,7 @@
 #include <zeropp/codec/host/read.hpp>
 #include <zeropp/codec/host/write.hpp>
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <concepts>
@@ -35,7 +35,7 @@ const host_threads* threads_of([[maybe_unused]] const E& exec) {
 /// elements, because its offset may lie beyond the tensor. So `tensor` may be null if no slot has any.
 template <host_execution E>
 struct codec<E> {
-    template <quantizer Q, class Source, class Slices, class Residuals = no_feedback>
+    template <quantizer Q, class Source, class Slices, class Residuals = none>
     static void write(const E& exec, const Q& q, const Source& source, const Slices& where, std::byte* messages,
                       const Residuals& residuals = {}) {
         exec.enqueue([=, threads = detail::threads_of(exec)] {

@@ -9,24 +9,21 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/topology/topology.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace zeropp {
 
-/// `Back` of a reduction without an all-gather phase.
-struct no_way_back {};
-
-/// Residuals of one rank for a hierarchical_quantized_reduce_scatter of one tensor or list: on the first hop of its
-/// whole gradient, on the second of its node's sums for the ranks of its index. For a quantized_all_reduce, `Back` is
-/// the quantizer of the all-gather phase, with residuals of this rank's shard of the result. Refers to the caller's
-/// storage of `storage_bytes(...)`, with any initial contents.
+/// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers: on the intra-node hop
+/// of its whole gradient, on the inter-node hop of its node's sums for the ranks of its index, in the all-gather phase
+/// of its shard of the result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
@@ -38,33 +35,25 @@ struct no_way_back {};
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
 ///            ranks
 /// Source     Seide et al., 1-bit SGD (Interspeech 2014)
-template <quantizer Inside, quantizer Across, class Storage, class Space, class Back = no_way_back>
+template <class Hops, class Storage, class Space>
 class error_feedback {
 public:
+    using hops_type = Hops;
     using space = Space;
-    using inside_storage = typename Storage::template storage<Inside>;
-    using across_storage = typename Storage::template storage<Across>;
-    /// Without an all-gather phase, `back_storage` is Across's.
-    static constexpr bool has_way_back = !std::same_as<Back, no_way_back>;
-    using back_storage = typename Storage::template storage<std::conditional_t<has_way_back, Back, Across>>;
+    using intra_node_storage = typename Storage::template storage<typename Hops::intra_node_type>;
+    using inter_node_storage = typename Storage::template storage<typename Hops::inter_node_type>;
+    /// Without an all-gather phase, the inter-node hop's.
+    using all_gather_storage = typename Storage::template storage<
+        std::conditional_t<Hops::has_all_gather, typename Hops::all_gather_type, typename Hops::inter_node_type>>;
 
 private:
-    static constexpr int back_block_size() {
-        if constexpr (has_way_back) return Back::block_size;
-        return 1;
-    }
     template <quantizer Stored>
-    static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 ||
-                                           Stored::block_size <=
-                                               std::max({Inside::block_size, Across::block_size, back_block_size()});
-    static_assert(lies_in_chunks<inside_storage> && lies_in_chunks<across_storage> && lies_in_chunks<back_storage>,
+    static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 || Stored::block_size <= Hops::largest_block;
+    static_assert(lies_in_chunks<intra_node_storage> && lies_in_chunks<inter_node_storage> &&
+                      lies_in_chunks<all_gather_storage>,
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
-    /// True if this is for a reduction with these quantizers.
-    template <class I, class A, class B = no_way_back>
-    static constexpr bool is_for = std::same_as<I, Inside>&& std::same_as<A, Across>&& std::same_as<B, Back>;
-
     /// For `gradient`, an element count or a tensor_list of whole gradients, over `ranks`. Throws precondition_error
     /// unless `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Array>
@@ -106,9 +95,11 @@ public:
 
     /// For collectives: the codec's `feedback` for each hop of the next use; `advance` once all work of that use is
     /// enqueued.
-    feedback<inside_storage> inside() const { return hop<inside_storage>(0); }
-    feedback<across_storage> across() const { return hop<across_storage>(sizes_.inside); }
-    feedback<back_storage> back() const { return hop<back_storage>(sizes_.inside + sizes_.across); }
+    feedback<intra_node_storage> intra_node() const { return hop<intra_node_storage>(0); }
+    feedback<inter_node_storage> inter_node() const { return hop<inter_node_storage>(sizes_.intra_node); }
+    feedback<all_gather_storage> all_gather() const {
+        return hop<all_gather_storage>(sizes_.intra_node + sizes_.inter_node);
+    }
     void advance() { ++uses_; }
 
     /// The next use in words, compared between ranks by `checked`.
@@ -123,22 +114,22 @@ private:
         short_text list;
         int ranks;
         int groups;
-        std::size_t inside = 0;
-        std::size_t across = 0;
-        std::size_t back = 0;
+        std::size_t intra_node = 0;
+        std::size_t inter_node = 0;
+        std::size_t all_gather = 0;
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
             : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()), list(gradient.text()),
               ranks(topology.size()), groups(topology.groups()) {
-            if (has_hop_inside(topology))
-                inside = static_cast<std::size_t>(ranks) * detail::whole_wire_bytes<inside_storage>(gradient);
-            if (has_hop_across(topology))
-                across = static_cast<std::size_t>(groups) * detail::whole_wire_bytes<across_storage>(gradient);
-            if (has_way_back) back = detail::whole_wire_bytes<back_storage>(gradient);
+            if (has_intra_node_hop(topology))
+                intra_node = static_cast<std::size_t>(ranks) * detail::whole_wire_bytes<intra_node_storage>(gradient);
+            if (has_inter_node_hop(topology))
+                inter_node = static_cast<std::size_t>(groups) * detail::whole_wire_bytes<inter_node_storage>(gradient);
+            if (Hops::has_all_gather) all_gather = detail::whole_wire_bytes<all_gather_storage>(gradient);
         }
 
-        std::size_t all() const { return inside + across + back; }
+        std::size_t all() const { return intra_node + inter_node + all_gather; }
         std::string text() const {
             return (list == short_text() ? "" : list.str() + ", of ") + std::to_string(elements) + " elements over " +
                    std::to_string(ranks) + " ranks in " + std::to_string(groups) + " groups";
@@ -162,18 +153,68 @@ private:
     std::uint64_t uses_ = 0;
 };
 
-/// A reduction without error feedback.
+/// Quantizers of a reduction that adds the residuals of the last call on every hop, and keeps new ones: in place of the
+/// `hops` that `residuals` are for. Refers to the residuals.
+template <class Hops, class Feedback>
+class with_error_feedback {
+public:
+    with_error_feedback(const Hops& quantizers, Feedback& residuals) : quantizers_(quantizers), residuals_(residuals) {
+        static_assert(std::same_as<Hops, typename Feedback::hops_type>,
+                      "error feedback must be for the same quantizers, that of the all-gather phase included");
+    }
+
+    const Hops& quantizers() const { return quantizers_; }
+    Feedback& residuals() const { return residuals_; }
+
+private:
+    Hops quantizers_;
+    Feedback& residuals_;
+};
+
+namespace detail {
+
+/// A reduction without error feedback. Members of error_feedback that collectives use find no problem, agree on nothing
+/// and keep nothing.
 struct no_error_feedback {
-    /// Members of error_feedback that collectives use: they find no problem, agree on nothing and keep nothing.
     template <class Division, class Topology>
     static std::string problem(const Division&, const Topology&) {
         return {};
     }
     static short_text text() { return {}; }
-    static no_feedback inside() { return {}; }
-    static no_feedback across() { return {}; }
-    static no_feedback back() { return {}; }
+    static none intra_node() { return {}; }
+    static none inter_node() { return {}; }
+    static none all_gather() { return {}; }
     static void advance() {}
+};
+
+template <quantizer IntraNode, quantizer InterNode, class AllGather>
+const hops<IntraNode, InterNode, AllGather>& quantizers_of(const hops<IntraNode, InterNode, AllGather>& by_hop) {
+    return by_hop;
+}
+template <class Hops, class Feedback>
+const Hops& quantizers_of(const with_error_feedback<Hops, Feedback>& fed_back) {
+    return fed_back.quantizers();
+}
+
+template <quantizer IntraNode, quantizer InterNode, class AllGather>
+no_error_feedback residuals_of(const hops<IntraNode, InterNode, AllGather>&) {
+    return {};
+}
+template <class Hops, class Feedback>
+Feedback& residuals_of(const with_error_feedback<Hops, Feedback>& fed_back) {
+    return fed_back.residuals();
+}
+
+/// The `hops` of a reduction's argument.
+template <class Reduction>
+using hops_of = std::remove_cvref_t<decltype(quantizers_of(std::declval<const Reduction&>()))>;
+
+}  // namespace detail
+
+/// The quantizers of a reduction: `hops`, or `with_error_feedback`.
+template <class R>
+concept reduction_hops = requires {
+    typename detail::hops_of<R>;
 };
 
 }  // namespace zeropp

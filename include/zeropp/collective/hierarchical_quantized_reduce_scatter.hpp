@@ -8,7 +8,6 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -28,52 +27,51 @@ namespace zeropp {
 
 namespace detail {
 /// Bytes of workspace of a call, whether its hops overlap or not.
-template <quantizer Inside, quantizer Across, topology Topology, class Division>
+template <class Hops, topology Topology, class Division>
 std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whole, const reduce_options& options) {
-    return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Across>(whole), [&](int chunks) {
-        return reduce_scatter_plan<Inside, Across, Division>(ranks, whole, chunks).workspace_bytes();
-    });
+    return largest_for_chunks(
+        options.chunks, ranks, whole_wire_bytes<typename Hops::inter_node_type>(whole),
+        [&](int chunks) { return reduce_scatter_plan<Hops, Division>(ranks, whole, chunks).workspace_bytes(); });
 }
 
 /// Reduces chunk by chunk into this rank's shard.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across, class Plan, class Full,
-          class Shard, class Memory>
-void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
-                       const Plan& plan, const Full& in, const Shard& out, float divisor, epilogue last,
-                       std::byte* work, const Memory& memory) {
+template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Shard, class Memory>
+void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
+                       const Full& in, const Shard& out, float divisor, epilogue last, std::byte* work,
+                       const Memory& memory) {
     join(exec);
     // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
-    std::array<typename Execution::event, 2> finished{exec.across.record(), exec.across.record()};
+    std::array<typename Execution::event, 2> finished{exec.inter_node.record(), exec.inter_node.record()};
     for (std::size_t c = 0; c != plan.cut.size(); ++c) {
         const auto chunk = plan.cut[c];
         if (chunk.sections() == 0) continue;
-        exec.inside.wait(finished[c % 2]);
-        reduce_chunk(exec, comm, inside, across, plan, plan.buffers(work, c), in.tensor(), chunk, memory,
+        exec.intra_node.wait(finished[c % 2]);
+        reduce_chunk(exec, comm, by_hop, plan, plan.buffers(work, c), in.tensor(), chunk, memory,
                      [&](const auto& hop, const auto& q, const std::byte* messages, int contributors) {
                          codec<Execution>::read(hop, message_sum{q, messages, contributors, divisor},
                                                 chunk.in_own(comm.rank()), out.tensor(), last);
                      });
-        finished[c % 2] = exec.across.record();
+        finished[c % 2] = exec.inter_node.record();
     }
-    exec.inside.wait(exec.across.record());
+    exec.intra_node.wait(exec.inter_node.record());
 }
 
 }  // namespace detail
 
 /// Bytes of workspace that hierarchical_quantized_reduce_scatter needs for `tensors`, an element count or a tensor_list
 /// of whole tensors: send and receive buffers of each hop, for at most two chunks in flight.
-template <topology Topology, quantizer Inside, quantizer Across>
-std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Inside&, const Across&,
+template <topology Topology, reduction_hops Hops>
+std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Hops&,
                                                                   const tensors_shape& tensors,
                                                                   const reduce_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options);
+        return detail::reduce_scatter_workspace<detail::hops_of<Hops>>(ranks, whole, options);
     });
 }
 
 /// Reduces every rank's gradient and leaves each rank its shard, moving quantized blocks in place of elements: within
-/// the node with the quantizer `inside`, then between nodes with `across`. Each of a node's k ranks sends only 1/k of
-/// the gradient to other nodes.
+/// the node with the quantizer `intra_node` of `by_hop`, then between nodes with `inter_node`. Each of a node's k ranks
+/// sends only 1/k of the gradient to other nodes.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
@@ -84,22 +82,19 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 ///           message_scaled_quantizer, on chunks alone
 /// In place  shard may be this rank's shard of full; otherwise they must not overlap. full is not changed elsewhere
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
-/// Feedback  with a last argument error_feedback, adds the residuals of the last call on both hops, and keeps new ones.
-///           The bits depend on as little as without it
+///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
+///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on both hops, and
+///           keeps new ones. The bits depend on as little as without it
 /// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ
-template <execution_or_pipeline Exec, class Communicator, quantizer Inside, quantizer Across,
-          tensors_in<space_of<Exec>> Full, mutable_tensors_in<space_of<Exec>> Shard,
-          scratch_in<space_of<Exec>> Scratch = allocate_scratch, class Memory = no_error_feedback>
-void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm, const Inside& inside,
-                                           const Across& across, Full&& full, Shard&& shard,
-                                           const reduce_options& options = {}, Scratch&& scratch = {},
-                                           Memory&& memory = {}) {
+template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Full,
+          mutable_tensors_in<space_of<Exec>> Shard, scratch_in<space_of<Exec>> Scratch = none>
+void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm, const Hops& by_hop, Full&& full,
+                                           Shard&& shard, const reduce_options& options = {}, Scratch&& scratch = {}) {
     using space = space_of<Exec>;
     using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
     using T = detail::element_of_tensors<Shard, space>;
@@ -108,28 +103,29 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
                       detail::is_tensor_list<std::remove_cvref_t<Full>>,
                   "full and shard must both be arrays, or both tensor_lists");
-    static_assert(codec_execution<execution_type, Inside, T> && codec_execution<execution_type, Across, T>,
+    using quantizers = detail::hops_of<Hops>;
+    using inter_node_type = typename quantizers::inter_node_type;
+    static_assert(!quantizers::has_all_gather, "a reduce-scatter has no all-gather phase: expected two quantizers");
+    static_assert(codec_execution<execution_type, typename quantizers::intra_node_type, T> &&
+                      codec_execution<execution_type, inter_node_type, T>,
                   "no codec for this execution: include its entry header");
-
-    if constexpr (!std::same_as<std::remove_cvref_t<Memory>, no_error_feedback>) {
-        static_assert(std::remove_cvref_t<Memory>::template is_for<Inside, Across>,
-                      "error feedback must be for the same quantizers");
-    }
 
     const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(shard);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const int chunks =
-        detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
+    const int chunks = detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<inter_node_type>(whole),
+                                          detail::overlaps_hops(on));
 
-    const detail::reduce_scatter_plan<Inside, Across, std::remove_const_t<decltype(whole)>> plan(ranks, whole, chunks);
+    const detail::reduce_scatter_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(ranks, whole, chunks);
+    const quantizers& q = detail::quantizers_of(by_hop);
+    auto&& memory = detail::residuals_of(by_hop);
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
     const epilogue last{.accumulate = options.accumulate};
 
     detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name);
-    call.quantize_with(" + ", inside, across);
+    call.quantize_with(" + ", q.intra_node, q.inter_node);
     call.agree(whole.text());
     call.agree(options.text(chunks));
     call.agree(memory.text());
@@ -142,11 +138,11 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     });
     call.require([&] { return memory.problem(whole, ranks); });
     call.run(
-        on, comm.world(), scratch,
-        [&] { return detail::reduce_scatter_workspace<Inside, Across>(ranks, whole, options); }, plan.workspace_bytes(),
+        on, comm.world(), scratch, [&] { return detail::reduce_scatter_workspace<quantizers>(ranks, whole, options); },
+        plan.workspace_bytes(),
         [&](std::byte* work) {
             if (whole.elements() != 0) {
-                detail::reduce_and_decode(on, comm, inside, across, plan, in, out, divisor, last, work, memory);
+                detail::reduce_and_decode(on, comm, q, plan, in, out, divisor, last, work, memory);
             }
             // Calls of no elements count too: error feedback numbers its uses.
             memory.advance();

@@ -4,7 +4,6 @@
 
 #include <zeropp/core/text.hpp>
 #include <zeropp/layout/chunking.hpp>
-#include <zeropp/layout/hop_sizes.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>

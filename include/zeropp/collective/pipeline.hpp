@@ -7,11 +7,11 @@
 namespace zeropp {
 
 /// Two executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
-/// `across`, another moves within the node on `inside`. Refers to both.
+/// `inter_node`, another moves within the node on `intra_node`. Refers to both.
 template <execution Execution>
 struct pipeline {
-    const Execution& inside;
-    const Execution& across;
+    const Execution& intra_node;
+    const Execution& inter_node;
 };
 
 namespace detail {
@@ -32,15 +32,15 @@ struct pipeline_traits<pipeline<E>> {
 /// True if hops can overlap.
 template <execution E>
 bool overlaps_hops(const pipeline<E>& exec) {
-    return &exec.inside != &exec.across;
+    return &exec.intra_node != &exec.inter_node;
 }
 
-/// Makes later work of each execution start after the work that the other has now. `across` waits first: a CUDA graph
-/// that captures `inside` then also captures `across`, before anything is recorded there.
+/// Makes later work of each execution start after the work that the other has now. `inter_node` waits first: a CUDA
+/// graph that captures `intra_node` then also captures `inter_node`, before anything is recorded there.
 template <execution E>
 void join(const pipeline<E>& exec) {
-    exec.across.wait(exec.inside.record());
-    exec.inside.wait(exec.across.record());
+    exec.inter_node.wait(exec.intra_node.record());
+    exec.intra_node.wait(exec.inter_node.record());
 }
 
 }  // namespace detail

@@ -3,7 +3,6 @@
 /// The part that all collectives share: checks of arguments, agreement of the ranks, and scratch memory.
 
 #include <zeropp/collective/pipeline.hpp>
-#include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
@@ -16,9 +15,73 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
-namespace zeropp::detail {
+namespace zeropp {
+
+/// Scratch argument of a call in `Space`: memory, a memory resource, or `none`. A device_memory_resource
+/// allocates and frees in the stream's order, so that the call does not block. With other resources and
+/// `none` it blocks until its work is complete.
+template <class R, class Space>
+concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_reference_t<R>, Space> ||
+    std::same_as<std::remove_cvref_t<R>, none>;
+
+namespace detail {
+
+/// Runs enqueue(). If it throws, blocks until the work of both executions is complete, operations of `transport`
+/// included: enqueued work still uses memory that is about to be freed.
+template <execution Execution, class Transport, class Enqueue>
+void complete_on_error(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
+    try {
+        enqueue();
+    } catch (...) {
+        // The first error is reported. The transport first ends operations that may not end alone; then the rest ends.
+        const auto quietly = [](auto wait) {
+            try {
+                wait();
+            } catch (...) {
+            }
+        };
+        const auto end = [&](const Execution& e) {
+            quietly([&] { wait_for(transport, e); });
+            quietly([&] { e.wait(); });
+        };
+        end(exec.intra_node);
+        if (overlaps_hops(exec)) end(exec.inter_node);
+        throw;
+    }
+}
+
+/// Runs enqueue() and blocks until `intra_node` has completed, and so all work of the call.
+template <execution Execution, class Transport, class Enqueue>
+void run_to_completion(const pipeline<Execution>& exec, Transport& transport, Enqueue enqueue) {
+    complete_on_error(exec, transport, [&] {
+        enqueue();
+        wait_for(transport, exec.intra_node);
+    });
+}
+
+/// Calls enqueue(memory) with the caller's `scratch`, or with bytes() bytes that last until `intra_node` has completed,
+/// and so all work of the call.
+template <execution Execution, class Transport, class Scratch, class Bytes, class Enqueue>
+void with_scratch(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Bytes bytes,
+                  Enqueue enqueue) {
+    using space = typename Execution::space;
+    using given = std::remove_cvref_t<Scratch>;
+    const auto block = [&](workspace<space> own) { run_to_completion(exec, transport, [&] { enqueue(own.view()); }); };
+    if constexpr (std::same_as<given, none>) {
+        block(workspace<space>(bytes()));
+    } else if constexpr (requires { workspace<space>(bytes(), exec.intra_node, scratch); }) {
+        workspace<space> own(bytes(), exec.intra_node, scratch);
+        if (overlaps_hops(exec)) join(exec);
+        complete_on_error(exec, transport, [&] { enqueue(own.view()); });
+    } else if constexpr (allocates_in<std::remove_reference_t<Scratch>, space>) {
+        block(workspace<space>(bytes(), scratch));
+    } else {
+        enqueue(view<std::byte, space>(as_view<space>(scratch)));
+    }
+}
 
 /// One call of a collective on this rank. Collects the first problem of its arguments and the terms that all ranks must
 /// share, and compares both with the other ranks before any message.
@@ -84,4 +147,6 @@ private:
     std::string problem_;
 };
 
-}  // namespace zeropp::detail
+}  // namespace detail
+
+}  // namespace zeropp

@@ -7,14 +7,11 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/scratch.hpp>
-#include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
-#include <zeropp/layout/hop_sizes.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
@@ -63,19 +60,19 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
         const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
-        codec::write(exec.inside, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
+        codec::write(exec.intra_node, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
-    exec.across.wait(exec.inside.record());
+    exec.inter_node.wait(exec.intra_node.record());
     messages = work;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
         const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
-        gather_across(exec.across, comm, messages, bytes);
-        exec.inside.wait(exec.across.record());
-        gather_inside(exec.inside, comm, messages, bytes);
-        codec::read(exec.inside, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()),
+        gather_inter_node(exec.inter_node, comm, messages, bytes);
+        exec.intra_node.wait(exec.inter_node.record());
+        gather_intra_node(exec.intra_node, comm, messages, bytes);
+        codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()),
                     out.tensor());
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
@@ -105,20 +102,17 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// Moves     each message between nodes once, to the ranks of the same index, then within the node. A list moves as one
 ///           tensor: one message for each chunk
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
-/// Stores    with a last argument `stored_in(secondary, version)`, also this rank's part of full in a
-///           secondary_partition, for secondary_partition_gather
-/// Requires  the same n or list, element type, quantizer, options and version on all ranks, all with one execution or
+///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
+///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Requires  the same n or list, element type, quantizer and options on all ranks, all with one execution or
 ///           all with a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.1, qwZ
 template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
-          mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = allocate_scratch,
-          class Stored = not_stored>
+          mutable_tensors_in<space_of<Exec>> Full, scratch_in<space_of<Exec>> Scratch = none>
 void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard, Full&& full,
-                          const gather_options& options = {}, Scratch&& scratch = {}, const Stored& stored = {}) {
+                          const gather_options& options = {}, Scratch&& scratch = {}) {
     using space = space_of<Exec>;
     using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
     using T = detail::element_of_tensors<Full, space>;
@@ -142,17 +136,14 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     call.quantize_with("", q);
     call.agree(whole.text());
     if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
-    call.agree(stored.text());
     call.require_chunks(options.chunks);
     call.require([&] { return out.whole_problem(ranks); });
     call.require([&] { return in.shard_problem(whole, comm.rank()); });
-    call.require([&] { return stored.problem(out); });
     call.run(
         on, comm.world(), scratch, [&] { return detail::largest_gather_bytes<Quantizer>(ranks, whole, options); },
         detail::gather_bytes<Quantizer>(whole, ranks, chunks),
         [&](std::byte* work) {
             if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work);
-            stored.store(on.inside, full);
         });
 }
 

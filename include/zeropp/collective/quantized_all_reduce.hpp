@@ -8,7 +8,6 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/scratch.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -31,16 +30,18 @@ namespace zeropp {
 namespace detail {
 
 /// Route, chunks and buffers of an all-reduce.
-template <quantizer Inside, quantizer Across, quantizer Back, class Division>
+template <class Hops, class Division>
 struct all_reduce_plan {
-    reduce_scatter_plan<Inside, Across, Division> reduce;
+    using all_gather_type = typename Hops::all_gather_type;
+
+    reduce_scatter_plan<Hops, Division> reduce;
     all_reduce_algorithm algorithm;
     std::size_t ranks;
     std::size_t gathered_bytes = 0;  // all ranks' messages: of the largest chunk's all-gather phase, or one-shot
 
     template <topology Topology>
     all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_algorithm wanted, int chunks)
-        : reduce(topology, whole, chunks, Back::block_size), algorithm(wanted_algorithm(topology, whole, wanted)),
+        : reduce(topology, whole, chunks), algorithm(wanted_algorithm(topology, whole, wanted)),
           ranks(static_cast<std::size_t>(topology.size())) {
         if (whole.elements() == 0) return;
         if (algorithm == all_reduce_algorithm::one_shot) {
@@ -48,7 +49,7 @@ struct all_reduce_plan {
             return;
         }
         for (std::size_t c = 0; c != reduce.cut.size(); ++c) {
-            gathered_bytes = std::max(gathered_bytes, ranks * chunk_wire_bytes<Back>(reduce.cut[c]));
+            gathered_bytes = std::max(gathered_bytes, ranks * chunk_wire_bytes<all_gather_type>(reduce.cut[c]));
         }
     }
 
@@ -66,7 +67,8 @@ private:
     /// Bytes of one shard's message with the quantizer of the first hop.
     template <topology Topology>
     static std::size_t first_hop_bytes(const Topology& topology, const Division& whole) {
-        return has_hop_inside(topology) ? whole_wire_bytes<Inside>(whole) : whole_wire_bytes<Across>(whole);
+        return has_intra_node_hop(topology) ? whole_wire_bytes<typename Hops::intra_node_type>(whole)
+                                            : whole_wire_bytes<typename Hops::inter_node_type>(whole);
     }
     template <topology Topology>
     static all_reduce_algorithm wanted_algorithm(const Topology& topology, const Division& whole,
@@ -86,48 +88,51 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
     const typename Division::chunks all(whole, 1, Q::block_size);
     const auto slices = all[0].in_slots(ranks.order(), 0, ranks.size());
     const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * chunk_wire_bytes<Q>(slices);
-    codec::write(exec.inside, q, full, slices, own_message(comm, messages, bytes));
-    exec.across.wait(exec.inside.record());
-    gather_across(exec.across, comm, messages, bytes);
-    exec.inside.wait(exec.across.record());
-    gather_inside(exec.inside, comm, messages, bytes);
-    codec::read(exec.inside, message_sum{q, messages, ranks.size(), divisor},
+    codec::write(exec.intra_node, q, full, slices, own_message(comm, messages, bytes));
+    exec.inter_node.wait(exec.intra_node.record());
+    gather_inter_node(exec.inter_node, comm, messages, bytes);
+    exec.intra_node.wait(exec.inter_node.record());
+    gather_intra_node(exec.intra_node, comm, messages, bytes);
+    codec::read(exec.intra_node, message_sum{q, messages, ranks.size(), divisor},
                 all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result);
 }
 
 /// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `out`, the division of `result`, has the
 /// plan's sizes.
-template <execution Execution, class Communicator, quantizer Inside, quantizer Across, quantizer Back, class Plan,
-          class Division, class Tensor, class Result, class Memory>
-void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Inside& inside, const Across& across,
-                        const Back& back, const Plan& plan, const Division& out, Tensor full, Result result,
-                        float divisor, std::byte* work, const Memory& memory) {
+template <execution Execution, class Communicator, class Hops, class Plan, class Division, class Tensor, class Result,
+          class Memory>
+void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
+                        const Division& out, Tensor full, Result result, float divisor, std::byte* work,
+                        const Memory& memory) {
+    using all_gather_type = typename Hops::all_gather_type;
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const auto& cut = plan.reduce.cut;
     const auto& cut_of_result = cut.of(out);
     const auto way_out = [&](std::size_t c) {
         const auto chunk = cut[c];
-        const std::size_t bytes = chunk_wire_bytes<Back>(chunk);
+        const std::size_t bytes = chunk_wire_bytes<all_gather_type>(chunk);
         std::byte* const messages = plan.gathered(work, c);
-        reduce_chunk(exec, comm, inside, across, plan.reduce, plan.reduce.buffers(work, c), full, chunk, memory,
+        reduce_chunk(exec, comm, by_hop, plan.reduce, plan.reduce.buffers(work, c), full, chunk, memory,
                      [&](const Execution& on, const auto& from, const std::byte* parts, int contributors) {
-                         codec::write(on, back, message_sum{from, parts, contributors, divisor},
-                                      chunk.in_own(comm.rank()), own_message(comm, messages, bytes), memory.back());
+                         codec::write(on, by_hop.all_gather, message_sum{from, parts, contributors, divisor},
+                                      chunk.in_own(comm.rank()), own_message(comm, messages, bytes),
+                                      memory.all_gather());
                      });
-        gather_across(exec.across, comm, messages, bytes);
-        return exec.across.record();
+        gather_inter_node(exec.inter_node, comm, messages, bytes);
+        return exec.inter_node.record();
     };
     const auto way_in = [&](std::size_t c, const typename Execution::event& crossed) {
         const auto chunk = cut_of_result[c];
         std::byte* const messages = plan.gathered(work, c);
-        exec.inside.wait(crossed);
-        gather_inside(exec.inside, comm, messages, chunk_wire_bytes<Back>(chunk));
-        codec::read(exec.inside, message_sum{back, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()), result);
+        exec.intra_node.wait(crossed);
+        gather_intra_node(exec.intra_node, comm, messages, chunk_wire_bytes<all_gather_type>(chunk));
+        codec::read(exec.intra_node, message_sum{by_hop.all_gather, messages},
+                    chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
     join(exec);
     // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its
-    // buffers are used again once it is gathered, which comes first on `inside`.
+    // buffers are used again once it is gathered, which comes first on `intra_node`.
     typename Execution::event crossed;
     std::size_t before = cut.size();
     for (std::size_t c = 0; c != cut.size(); ++c) {
@@ -141,12 +146,13 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
 }
 
 /// Bytes of workspace of a call, whether its hops overlap or not.
-template <quantizer Inside, quantizer Across, quantizer Back, topology Topology, class Division>
+template <class Hops, topology Topology, class Division>
 std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, const all_reduce_options& options) {
     const auto bytes = [&](all_reduce_algorithm algorithm) {
-        return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Across>(whole), [&](int chunks) {
-            return all_reduce_plan<Inside, Across, Back, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
-        });
+        return largest_for_chunks(
+            options.chunks, ranks, whole_wire_bytes<typename Hops::inter_node_type>(whole), [&](int chunks) {
+                return all_reduce_plan<Hops, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
+            });
     };
     // With error feedback, `by_size` is `two_shot`.
     return options.algorithm == all_reduce_algorithm::by_size
@@ -158,18 +164,18 @@ std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, c
 
 /// Bytes of workspace that quantized_all_reduce needs for `tensors`, an element count or a tensor_list of whole
 /// tensors.
-template <topology Topology, quantizer Inside, quantizer Across, quantizer Back>
-std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Inside&, const Across&, const Back&,
-                                                 const tensors_shape& tensors, const all_reduce_options& options = {}) {
+template <topology Topology, reduction_hops Hops>
+std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Hops&, const tensors_shape& tensors,
+                                                 const all_reduce_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options);
+        return detail::all_reduce_workspace<detail::hops_of<Hops>>(ranks, whole, options);
     });
 }
 
 /// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements.
-/// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with `inside` and `across`,
-/// encoded with `back`, and gathered as by quantized_all_gather. One-shot, for small tensors: every rank gathers and
-/// sums all.
+/// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with `intra_node` and
+/// `inter_node`, encoded with `all_gather`, and gathered as by quantized_all_gather. One-shot, for small tensors: every
+/// rank gathers and sums all.
 ///
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors
@@ -180,24 +186,22 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const In
 ///           message_scaled_quantizer, on chunks alone
 /// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
 ///           not changed. Tensors of a list may have other gaps in result than in full
-/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `back`: its messages are not
-///           encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather
+/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `all_gather`: its messages are
+///           not encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
-///           `inside` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator and
-///           executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
-/// Feedback  with a last argument error_feedback for this `Back`, adds the residuals of the last call on every hop, and
+///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
+///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
+/// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
 ///           keeps new ones. It needs `two_shot`
 /// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), sections 3.1 and 3.3, joined
-template <execution_or_pipeline Exec, class Communicator, quantizer Inside, quantizer Across, quantizer Back,
-          tensors_in<space_of<Exec>> Full, mutable_tensors_in<space_of<Exec>> Result,
-          scratch_in<space_of<Exec>> Scratch = allocate_scratch, class Memory = no_error_feedback>
-void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& inside, const Across& across,
-                          const Back& back, Full&& full, Result&& result, const all_reduce_options& options = {},
-                          Scratch&& scratch = {}, Memory&& memory = {}) {
+template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, tensors_in<space_of<Exec>> Full,
+          mutable_tensors_in<space_of<Exec>> Result, scratch_in<space_of<Exec>> Scratch = none>
+void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_hop, Full&& full, Result&& result,
+                          const all_reduce_options& options = {}, Scratch&& scratch = {}) {
     using space = space_of<Exec>;
     using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
     using T = detail::element_of_tensors<Result, space>;
@@ -206,8 +210,12 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     static_assert(detail::is_tensor_list<std::remove_cvref_t<Result>> ==
                       detail::is_tensor_list<std::remove_cvref_t<Full>>,
                   "full and result must both be arrays, or both tensor_lists");
-    static_assert(codec_execution<execution_type, Inside, T> && codec_execution<execution_type, Across, T> &&
-                      codec_execution<execution_type, Back, T>,
+    using quantizers = detail::hops_of<Hops>;
+    using inter_node_type = typename quantizers::inter_node_type;
+    static_assert(quantizers::has_all_gather, "an all-reduce has an all-gather phase: expected three quantizers");
+    static_assert(codec_execution<execution_type, typename quantizers::intra_node_type, T> &&
+                      codec_execution<execution_type, inter_node_type, T> &&
+                      codec_execution<execution_type, typename quantizers::all_gather_type, T>,
                   "no codec for this execution: include its entry header");
 
     const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
@@ -215,26 +223,24 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
     const auto out = detail::operand_of<space>(result);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const int chunks =
-        detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<Across>(whole), detail::overlaps_hops(on));
+    const int chunks = detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<inter_node_type>(whole),
+                                          detail::overlaps_hops(on));
 
+    const quantizers& q = detail::quantizers_of(by_hop);
+    auto&& memory = detail::residuals_of(by_hop);
     // In `one_shot`, all ranks make all sums: residuals have no owner.
-    constexpr bool feeds_back = !std::same_as<std::remove_cvref_t<Memory>, no_error_feedback>;
-    if constexpr (feeds_back) {
-        static_assert(std::remove_cvref_t<Memory>::template is_for<Inside, Across, Back>,
-                      "error feedback must be for the same quantizers, that of the all-gather phase included");
-    }
+    constexpr bool feeds_back = !std::same_as<Hops, quantizers>;
     const all_reduce_algorithm algorithm = feeds_back && options.algorithm == all_reduce_algorithm::by_size
                                                ? all_reduce_algorithm::two_shot
                                                : options.algorithm;
 
-    const detail::all_reduce_plan<Inside, Across, Back, std::remove_const_t<decltype(whole)>> plan(ranks, whole,
-                                                                                                   algorithm, chunks);
+    const detail::all_reduce_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(ranks, whole, algorithm,
+                                                                                         chunks);
     const bool gathers = plan.algorithm == all_reduce_algorithm::one_shot;
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
 
     detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name);
-    call.quantize_with(" + ", inside, across, back);
+    call.quantize_with(" + ", q.intra_node, q.inter_node, q.all_gather);
     call.agree(whole.text());
     call.agree(gathers ? options.text() : options.text(chunks));
     call.agree(memory.text());
@@ -251,21 +257,20 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Inside& in
         return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
     });
     call.run(
-        on, comm.world(), scratch,
-        [&] { return detail::all_reduce_workspace<Inside, Across, Back>(ranks, whole, options); },
+        on, comm.world(), scratch, [&] { return detail::all_reduce_workspace<quantizers>(ranks, whole, options); },
         plan.workspace_bytes(),
         [&](std::byte* work) {
             if (whole.elements() == 0) {
                 memory.advance();
             } else if (!gathers) {
-                detail::scatter_and_gather(on, comm, inside, across, back, plan, out.over_ranks(ranks), in.tensor(),
-                                           out.tensor(), divisor, work, memory);
+                detail::scatter_and_gather(on, comm, q, plan, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
+                                           work, memory);
                 memory.advance();
-            } else if (plan.reduce.hop_inside) {
-                detail::gather_and_sum(on, comm, inside, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
+            } else if (plan.reduce.intra_node_hop) {
+                detail::gather_and_sum(on, comm, q.intra_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
                                        divisor, work);
             } else {
-                detail::gather_and_sum(on, comm, across, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
+                detail::gather_and_sum(on, comm, q.inter_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
                                        divisor, work);
             }
         });

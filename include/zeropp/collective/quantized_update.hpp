@@ -6,7 +6,6 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/core/element.hpp>
@@ -24,6 +23,7 @@
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,37 +36,34 @@ namespace zeropp {
 
 namespace detail {
 
-/// Tag: the caller does not want the gathered tensors.
-struct not_gathered {};
-
 /// Chunks of an update with Q that is gathered through Inside: whole blocks of both.
-template <quantizer Q, quantizer Inside, class Division>
+template <quantizer Q, quantizer IntraNode, class Division>
 typename Division::chunks update_chunks(const Division& whole, int chunks) {
-    return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, Inside::block_size))};
+    return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, IntraNode::block_size))};
 }
 
 /// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all ranks and chunks, with room for
 /// whole weights in one chunk.
-template <quantizer Q, quantizer Inside, class Division, topology Topology>
+template <quantizer Q, quantizer IntraNode, class Division, topology Topology>
 std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
-    const auto cut = update_chunks<Q, Inside>(whole, chunks);
+    const auto cut = update_chunks<Q, IntraNode>(whole, chunks);
     std::size_t of_groups = 0;
     std::size_t of_ranks = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         of_groups += chunk_wire_bytes<Q>(cut[c]);
-        of_ranks += chunk_wire_bytes<Inside>(cut[c]);
+        of_ranks += chunk_wire_bytes<IntraNode>(cut[c]);
     }
     // Chunks of a list leave out padding between tensors.
-    of_ranks = gathered ? std::max(of_ranks, whole_wire_bytes<Inside>(whole)) : 0;
+    of_ranks = gathered ? std::max(of_ranks, whole_wire_bytes<IntraNode>(whole)) : 0;
     return update_workspace(ranks, of_groups, of_ranks);
 }
 
 /// Bytes of workspace of a call, whether its hops overlap or not.
-template <quantizer Q, quantizer Inside, class Division, topology Topology>
+template <quantizer Q, quantizer IntraNode, class Division, topology Topology>
 std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, const gather_options& options,
                                  bool gathered) {
     return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
-                              [&](int chunks) { return update_bytes<Q, Inside>(whole, ranks, chunks, gathered); });
+                              [&](int chunks) { return update_bytes<Q, IntraNode>(whole, ranks, chunks, gathered); });
 }
 
 /// Why `replica` is not this rank's, as "expected ..., given ..."; empty if it is.
@@ -88,7 +85,7 @@ std::string replica_problem(const Replica& replica, const Communicator& comm) {
 /// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
-    if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.across())) return {};
+    if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.inter_node())) return {};
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
@@ -99,9 +96,9 @@ void spread(const Execution& exec, Communicator& comm, const Replica& replica, c
             std::byte* messages, std::size_t bytes) {
     if (replica.groups() == 1) return;
     if (const int owners = replica.owners().groups(); owners == replica.groups()) {
-        comm.across().all_gather(exec, own, messages, bytes);
-    } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(comm.across())>, Execution>) {
-        comm.across().broadcast(exec, own, messages, bytes, owners);
+        comm.inter_node().all_gather(exec, own, messages, bytes);
+    } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(comm.inter_node())>, Execution>) {
+        comm.inter_node().broadcast(exec, own, messages, bytes, owners);
     } else {
         throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
     }
@@ -115,125 +112,89 @@ std::string version_problem(const Replica& replica, std::uint64_t version) {
            std::to_string(*replica.version());
 }
 
-/// Runs quantized_update, or quantized_update_gather if `out` is an operand.
-template <class Exec, class Communicator, class Quantizer, class Shard, class Replica, class Out, class Scratch>
-void update(std::string_view name, const Exec& exec, Communicator& comm, const Quantizer& q, const Shard& in,
-            Replica& replica, std::uint64_t version, const Out& out, const gather_options& options, Scratch&& scratch) {
-    using execution_type = typename pipeline_traits<Exec>::execution_type;
-    using Inside = typename Replica::quantizer_type;
-    using T = typename Replica::element_type;
-    static_assert(codec_execution<execution_type, Quantizer, T>,
-                  "no codec for this execution: include its entry header");
-    constexpr bool gathers = !std::is_same_v<Out, not_gathered>;
-
-    const pipeline<execution_type> on = pipeline_traits<Exec>::of(exec);
+/// Enqueues the messages of an update in `chunks` chunks: whole weights if `replaces`, otherwise differences. Gathers
+/// each chunk within the group if `out` is an operand.
+template <execution Execution, class Communicator, class Quantizer, class Shard, class Replica, class Division,
+          class Out>
+void move_update(const pipeline<Execution>& on, Communicator& comm, const Quantizer& q, const Shard& in,
+                 const Replica& replica, const Division& whole, bool replaces, int chunks, const Out& out,
+                 std::byte* work) {
+    using codec = zeropp::codec<Execution>;
+    using IntraNode = typename Replica::quantizer_type;
     const shard_owners& owners = replica.owners();
-    const auto whole = replica.whole(in);
-    const bool replaces = !replica.version();
-    const int chunks = chunks_for(options.chunks, owners, whole_wire_bytes<Quantizer>(whole), overlaps_hops(on));
-
-    const auto move = [&](std::byte* work) {
-        const auto groups = static_cast<std::size_t>(owners.groups());
-        const int in_chunks = replaces ? 1 : chunks;
-        const auto cut = update_chunks<Quantizer, Inside>(whole, in_chunks);
-        const auto bytes_of = [&](const auto& chunk) {
-            return replaces ? replica.slot_bytes() : chunk_wire_bytes<Quantizer>(chunk);
-        };
-        // Whole weights arrive in the storage of the replica.
-        std::byte* const first = replaces ? replica.slot(0) : work;
-        std::byte* messages = first;
-        for (std::size_t c = 0; c != cut.size(); ++c) {
-            const auto chunk = cut[c];
-            if (chunk.sections() == 0) continue;
-            const std::size_t bytes = bytes_of(chunk);
-            std::byte* const own = replica.own_message(messages, bytes);
-            if (replica.owns() && replaces) {
-                codec<execution_type>::write(on.inside, replica.exact(), in.tensor(), chunk.in_own(replica.owner()),
-                                             own);
-            } else if (replica.owns()) {
-                codec<execution_type>::write(on.inside, q, difference{in.tensor(), replica.own(in)},
-                                             chunk.in_own(replica.owner()), own);
-            }
-            messages += groups * bytes;
-        }
-        on.across.wait(on.inside.record());
-        messages = first;
-        [[maybe_unused]] std::byte* gathering = work + update_bytes<Quantizer, Inside>(whole, owners, chunks, false);
-        for (std::size_t c = 0; c != cut.size(); ++c) {
-            const auto chunk = cut[c];
-            if (chunk.sections() == 0) continue;
-            const std::size_t bytes = bytes_of(chunk);
-            spread(on.across, comm, replica, replica.own_message(messages, bytes), messages, bytes);
-            on.inside.wait(on.across.record());
-            if (!replaces) {
-                codec<execution_type>::read(on.inside, message_sum{q, messages}, replica.stored(chunk),
-                                            replica.tensors(in), add_difference);
-            }
-            messages += groups * bytes;
-            if constexpr (gathers) {
-                const auto of_out = update_chunks<Quantizer, Inside>(out.over_ranks(owners), in_chunks)[c];
-                gather_stored(on.inside, comm, replica, of_out, cut.size() == 1, out, gathering);
-                gathering += static_cast<std::size_t>(owners.size()) * chunk_wire_bytes<Inside>(chunk);
-            }
-        }
+    const auto groups = static_cast<std::size_t>(owners.groups());
+    const int in_chunks = replaces ? 1 : chunks;
+    const auto cut = update_chunks<Quantizer, IntraNode>(whole, in_chunks);
+    const auto bytes_of = [&](const auto& chunk) {
+        return replaces ? replica.slot_bytes() : chunk_wire_bytes<Quantizer>(chunk);
     };
-    prologue call(name, replica.elements(), element_traits<T>::name);
-    call.quantize_with("", q);
-    call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
-                   .append(element_traits<typename Shard::element_type>::name)
-                   .append(", version ")
-                   .append(version));
-    call.agree(replica.text());
-    call.agree(whole.text());
-    if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
-    call.require_chunks(options.chunks);
-    call.require([&] { return replica_problem(replica, comm); });
-    call.require([&] { return spread_problem<execution_type>(replica, comm); });
-    call.require([&] { return replica.shard_problem(in); });
-    if constexpr (gathers) {
-        call.quantize_with(" then ", replica.stored_as());
-        call.require([&] { return replica.tensors_problem(out); });
+    // Whole weights arrive in the storage of the replica.
+    std::byte* const first = replaces ? replica.slot(0) : work;
+    std::byte* messages = first;
+    for (std::size_t c = 0; c != cut.size(); ++c) {
+        const auto chunk = cut[c];
+        if (chunk.sections() == 0) continue;
+        const std::size_t bytes = bytes_of(chunk);
+        std::byte* const own = replica.own_message(messages, bytes);
+        if (replica.owns() && replaces) {
+            codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
+        } else if (replica.owns()) {
+            codec::write(on.intra_node, q, difference{in.tensor(), replica.own(in)}, chunk.in_own(replica.owner()),
+                         own);
+        }
+        messages += groups * bytes;
     }
-    call.require([&] { return version_problem(replica, version); });
-    call.run(
-        on, comm.world(), scratch,
-        [&] { return largest_update_bytes<Quantizer, Inside>(whole, owners, options, gathers); },
-        update_bytes<Quantizer, Inside>(whole, owners, chunks, gathers),
-        [&](std::byte* work) {
-            // A replica between two versions has none, if this throws.
-            replica.invalidate();
-            if (replica.elements() != 0) move(work);
-            replica.stamp(version);
-        });
+    on.inter_node.wait(on.intra_node.record());
+    messages = first;
+    [[maybe_unused]] std::byte* gathering = work + update_bytes<Quantizer, IntraNode>(whole, owners, chunks, false);
+    for (std::size_t c = 0; c != cut.size(); ++c) {
+        const auto chunk = cut[c];
+        if (chunk.sections() == 0) continue;
+        const std::size_t bytes = bytes_of(chunk);
+        spread(on.inter_node, comm, replica, replica.own_message(messages, bytes), messages, bytes);
+        on.intra_node.wait(on.inter_node.record());
+        if (!replaces) {
+            codec::read(on.intra_node, message_sum{q, messages}, replica.stored(chunk), replica.tensors(in),
+                        add_difference);
+        }
+        messages += groups * bytes;
+        if constexpr (!std::same_as<Out, none>) {
+            const auto of_out = update_chunks<Quantizer, IntraNode>(out.over_ranks(owners), in_chunks)[c];
+            gather_stored(on.intra_node, comm, replica, of_out, cut.size() == 1, out, gathering);
+            gathering += static_cast<std::size_t>(owners.size()) * chunk_wire_bytes<IntraNode>(chunk);
+        }
+    }
 }
 
 }  // namespace detail
 
 /// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
-/// replicas that are gathered through `Inside`: one message for each chunk and group of owners. `ranks` is the topology
-/// or shard_owners of the replica.
-template <topology Topology, quantizer Quantizer, quantizer Inside>
-std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
+/// replicas that are gathered through `IntraNode`: one message for each chunk and group of owners. `ranks` is the
+/// topology or shard_owners of the replica.
+template <topology Topology, quantizer Quantizer, quantizer IntraNode>
+std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::largest_update_bytes<Quantizer, Inside>(whole, ranks, options, false);
+        return detail::largest_update_bytes<Quantizer, IntraNode>(whole, ranks, options, false);
     });
 }
 
-/// Bytes of workspace of quantized_update_gather: as quantized_update, and a message of `Inside` for each rank and
-/// chunk.
-template <topology Topology, quantizer Quantizer, quantizer Inside>
-std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const Inside&,
+/// Bytes of workspace of a quantized_update that gathers: besides, a message of `IntraNode` for each rank and chunk.
+template <topology Topology, quantizer Quantizer, quantizer IntraNode>
+std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::largest_update_bytes<Quantizer, Inside>(whole, ranks, options, true);
+        return detail::largest_update_bytes<Quantizer, IntraNode>(whole, ranks, options, true);
     });
 }
 
-/// Updates the replicas of all ranks to `version`, the ranks' shards, by quantized differences. A step changes weights
-/// by little, so that few bits say it well. The error of one difference is part of the next. So after any number of
-/// updates, a replica is off by at most one difference's quantization error and the rounding to its own element type.
-/// An empty replica gets whole weights, in its own element type.
+/// Updates the replicas of all ranks to a version, `replica.to(version)`, by quantized differences to the ranks'
+/// shards. A step changes weights by little, so that few bits say it well. The error of one difference is part of the
+/// next. So after any number of updates, a replica is off by at most one difference's quantization error and the
+/// rounding to its own element type. An empty replica gets whole weights, in its own element type.
+///
+/// `replica.to(version, full)` also gathers whole tensors, as secondary_partition_gather does: the weight all-gather of
+/// a step with hpZ's memory. With a pipeline, one chunk is gathered within the group while others cross.
 ///
 /// If only some groups own shards (replicas of shard_owners), ranks of the others make the same calls with an empty
 /// shard of the same type: an array of no elements, or a tensor_list without tensors. Their replicas become equal to
@@ -241,20 +202,23 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///
 /// Shapes    shard [partition(n, ranks).size(rank)], n as the replica's, ranks its owners(), rank its owner(), of any
 ///           element type: float for master weights beside a replica in bfloat16. Or a tensor_list of this rank's
-///           shards of the replica's tensors. Scratch as quantized_update_workspace_bytes(...), aligned to 16 bytes
+///           shards of the replica's tensors. full [n], of any element type, or a tensor_list of whole tensors, where
+///           shard is one of shards. Scratch as quantized_update_workspace_bytes(...), or with full as
+///           quantized_update_gather_workspace_bytes(...), aligned to 16 bytes
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type: the same bits
 ///           in all groups. They do not depend on execution, transport or chunks; with a message_scaled_quantizer, on
 ///           chunks alone. A block with a difference that is not finite becomes NaN. An element of the replica that is
-///           not finite counts as 0: the update after it is of finite weights again
+///           not finite counts as 0: the update after it is of finite weights again. full == the replicas, each part
+///           through their quantizer `IntraNode`; the same bits on all ranks
 /// Moves     each message between groups once, to the ranks of the same index, by an all_gather, or a broadcast of the
-///           owners if not all groups own shards. Nothing within the group: secondary_partition_gather makes whole
-///           tensors of it, as often as they are needed
+///           owners if not all groups own shards. Nothing within the group; with full, one message of `IntraNode` for
+///           each of its other ranks, group and chunk
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where one chunk crosses while others are encoded
-///           and added; complete when `inside` is (if it throws, when both are). host{} has finished on return. Arrays,
-///           lists, replica, communicator and executions must outlive the work. Without scratch, allocates a workspace
-///           and blocks until complete. If `exec` fails later, before or in this work, the storage does not match the
-///           stamp: `invalidate` on all ranks
-/// In place  shard must not overlap the replica's storage
+///           and added; complete when `intra_node` is (if it throws, when both are). host{} has finished on return.
+///           Arrays, lists, replica, communicator and executions must outlive the work. Without scratch, allocates a
+///           workspace and blocks until complete. If `exec` fails later, before or in this work, the storage does not
+///           match the stamp: `invalidate` on all ranks
+/// In place  shard must not overlap the replica's storage; it may lie inside full
 /// Requires  the same n or list, element types, quantizer, options, owners and version on all ranks, and replicas that
 ///           are all empty or all at version - 1; all ranks with one execution or all with a pipeline; with a pipeline
 ///           on MPI, MPI_THREAD_MULTIPLE; if not all groups own shards, a transport that can broadcast
@@ -263,38 +227,63 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           if the fault is on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), hpZ, and SDP4Bit (arXiv 2410.15526), weight differences
 template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
-          quantizer Exact, quantizer Inside, scratch_in<space_of<Exec>> Scratch = allocate_scratch>
+          class Replica, class Out, scratch_in<space_of<Exec>> Scratch = none>
 void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
-                      secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,
-                      const gather_options& options = {}, Scratch&& scratch = {}) {
-    detail::update("quantized_update", exec, comm, q, detail::operand_of<space_of<Exec>>(shard), replica, version,
-                   detail::not_gathered{}, options, scratch);
-}
-
-/// The weight all-gather of a step with hpZ's memory: quantized_update, then the whole tensors, as by
-/// secondary_partition_gather. With a pipeline, one chunk is gathered within the group while others cross.
-///
-/// Shapes    as quantized_update; full [n], of any element type, or a tensor_list of whole tensors, where shard is one
-///           of shards; scratch as quantized_update_gather_workspace_bytes(...)
-/// Result    that of quantized_update; full == the replicas, each part through their quantizer `Inside`; the same bits
-///           on all ranks
-/// Moves     between groups as quantized_update, and within the group one message of `Inside` for each of its other
-///           ranks, group and chunk
-/// In place  shard may lie inside full; otherwise as quantized_update, as are Order, Requires, Throws and Source
-template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, tensors_in<space_of<Exec>> Shard,
-          quantizer Exact, quantizer Inside, mutable_tensors_in<space_of<Exec>> Full,
-          scratch_in<space_of<Exec>> Scratch = allocate_scratch>
-void quantized_update_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard,
-                             secondary_replica<Exact, space_of<Exec>, Inside>& replica, std::uint64_t version,
-                             Full&& full, const gather_options& options = {}, Scratch&& scratch = {}) {
-    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
-                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
-                  "shard and full must both be arrays, or both tensor_lists");
-    static_assert(codec_execution<typename detail::pipeline_traits<Exec>::execution_type, Inside,
-                                  detail::element_of_tensors<Full, space_of<Exec>>>,
+                      const replica_update<Replica, Out>& to, const gather_options& options = {},
+                      Scratch&& scratch = {}) {
+    using space = space_of<Exec>;
+    using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
+    using IntraNode = typename Replica::quantizer_type;
+    using T = typename Replica::element_type;
+    constexpr bool gathers = !std::same_as<Out, none>;
+    static_assert(codec_execution<execution_type, Quantizer, T>,
                   "no codec for this execution: include its entry header");
-    detail::update("quantized_update_gather", exec, comm, q, detail::operand_of<space_of<Exec>>(shard), replica,
-                   version, detail::operand_of<space_of<Exec>>(full), options, scratch);
+    if constexpr (gathers) {
+        static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> == Out::is_list,
+                      "shard and full must both be arrays, or both tensor_lists");
+        static_assert(codec_execution<execution_type, IntraNode, typename Out::element_type>,
+                      "no codec for this execution: include its entry header");
+    }
+
+    Replica& replica = to.replica;
+    const auto in = detail::operand_of<space>(shard);
+    const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
+    const shard_owners& owners = replica.owners();
+    const auto whole = replica.whole(in);
+    const bool replaces = !replica.version();
+    const int chunks = detail::chunks_for(options.chunks, owners, detail::whole_wire_bytes<Quantizer>(whole),
+                                          detail::overlaps_hops(on));
+
+    detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name);
+    call.quantize_with("", q);
+    call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
+                   .append(element_traits<detail::element_of_tensors<Shard, space>>::name)
+                   .append(", version ")
+                   .append(to.version));
+    call.agree(replica.text());
+    call.agree(whole.text());
+    if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
+    call.require_chunks(options.chunks);
+    call.require([&] { return detail::replica_problem(replica, comm); });
+    call.require([&] { return detail::spread_problem<execution_type>(replica, comm); });
+    call.require([&] { return replica.shard_problem(in); });
+    if constexpr (gathers) {
+        call.quantize_with(" then ", replica.stored_as());
+        call.require([&] { return replica.tensors_problem(to.full); });
+    }
+    call.require([&] { return detail::version_problem(replica, to.version); });
+    call.run(
+        on, comm.world(), scratch,
+        [&] { return detail::largest_update_bytes<Quantizer, IntraNode>(whole, owners, options, gathers); },
+        detail::update_bytes<Quantizer, IntraNode>(whole, owners, chunks, gathers),
+        [&](std::byte* work) {
+            // A replica between two versions has none, if this throws.
+            replica.invalidate();
+            if (replica.elements() != 0) {
+                detail::move_update(on, comm, q, in, replica, whole, replaces, chunks, to.full, work);
+            }
+            replica.stamp(to.version);
+        });
 }
 
 /// Compares the groups' replicas by hashes of their bits: for use in doubt, and not for every step.
@@ -304,9 +293,9 @@ void quantized_update_gather(const Exec& exec, Communicator& comm, const Quantiz
 /// Requires  replicas of the same version on all ranks
 /// Throws    integrity_error, on the ranks of the same index alike, if one of them has other bits than the first;
 ///           precondition_error as quantized_update
-template <execution Execution, class Communicator, quantizer Exact, quantizer Inside>
+template <execution Execution, class Communicator, quantizer Exact, quantizer IntraNode>
 void require_equal_replicas(const Execution& exec, Communicator& comm,
-                            const secondary_replica<Exact, typename Execution::space, Inside>& replica) {
+                            const secondary_replica<Exact, typename Execution::space, IntraNode>& replica) {
     using space = typename Execution::space;
     const auto groups = static_cast<std::size_t>(comm.topology().groups());
     detail::prologue call("require_equal_replicas", replica.elements(),
@@ -328,7 +317,7 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
     workspace<space> of_groups(groups * sizeof(std::uint64_t)), own(sizeof(std::uint64_t));
     own.assign(hashes.data(), sizeof(std::uint64_t));
     detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(), [&] {
-        comm.across().all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
+        comm.inter_node().all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
         exec.copy_to_host(hashes.data(), of_groups.view().data(), groups * sizeof(std::uint64_t));
     });
     for (std::size_t g = 1; g != groups; ++g) {

@@ -123,70 +123,21 @@ public:
         return {};
     }
 
-    /// For collectives: why tensors and this partition do not fit together, as "expected ..., given ..."; empty if they
-    /// do. `tensors_problem` blames the tensors, `partition_problem` the partition.
+    /// For collectives: why tensors do not fit this partition, as "expected ..., given ..."; empty if they do.
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
-        if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
+        if (tensors.has_gaps()) return "expected tensors without gaps between slices, given a list with gaps";
+        if (std::string problem = tensors.shape().group_problem(group_size_); !problem.empty()) return problem;
         return of_.problem(detail::tensors_identity(tensors.over_group(group_size_)));
-    }
-    template <class Operand>
-    std::string partition_problem(const Operand& tensors) const {
-        if (std::string problem = group_problem(tensors); !problem.empty()) return problem;
-        const detail::tensors_identity expected(tensors.over_group(group_size_));
-        if (expected == of_) return {};
-        return "expected a secondary partition of " + expected.text() + ", given one of " +
-               (of_.list == expected.list ? std::to_string(of_.elements) : of_.text());
     }
 
 private:
-    template <class Operand>
-    std::string group_problem(const Operand& tensors) const {
-        if (tensors.has_gaps()) return "expected tensors without gaps between slices, given a list with gaps";
-        return tensors.shape().group_problem(group_size_);
-    }
-
     Quantizer quantizer_;
     detail::tensors_identity of_;
     int group_size_;
     int index_;
     view<std::byte, Space> storage_;
     std::optional<std::uint64_t> version_;
-};
-
-/// In place of stored_in: an all-gather that stores nothing.
-struct not_stored {
-    /// Members of stored_in that collectives use: they find no problem, agree on nothing and store nothing.
-    template <class Operand>
-    static std::string problem(const Operand&) {
-        return {};
-    }
-    static short_text text() { return {}; }
-    template <class Execution, class Full>
-    static void store(const Execution&, const Full&) {}
-};
-
-/// Makes a quantized_all_gather also store this rank's part of its result in `secondary`, stamped with `version`.
-/// Refers to the partition.
-template <class Secondary>
-class stored_in {
-public:
-    stored_in(Secondary& secondary, std::uint64_t version) : secondary_(secondary), version_(version) {}
-
-    /// For collectives: why `tensors` cannot be stored, empty if they can; text that ranks agree on; and storing them.
-    template <class Operand>
-    std::string problem(const Operand& tensors) const {
-        return secondary_.partition_problem(tensors);
-    }
-    short_text text() const { return short_text("stored at version ").append(version_); }
-    template <execution Execution, class Full>
-    void store(const Execution& exec, const Full& full) const {
-        secondary_.store(exec, full, version_);
-    }
-
-private:
-    Secondary& secondary_;
-    std::uint64_t version_;
 };
 
 }  // namespace zeropp

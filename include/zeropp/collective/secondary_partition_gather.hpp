@@ -6,7 +6,6 @@
 #include <zeropp/collective/options.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
-#include <zeropp/collective/scratch.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/core/view.hpp>
@@ -35,12 +34,12 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 }
 
 /// Bytes of workspace that secondary_partition_gather needs for `tensors` in secondary_replicas over `ranks`, a
-/// topology or shard_owners, gathered as messages of `Inside`: one message for each of `ranks`.
-template <topology Topology, quantizer Inside>
-std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const Inside&,
+/// topology or shard_owners, gathered as messages of `IntraNode`: one message for each of `ranks`.
+template <topology Topology, quantizer IntraNode>
+std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const IntraNode&,
                                                        const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return static_cast<std::size_t>(ranks.size()) * detail::whole_wire_bytes<Inside>(whole);
+        return static_cast<std::size_t>(ranks.size()) * detail::whole_wire_bytes<IntraNode>(whole);
     });
 }
 
@@ -55,7 +54,7 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
     const std::byte* messages =
         secondary.messages(exec, full, chunk, all, work + static_cast<std::size_t>(comm.index()) * bytes);
     if (comm.topology().group_size() > 1) {
-        comm.group().all_gather(exec, messages, work, bytes);
+        comm.intra_node().all_gather(exec, messages, work, bytes);
         messages = work;
     }
     codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
@@ -82,8 +81,7 @@ concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typen
 ///           `version`; on every rank of the group alike if the fault is on all or the transport is `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.2, hpZ
 template <execution Execution, class Communicator, detail::secondary_in<typename Execution::space> Secondary,
-          mutable_tensors_in<typename Execution::space> Full,
-          scratch_in<typename Execution::space> Scratch = allocate_scratch>
+          mutable_tensors_in<typename Execution::space> Full, scratch_in<typename Execution::space> Scratch = none>
 void secondary_partition_gather(const Execution& exec, Communicator& comm, const Secondary& secondary,
                                 std::uint64_t version, Full&& full, Scratch&& scratch = {}) {
     using space = typename Execution::space;
@@ -117,14 +115,14 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         return "expected a secondary partition of version " + std::to_string(version) + ", given " +
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
-    // A rank that is its whole group has nobody to agree with, and comm.group() would be ranks of other nodes.
+    // A rank that is its whole group has nobody to agree with, and comm.intra_node() would be ranks of other nodes.
     const bool alone = group_size == 1 && comm.topology().groups() != 1;
     const auto run = [&](const view<std::byte, space>& work) {
         call.require([&] { return workspace_problem(work, static_cast<std::size_t>(group_size) * bytes); });
         if (alone) {
             call.begin_alone();
         } else {
-            call.begin(comm.group());
+            call.begin(comm.intra_node());
         }
         if (whole.elements() == 0) return;
 
@@ -132,7 +130,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         detail::gather_stored(exec, comm, secondary, all, true, out, work.data());
     };
     detail::with_scratch(
-        pipeline<Execution>{exec, exec}, comm.group(), scratch,
+        pipeline<Execution>{exec, exec}, comm.intra_node(), scratch,
         [&] { return static_cast<std::size_t>(group_size) * bytes; }, run);
 }
 

@@ -27,22 +27,31 @@
 
 namespace zeropp {
 
+/// An update of `replica` to `version` by quantized_update. `full` is the operand of tensors to gather after it, or
+/// none.
+template <class Replica, class Full>
+struct replica_update {
+    Replica& replica;
+    std::uint64_t version;
+    Full full;
+};
+
 /// This rank's part of a tensor, or of each tensor of a list, that its group holds whole: the shards of the ranks of
 /// its index in all groups, which the inter-node hop of an all-gather brings to it. In the elements T of `Exact`, a
 /// lossless<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes whole
-/// tensors of it within the group, in messages of `Inside`. Refers to the caller's storage, of `storage_bytes(...)`: as
-/// in hpZ, 1/k of the tensors for k ranks in a group.
+/// tensors of it within the group, in messages of `IntraNode`. Refers to the caller's storage, of `storage_bytes(...)`:
+/// as in hpZ, 1/k of the tensors for k ranks in a group.
 ///
 /// If only some groups own shards (shard_owners), these are the owners' shards. Ranks of other groups keep the shards
 /// of the owners of their index.
 ///
 /// Stamped with a version, which every update raises by one: a rank that has missed one is an error.
-template <quantizer Exact, class Space, quantizer Inside = Exact>
+template <quantizer Exact, class Space, quantizer IntraNode = Exact>
 class secondary_replica {
 public:
     using element_type = typename Exact::element_type;
     using space = Space;
-    using quantizer_type = Inside;
+    using quantizer_type = IntraNode;
 
     /// An empty replica for `tensors`, an element count or a tensor_list of whole tensors, over `ranks`, on rank
     /// `rank`. `ranks` is a topology, or the shard_owners of one, of which `rank` need not be one. Allocates 24 bytes
@@ -50,8 +59,8 @@ public:
     /// precondition_error unless a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
-                      const Inside& inside = {})
-        : inside_(inside),
+                      const IntraNode& intra_node = {})
+        : intra_node_(intra_node),
           of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
           owners_(detail::owners_of(ranks)), group_(owners_.all().group_of(rank)), index_(owners_.all().index_of(rank)),
           storage_(as_view<Space>(storage)), table_(0) {
@@ -69,11 +78,19 @@ public:
                });
     }
 
+    /// For quantized_update: to `version` and, if there is a `full`, gathering whole tensors there.
+    replica_update<secondary_replica, none> to(std::uint64_t version) { return {*this, version, {}}; }
+    template <mutable_tensors_in<Space> Full>
+    auto to(std::uint64_t version, Full&& full) {
+        using operand = decltype(detail::operand_of<Space>(full));
+        return replica_update<secondary_replica, operand>{*this, version, detail::operand_of<Space>(full)};
+    }
+
     /// Forgets the stored version: the next update moves whole weights. On all ranks alike.
     void invalidate() { version_.reset(); }
 
     /// The quantizer of messages within the group.
-    const Inside& stored_as() const { return inside_; }
+    const IntraNode& stored_as() const { return intra_node_; }
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
     /// Number of ranks in a group, and this rank's index in its group.
@@ -140,10 +157,10 @@ public:
     template <execution Execution, class Operand, class Slices>
     const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
                               std::byte* own) const {
-        if constexpr (std::same_as<Exact, Inside>) {
+        if constexpr (std::same_as<Exact, IntraNode>) {
             if (all) return storage_.data();
         }
-        codec<Execution>::write(exec, inside_, tensors(full), stored(chunk), own);
+        codec<Execution>::write(exec, intra_node_, tensors(full), stored(chunk), own);
         return own;
     }
 
@@ -210,7 +227,7 @@ private:
         table_ = detail::resident<Space>(std::span(segments_), std::span(tensors), std::span(own));
     }
 
-    Inside inside_;
+    IntraNode intra_node_;
     detail::tensors_identity of_;
     shard_owners owners_;
     int group_;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Requirements of every header on the compiler.
+/// Requirements of every header on the compiler, and `none`.
 
 #include <cfloat>
 
@@ -18,6 +18,13 @@
     (defined(__GCC_IEC_559) && __GCC_IEC_559 == 0)
 #error "zeropp needs IEEE arithmetic: compile the files that include it without -ffast-math and the flags it stands for"
 #endif
+
+namespace zeropp {
+
+/// In place of an optional part of a call: scratch memory, residuals, or a quantizer.
+struct none {};
+
+}  // namespace zeropp
 
 static_assert(FLT_EVAL_METHOD == 0,
               "zeropp needs float arithmetic without excess precision (on 32-bit x86: -msse2 -mfpmath=sse)");

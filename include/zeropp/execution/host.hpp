@@ -1,12 +1,21 @@
 #pragma once
 /// \file
-/// Immediate execution on the calling thread.
+/// Executions that finish before they return: on the calling thread, or on several.
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/execution/execution.hpp>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace zeropp {
 
@@ -31,5 +40,100 @@ struct host {
 };
 
 static_assert(host_execution<host>);
+
+/// Runs everything at once, as `host` does. Codecs divide their work over threads, which are the execution's own or a
+/// framework's. The bits do not depend on the number of threads. Work too small to divide stays on the calling thread.
+///
+/// Copies share the threads. Several callers may use them at the same time; own threads serve one caller after another.
+/// A forked process is without them.
+class host_threads : public host {
+public:
+    /// Calls its argument once on each participating thread, in any order or concurrently, and returns when all calls
+    /// have. At least one thread participates, perhaps the calling one. May be called concurrently if the execution is.
+    /// Throws only while no call runs.
+    using runner = std::function<void(const std::function<void()>&)>;
+
+    /// Uses `threads` threads: the calling one, and others that sleep until they are needed. Throws precondition_error
+    /// unless `threads` is at least 1.
+    explicit host_threads(int threads) : team_(std::make_shared<team>(threads)) {}
+
+    /// Uses the threads of `run`, for instance of a framework's parallel loops.
+    explicit host_threads(runner run) : team_(std::make_shared<team>(std::move(run))) {}
+
+    /// Calls work() once on each thread and returns when all calls have. `work` must not throw, and must not call
+    /// `on_each`.
+    template <class F>
+    void on_each(const F& work) const {
+        team_->run([](const void* held) { (*static_cast<const F*>(held))(); }, &work);
+    }
+
+    /// Threads over which codecs divide their work: this object.
+    const host_threads* threads() const noexcept { return this; }
+
+private:
+    class team {
+    public:
+        // Delegates: if a thread cannot be started, the destructor ends the others.
+        explicit team(int threads) : team(runner()) {
+            if (threads < 1) throw precondition_error("host_threads", "at least 1 thread", std::to_string(threads));
+            for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { help(); });
+        }
+        explicit team(runner run) : run_(std::move(run)) {}
+
+        ~team() {
+            closing_ = true;
+            rounds_.fetch_add(1);
+            rounds_.notify_all();
+            for (std::thread& helper : helpers_) helper.join();
+        }
+
+        team(const team&) = delete;
+        team& operator=(const team&) = delete;
+
+        void run(void (*call)(const void*), const void* held) {
+            if (run_) {
+                std::atomic<bool> called = false;
+                run_([&] {
+                    called = true;
+                    call(held);
+                });
+                if (!called) throw precondition_error("host_threads", "a runner that calls what it is given", "none");
+                return;
+            }
+            const std::lock_guard turn(turns_);
+            call_ = call;
+            held_ = held;
+            busy_.store(helpers_.size());
+            rounds_.fetch_add(1);
+            rounds_.notify_all();
+            call(held);
+            for (std::size_t busy = busy_.load(); busy != 0; busy = busy_.load()) busy_.wait(busy);
+        }
+
+    private:
+        void help() {
+            for (std::uint32_t seen = 0;; ++seen) {
+                rounds_.wait(seen);
+                if (closing_) return;
+                call_(held_);
+                if (busy_.fetch_sub(1) == 1) busy_.notify_one();
+            }
+        }
+
+        std::mutex turns_;
+        runner run_;
+        void (*call_)(const void*) = nullptr;
+        const void* held_ = nullptr;
+        /// Number of rounds of calls to the helpers, and number of helpers that have not returned in the last round.
+        std::atomic<std::uint32_t> rounds_ = 0;
+        std::atomic<std::size_t> busy_ = 0;
+        std::atomic<bool> closing_ = false;
+        std::vector<std::thread> helpers_;
+    };
+
+    std::shared_ptr<team> team_;
+};
+
+static_assert(host_execution<host_threads>);
 
 }  // namespace zeropp

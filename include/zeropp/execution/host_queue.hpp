@@ -3,7 +3,7 @@
 /// Asynchronous execution on a dedicated thread: the host's counterpart of a CUDA stream.
 
 #include <zeropp/execution/execution.hpp>
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 
 #include <algorithm>
 #include <condition_variable>

@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// Division of a shard into chunks.
+/// Division of a shard into chunks, and workspaces of collectives of two hops. Plans use them, too.
 
 #include <zeropp/core/math.hpp>
+#include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -58,5 +59,47 @@ struct chunking {
     if (wanted == auto_chunks || wanted > 0) return {};
     return "expected at least 1 chunk, given " + std::to_string(wanted);
 }
+
+namespace detail {
+
+/// Number of chunks: `wanted` or, if `auto_chunks`, by the size of inter-node messages; 1 if no hops overlap.
+template <topology Topology>
+constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_bytes, bool overlaps) {
+    if (wanted != auto_chunks) return wanted;
+    return overlaps && has_inter_node_hop(ranks) ? automatic_chunks(message_bytes) : 1;
+}
+
+/// Workspace bytes of an all-gather: `messages` bytes from each rank.
+template <topology Topology>
+constexpr std::size_t gather_workspace(const Topology& ranks, std::size_t messages) {
+    return static_cast<std::size_t>(ranks.size()) * messages;
+}
+
+/// Workspace bytes of an update: `differences` from each node and, if it gathers whole tensors, `gathered` from each
+/// rank.
+template <topology Topology>
+constexpr std::size_t update_workspace(const Topology& ranks, std::size_t differences, std::size_t gathered) {
+    return static_cast<std::size_t>(ranks.groups()) * differences + gather_workspace(ranks, gathered);
+}
+
+/// Sizes of a reduction's buffers for one chunk, to send and to receive on each hop. Two chunks take turns.
+struct reduce_buffers {
+    /// Bytes of one rank's messages to all others, on the intra-node and on the inter-node hop.
+    std::size_t intra_node;
+    std::size_t inter_node;
+
+    /// For messages of the largest chunk, of `intra_node_message` and `inter_node_message` bytes.
+    template <topology Topology>
+    constexpr reduce_buffers(const Topology& ranks, std::size_t intra_node_message, std::size_t inter_node_message)
+        : intra_node(has_intra_node_hop(ranks) ? static_cast<std::size_t>(ranks.size()) * intra_node_message : 0),
+          inter_node(has_inter_node_hop(ranks) ? static_cast<std::size_t>(ranks.groups()) * inter_node_message : 0) {}
+
+    constexpr std::size_t bytes() const { return 2 * (intra_node + inter_node); }
+
+    /// Workspace bytes for `chunks` chunks.
+    constexpr std::size_t workspace(std::size_t chunks) const { return std::min<std::size_t>(chunks, 2) * bytes(); }
+};
+
+}  // namespace detail
 
 }  // namespace zeropp

@@ -5,8 +5,6 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/layout/chunking.hpp>
-#include <zeropp/layout/list_overlap.hpp>
-#include <zeropp/layout/message_place.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/tensor_list.hpp>
@@ -265,6 +263,7 @@ bool overlaps_but_at(const Full& full, std::size_t offset, const Part& part) {
 template <class T, class Space>
 struct array_operand {
     using element_type = std::remove_const_t<T>;
+    static constexpr bool is_list = false;
 
     view<T, Space> array;
 
@@ -315,6 +314,7 @@ struct array_operand {
 template <class T, class Space>
 struct list_operand {
     using element_type = std::remove_const_t<T>;
+    static constexpr bool is_list = true;
 
     const tensor_list<T, Space>& list;
 

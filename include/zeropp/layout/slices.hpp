@@ -3,8 +3,8 @@
 /// Elements of a tensor, or of a list of tensors, in the messages of consecutive slots.
 
 #include <zeropp/core/math.hpp>
-#include <zeropp/layout/message_place.hpp>
 #include <zeropp/layout/partition.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <cstddef>

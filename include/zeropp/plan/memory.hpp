@@ -3,10 +3,8 @@
 /// Memory of a training step on each rank, before any is allocated.
 
 #include <zeropp/layout/chunking.hpp>
-#include <zeropp/layout/hop_sizes.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
-#include <zeropp/plan/wire_format.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -60,16 +58,16 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
     return static_cast<std::uint64_t>(ranks.groups()) * bytes;
 }
 
-/// Bytes of error feedback's residuals on each rank, in format `inside` for the intra-node and `across` for the
+/// Bytes of error feedback's residuals on each rank, in format `intra_node` for the intra-node and `inter_node` for the
 /// inter-node hop. For a quantizer Q, the format is `wire_format_of` Storage::storage<Q>, e.g. of residuals_in_int8.
 template <topology Topology>
-std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& inside,
-                               const wire_format& across) {
+std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors,
+                               const wire_format& intra_node, const wire_format& inter_node) {
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
         const std::size_t slice = partition(n, ranks.size()).slice_size();
-        if (has_hop_inside(ranks)) bytes += static_cast<std::uint64_t>(ranks.size()) * inside.bytes(slice);
-        if (has_hop_across(ranks)) bytes += static_cast<std::uint64_t>(ranks.groups()) * across.bytes(slice);
+        if (has_intra_node_hop(ranks)) bytes += static_cast<std::uint64_t>(ranks.size()) * intra_node.bytes(slice);
+        if (has_inter_node_hop(ranks)) bytes += static_cast<std::uint64_t>(ranks.groups()) * inter_node.bytes(slice);
     }
     return bytes;
 }
@@ -98,7 +96,7 @@ inline std::uint64_t secondary_gather_workspace(const secondary_options& seconda
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
 
-/// Workspace bytes of quantized_update_gather for `elements` elements.
+/// Workspace bytes of a quantized_update that gathers, for `elements` elements.
 template <topology Topology>
 std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                                       std::size_t elements, int chunks = 1) {
@@ -111,13 +109,13 @@ std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& 
 
 /// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements.
 template <topology Topology>
-std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& inside, const wire_format& across,
-                                       std::size_t elements, int chunks = 1) {
+std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& intra_node,
+                                       const wire_format& inter_node, std::size_t elements, int chunks = 1) {
     return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
-        const chunking cut =
-            detail::planned_chunks(ranks, across, elements, c, std::max(inside.block_size, across.block_size));
+        const chunking cut = detail::planned_chunks(ranks, inter_node, elements, c,
+                                                    std::max(intra_node.block_size, inter_node.block_size));
         if (cut.chunks == 0) return 0;
-        return detail::reduce_buffers(ranks, inside.bytes(cut.count(0)), across.bytes(cut.count(0)))
+        return detail::reduce_buffers(ranks, intra_node.bytes(cut.count(0)), inter_node.bytes(cut.count(0)))
             .workspace(cut.chunks);
     });
 }
@@ -136,8 +134,8 @@ std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t>
                                                                         options.gather_chunks)
                                               : all_gather_workspace(ranks, options.weights, n, options.gather_chunks));
         if (options.secondary) gather = std::max(gather, secondary_gather_workspace(*options.secondary, n));
-        reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients_inside, options.gradients_across, n,
-                                                           options.chunks));
+        reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients_intra_node,
+                                                           options.gradients_inter_node, n, options.chunks));
     }
     return whole + gather + reduce;
 }

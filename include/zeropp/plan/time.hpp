@@ -5,7 +5,6 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
-#include <zeropp/plan/wire_format.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -24,9 +23,9 @@ struct link_speed {
 /// The machine that a plan is for.
 struct machine {
     /// Link from one rank to the others of its node.
-    link_speed inside;
+    link_speed intra_node;
     /// Link from one whole node to the others; its ranks share it.
-    link_speed across;
+    link_speed inter_node;
     /// Bytes per second that a rank's codec reads and writes; 0 if its time does not count. Formats that are `plain`
     /// take none.
     double codec_bytes_per_second = 0;
@@ -34,8 +33,8 @@ struct machine {
 
 /// Seconds of one collective: on each hop, and in the codec.
 struct collective_time {
-    double inside = 0;
-    double across = 0;
+    double intra_node = 0;
+    double inter_node = 0;
     double codec = 0;
     /// Seconds of both hops together, which may overlap.
     double hops = 0;
@@ -44,8 +43,8 @@ struct collective_time {
     double total() const { return hops + codec; }
 
     collective_time& operator+=(const collective_time& other) {
-        inside += other.inside;
-        across += other.across;
+        intra_node += other.intra_node;
+        inter_node += other.inter_node;
         codec += other.codec;
         hops += other.hops;
         return *this;
@@ -69,11 +68,12 @@ template <topology Topology>
 collective_time two_hops(const machine& m, const Topology& ranks, const volume& sent, std::size_t chunks) {
     const auto pieces = static_cast<double>(chunks);
     collective_time t;
-    t.inside = pieces * hop_seconds(m.inside, ranks.group_size() - 1, static_cast<double>(sent.inside) / pieces);
-    t.across =
-        pieces * hop_seconds(m.across, ranks.groups() - 1,
-                             static_cast<double>(sent.across) * static_cast<double>(ranks.group_size()) / pieces);
-    t.hops = std::max(t.inside, t.across) + std::min(t.inside, t.across) / pieces;
+    t.intra_node =
+        pieces * hop_seconds(m.intra_node, ranks.group_size() - 1, static_cast<double>(sent.intra_node) / pieces);
+    t.inter_node =
+        pieces * hop_seconds(m.inter_node, ranks.groups() - 1,
+                             static_cast<double>(sent.inter_node) * static_cast<double>(ranks.group_size()) / pieces);
+    t.hops = std::max(t.intra_node, t.inter_node) + std::min(t.intra_node, t.inter_node) / pieces;
     return t;
 }
 
@@ -107,19 +107,19 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
     const double message =
         static_cast<double>(secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size()));
     collective_time t;
-    t.inside = detail::hop_seconds(m.inside, peers.inside, static_cast<double>(sent.inside));
-    t.across = detail::hop_seconds(m.across, peers.across,
-                                   static_cast<double>(sent.across) * static_cast<double>(ranks.group_size()));
+    t.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, static_cast<double>(sent.intra_node));
+    t.inter_node = detail::hop_seconds(m.inter_node, peers.inter_node,
+                                       static_cast<double>(sent.inter_node) * static_cast<double>(ranks.group_size()));
     // One all-gather uses both kinds of links at once.
-    t.hops = std::max(t.inside, t.across);
+    t.hops = std::max(t.intra_node, t.inter_node);
     t.codec = detail::codec_seconds(m, secondary.stored_as.plain,
                                     static_cast<double>(elements * element_bytes) +
                                         message * static_cast<double>(secondary.group_size));
     return t;
 }
 
-/// Time of quantized_update_gather for `elements` elements of `element_bytes` bytes, with formats of differences and of
-/// kept replicas: inter-node, then intra-node. In chunks, the hops overlap.
+/// Time of a quantized_update that gathers, for `elements` elements of `element_bytes` bytes, with formats of
+/// differences and of kept replicas: inter-node, then intra-node. In chunks, the hops overlap.
 template <topology Topology>
 collective_time update_gather_time(const machine& m, const Topology& ranks, const wire_format& differences,
                                    const wire_format& kept_as, std::size_t elements, std::size_t element_bytes,
@@ -150,8 +150,8 @@ collective_time replica_gather_time(const machine& m, const Topology& ranks, con
     if (elements == 0) return {};
     const auto kept = static_cast<double>(kept_as.bytes(partition(elements, ranks.size()).slice_size()));
     collective_time t = detail::two_hops(m, ranks, replica_gather_volume(ranks, kept_as, elements), 1);
-    t.hops = t.inside;
-    t.across = 0;
+    t.hops = t.intra_node;
+    t.inter_node = 0;
     t.codec =
         detail::codec_seconds(m, kept_as.plain,
                               static_cast<double>(elements * element_bytes) +
@@ -162,20 +162,22 @@ collective_time replica_gather_time(const machine& m, const Topology& ranks, con
 /// Time of hierarchical_quantized_reduce_scatter for `elements` elements of `element_bytes` bytes: intra-node, then
 /// inter-node. In chunks, the hops overlap.
 template <topology Topology>
-collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const wire_format& inside,
-                                    const wire_format& across, std::size_t elements, std::size_t element_bytes,
+collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const wire_format& intra_node,
+                                    const wire_format& inter_node, std::size_t elements, std::size_t element_bytes,
                                     int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const chunking cut =
-        detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
+    const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
+                                                std::max(intra_node.block_size, inter_node.block_size));
     if (cut.chunks == 0) return {};
-    const volume sent = reduce_scatter_volume(ranks, inside, across, elements, chunks);
+    const volume sent = reduce_scatter_volume(ranks, intra_node, inter_node, elements, chunks);
     collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
     // Each hop's messages are written once and read once.
     double messages = 0;
-    if (has_hop_inside(ranks)) messages += static_cast<double>(ranks.size()) * static_cast<double>(inside.bytes(slice));
-    if (ranks.groups() > 1) messages += static_cast<double>(ranks.groups()) * static_cast<double>(across.bytes(slice));
-    t.codec = detail::codec_seconds(m, inside.plain && across.plain,
+    if (has_intra_node_hop(ranks))
+        messages += static_cast<double>(ranks.size()) * static_cast<double>(intra_node.bytes(slice));
+    if (ranks.groups() > 1)
+        messages += static_cast<double>(ranks.groups()) * static_cast<double>(inter_node.bytes(slice));
+    t.codec = detail::codec_seconds(m, intra_node.plain && inter_node.plain,
                                     static_cast<double>((elements + slice) * element_bytes) + 2 * messages);
     return t;
 }
@@ -225,7 +227,7 @@ step_time time_of_step(const machine& m, const Topology& ranks, std::span<const 
             sum.backward +=
                 options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
         }
-        sum.gradients += reduce_scatter_time(m, ranks, options.gradients_inside, options.gradients_across, n,
+        sum.gradients += reduce_scatter_time(m, ranks, options.gradients_intra_node, options.gradients_inter_node, n,
                                              element_bytes, options.chunks);
     }
     return sum;

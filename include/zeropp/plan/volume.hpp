@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// Bytes that collectives send, before any is sent.
+/// Formats chosen at run time, and bytes that collectives send, before any is sent.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/layout/chunking.hpp>
-#include <zeropp/layout/hop_sizes.hpp>
 #include <zeropp/layout/partition.hpp>
-#include <zeropp/plan/wire_format.hpp>
+#include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -17,23 +17,43 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 
 namespace zeropp {
+
+/// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
+struct wire_format {
+    short_text name;
+    std::size_t block_size;
+    int code_bits;
+    /// True for codes of 16 bits and more without parameters: native collectives move such elements without a codec.
+    bool plain;
+    /// Bytes of a message of `elements` elements.
+    std::size_t (*bytes)(std::size_t elements);
+};
+
+/// The format of `q`. Sizes depend on the type Q alone, not on values such as a seed.
+template <quantizer Q>
+wire_format wire_format_of(const Q& q) {
+    return {q.name(), static_cast<std::size_t>(Q::block_size), Q::code_bits,
+            Q::code_bits >= 16 && std::is_empty_v<typename Q::params>,
+            [](std::size_t elements) { return wire_layout<Q>(elements).bytes; }};
+}
 
 /// Bytes that a rank sends to ranks of its node, and to ranks of other nodes. Every rank sends as many; a node sends
 /// group_size() times, all ranks send size() times as many. `counting` counts exactly these bytes.
 struct volume {
-    std::uint64_t inside = 0;
-    std::uint64_t across = 0;
+    std::uint64_t intra_node = 0;
+    std::uint64_t inter_node = 0;
 
     constexpr volume& operator+=(const volume& other) {
-        inside += other.inside;
-        across += other.across;
+        intra_node += other.intra_node;
+        inter_node += other.inter_node;
         return *this;
     }
     friend constexpr volume operator+(volume a, const volume& b) { return a += b; }
     friend constexpr volume operator*(const volume& a, std::uint64_t times) {
-        return {a.inside * times, a.across * times};
+        return {a.intra_node * times, a.inter_node * times};
     }
     friend bool operator==(const volume&, const volume&) = default;
 };
@@ -45,19 +65,19 @@ inline std::uint64_t message_bytes(const chunking& cut, const wire_format& forma
 }
 
 namespace detail {
-/// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `across` is the
+/// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `inter_node` is the
 /// format of inter-node messages.
 template <topology Topology>
-chunking planned_chunks(const Topology& ranks, const wire_format& across, std::size_t elements, int chunks,
+chunking planned_chunks(const Topology& ranks, const wire_format& inter_node, std::size_t elements, int chunks,
                         std::size_t block) {
     static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own slices");
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    return {slice, chunks_for(chunks, ranks, across.bytes(slice), true), block};
+    return {slice, chunks_for(chunks, ranks, inter_node.bytes(slice), true), block};
 }
 }  // namespace detail
 
-/// Bytes that a rank sends in quantized_update_gather for `elements` elements: its differences to its counterparts,
-/// then its replicas, in messages of `kept_as`, to its node.
+/// Bytes that a rank sends in a quantized_update that gathers, for `elements` elements: its differences to its
+/// counterparts, then its replicas, in messages of `kept_as`, to its node.
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
                             std::size_t elements, int chunks = 1) {
@@ -65,8 +85,8 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
                                                 std::max(differences.block_size, kept_as.block_size));
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
-    return {.inside = (group_size - 1) * groups * message_bytes(cut, kept_as),
-            .across = (groups - 1) * message_bytes(cut, differences)};
+    return {.intra_node = (group_size - 1) * groups * message_bytes(cut, kept_as),
+            .inter_node = (groups - 1) * message_bytes(cut, differences)};
 }
 
 /// Bytes that a rank sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
@@ -80,42 +100,42 @@ volume all_gather_volume(const Topology& ranks, const wire_format& format, std::
 template <topology Topology>
 volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements) {
     volume v = all_gather_volume(ranks, kept_as, elements);
-    v.across = 0;
+    v.inter_node = 0;
     return v;
 }
 
 /// Bytes that a rank sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
 /// `auto_chunks`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
 template <topology Topology>
-volume reduce_scatter_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
+volume reduce_scatter_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
                              std::size_t elements, int chunks = 1) {
-    const chunking cut =
-        detail::planned_chunks(ranks, across, elements, chunks, std::max(inside.block_size, across.block_size));
+    const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
+                                                std::max(intra_node.block_size, inter_node.block_size));
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
-    return {.inside = (group_size - 1) * groups * message_bytes(cut, inside),
-            .across = (groups - 1) * message_bytes(cut, across)};
+    return {.intra_node = (group_size - 1) * groups * message_bytes(cut, intra_node),
+            .inter_node = (groups - 1) * message_bytes(cut, inter_node)};
 }
 
 /// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
 /// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `back`.
 template <topology Topology>
-volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const wire_format& across,
+volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
                          const wire_format& back, std::size_t elements, int chunks = auto_chunks) {
     if (elements == 0) return {};
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
     const auto gathered = [&](std::uint64_t bytes) -> volume {
-        return {.inside = (group_size - 1) * groups * bytes, .across = (groups - 1) * bytes};
+        return {.intra_node = (group_size - 1) * groups * bytes, .inter_node = (groups - 1) * bytes};
     };
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const std::uint64_t whole =
-        static_cast<std::uint64_t>(ranks.size()) * (has_hop_inside(ranks) ? inside.bytes(slice) : across.bytes(slice));
+    const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
+                                (has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice));
     if (prefers_one_shot(ranks.size(), whole)) return gathered(whole);
-    const chunking cut = detail::planned_chunks(ranks, across, elements, chunks,
-                                                std::max({inside.block_size, across.block_size, back.block_size}));
-    return volume{.inside = (group_size - 1) * groups * message_bytes(cut, inside),
-                  .across = (groups - 1) * message_bytes(cut, across)} +
+    const chunking cut = detail::planned_chunks(
+        ranks, inter_node, elements, chunks, std::max({intra_node.block_size, inter_node.block_size, back.block_size}));
+    return volume{.intra_node = (group_size - 1) * groups * message_bytes(cut, intra_node),
+                  .inter_node = (groups - 1) * message_bytes(cut, inter_node)} +
            gathered(message_bytes(cut, back));
 }
 
@@ -123,8 +143,8 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& inside, const
 /// Requires nodes of consecutive ranks. Throws precondition_error unless groups divide the ranks and are whole parts of
 /// nodes or whole nodes: the numbers are then equal on all ranks.
 struct secondary_peers {
-    int inside;
-    int across;
+    int intra_node;
+    int inter_node;
 
     template <topology Topology>
     secondary_peers(const Topology& ranks, int group_size) {
@@ -137,8 +157,8 @@ struct secondary_peers {
                                          " or is a multiple of them",
                                      std::to_string(group_size));
         }
-        inside = std::min(group_size, of_node) - 1;
-        across = group_size - 1 - inside;
+        intra_node = std::min(group_size, of_node) - 1;
+        inter_node = group_size - 1 - intra_node;
     }
 };
 
@@ -150,8 +170,8 @@ volume secondary_gather_volume(const Topology& ranks, int group_size, const wire
     const secondary_peers peers(ranks, group_size);
     if (elements == 0) return {};
     const std::uint64_t message = stored_as.bytes(partition(elements, group_size).slice_size());
-    return {.inside = static_cast<std::uint64_t>(peers.inside) * message,
-            .across = static_cast<std::uint64_t>(peers.across) * message};
+    return {.intra_node = static_cast<std::uint64_t>(peers.intra_node) * message,
+            .inter_node = static_cast<std::uint64_t>(peers.inter_node) * message};
 }
 
 /// hpZ: a second copy of the weights, divided over groups of `group_size` ranks.
@@ -165,8 +185,8 @@ struct secondary_options {
 struct step_options {
     /// Formats of weights (forward gather, and backward without `secondary`), and of gradients on each hop.
     wire_format weights;
-    wire_format gradients_inside;
-    wire_format gradients_across;
+    wire_format gradients_intra_node;
+    wire_format gradients_inter_node;
     std::optional<secondary_options> secondary = std::nullopt;
     /// Format of the replicas that every node keeps, divided over its ranks. `weights` is then the format of their
     /// differences, and `secondary` must be empty.
@@ -203,7 +223,7 @@ step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> t
                                               : gather;
         }
         sum.gradients +=
-            reduce_scatter_volume(ranks, options.gradients_inside, options.gradients_across, n, options.chunks);
+            reduce_scatter_volume(ranks, options.gradients_intra_node, options.gradients_inter_node, n, options.chunks);
     }
     return sum;
 }

@@ -3,7 +3,6 @@
 /// Blocks of small floats with a common scale: FP8, the microscaling formats (MX), NVFP4.
 
 #include <zeropp/core/element.hpp>
-#include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/scale.hpp>

@@ -3,7 +3,6 @@
 /// Blocks of integers with a common scale: the quantizer of ZeRO++.
 
 #include <zeropp/core/element.hpp>
-#include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 

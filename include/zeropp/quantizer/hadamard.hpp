@@ -2,7 +2,7 @@
 /// \file
 /// Quantizers of rotated elements.
 
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 namespace zeropp {
 

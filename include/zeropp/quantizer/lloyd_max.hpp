@@ -3,7 +3,6 @@
 /// Codes of one and two bits for normally distributed elements, such as rotated ones.
 
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 

@@ -6,6 +6,7 @@
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -74,19 +75,6 @@ struct named_quantizers {
     }
 };
 
-/// Quantizers of a reduction: `inside` for the intra-node hop, `across` for the inter-node hop.
-template <quantizer Inside, quantizer Across>
-struct hops {
-    using inside_type = Inside;
-    using across_type = Across;
-
-    Inside inside;
-    Across across;
-
-    /// "INSIDE + ACROSS".
-    std::string name() const { return short_text(inside.name()).str() + " + " + short_text(across.name()).str(); }
-};
-
 /// Pairs of quantizers that a program was compiled with, by both names. Each is an instance of the reductions.
 template <class... Hops>
 struct named_hops {
@@ -94,12 +82,12 @@ struct named_hops {
 
     /// The pair with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right
     /// pairs.
-    static variant parse(std::string_view inside, std::string_view across) {
+    static variant parse(std::string_view intra_node, std::string_view inter_node) {
         variant result;
-        const std::string wanted = detail::without_defaults(inside) + " + " + detail::without_defaults(across);
+        const std::string wanted = detail::without_defaults(intra_node) + " + " + detail::without_defaults(inter_node);
         if (!((wanted == Hops{}.name() && (result = Hops{}, true)) || ...)) {
             throw precondition_error("gradient quantizers", "one of " + list(),
-                                     "\"" + std::string(inside) + " + " + std::string(across) + "\"");
+                                     "\"" + std::string(intra_node) + " + " + std::string(inter_node) + "\"");
         }
         return result;
     }

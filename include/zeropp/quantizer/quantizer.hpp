@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// The quantizer concept: the meaning of a message's bytes.
+/// The quantizer concept, and concepts of the abilities that a quantizer may have.
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>
 
 #include <concepts>
@@ -50,7 +51,7 @@ concept encodes_elements = positional_quantizer<Q> ||
 ///   `encode(x, params)`   the code of one element in the low `code_bits` bits, the others zero
 ///   `decode(code, params)` the value of a code
 ///   `name()`              the text by which programs choose it, as in quantizer/named.hpp
-/// Concepts in quantizer/abilities.hpp describe further abilities.
+/// The concepts below describe further abilities.
 /// Laws: a block that holds NaN or Inf decodes to NaN, unless a code stands for its element alone, as in `lossless`. A
 /// block of zeros decodes to zeros.
 template <class Q>
@@ -74,5 +75,165 @@ concept bounded_quantizer = quantizer<Q> && requires(const Q& q, const typename 
     { q.error_bound(x, params) }
     noexcept->std::same_as<float>;
 };
+
+/// A quantizer of rotated elements. Every whole window of `hadamard_size` consecutive elements goes through a
+/// Walsh-Hadamard transform before its block is fitted, and through the inverse when decoded. That spreads an outlier
+/// over its window. Windows begin with a block; `hadamard_size` is a power of two from 8 to 256, not above the block's
+/// size.
+///
+/// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b). Then all are multiplied by a power of
+/// two, 1 / sqrt(size) or sqrt(2) times that, so that only sums are rounded. Elements after the last whole window are
+/// not transformed. Messages are summed in the rotated domain, and the sum is rotated back once.
+template <class Q>
+concept rotating_quantizer = quantizer<Q> && requires {
+    requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
+             (Q::hadamard_size & (Q::hadamard_size - 1)) == 0);
+};
+
+/// A quantizer that tries several parameters on a block and keeps the first of least error, summed over its elements:
+///   `candidates`                number of candidates
+///   `candidate(fitted, k)`      the k-th candidate; 0 is `fitted` itself. NaN stays NaN
+///   `error(x, params, fitted)`  error of an element with `params`, in whole units of any size that depend on `fitted`
+///                               alone, at most 2^31 / block_size
+template <class Q>
+concept searching_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, int k, float x) {
+    { Q::candidates } -> std::convertible_to<int>;
+    { q.candidate(params, k) }
+    noexcept->std::same_as<typename Q::params>;
+    { q.error(x, params, params) }
+    noexcept->std::same_as<std::uint32_t>;
+};
+
+/// Noise of eight elements, 16 bits for each. The first element's index is a multiple of eight.
+struct rounding_noise {
+    random_words words;
+
+    /// Noise of the i-th element: uniform in steps of 2^-15 over (-1/2, 1/2), both ends excluded, mean 0. Finer steps
+    /// would be rounded when added to a code of 8 bits, and take some to the next code.
+    constexpr ZEROPP_HOST_DEVICE float at(int i) const noexcept {
+        const std::uint32_t bits = words.word[i / 2] >> (i % 2 * 16) & 0xffffu;
+        return static_cast<float>(static_cast<std::int32_t>(bits | 1u) - 0x8000) * 0x1p-16f;
+    }
+};
+
+/// A quantizer that rounds at random. `encode(x, params, noise)` takes a number from (-1/2, 1/2). `noise(granule, sum)`
+/// returns the noise of elements [8 * granule, 8 * granule + 8) of the whole tensor. `sum` is true for sums of
+/// quantized elements, which must not be rounded by the noise that quantized them.
+template <class Q>
+concept stochastic_quantizer = quantizer<Q> &&
+    requires(const Q& q, const typename Q::params& params, float x, float noise, std::uint64_t granule, bool sum) {
+    { q.encode(x, params, noise) }
+    noexcept->std::same_as<std::uint32_t>;
+    { q.noise(granule, sum) }
+    noexcept->std::same_as<rounding_noise>;
+};
+
+/// A quantizer with a number for each message. Codecs find the largest finite magnitude of the message's elements and
+/// store it behind the parameters. Both sides use `scaled_for(absmax)` for this message. No other quantizer's bits
+/// depend on how a collective cuts a tensor into messages, and so on its chunks.
+template <class Q>
+concept message_scaled_quantizer = quantizer<Q> && requires(const Q& q, float absmax) {
+    { q.scaled_for(absmax) }
+    noexcept->std::same_as<Q>;
+};
+
+/// True if Q declares itself an `integer_quantizer`. Each type does so for itself: a derived type may have other
+/// arithmetic.
+template <class Q>
+inline constexpr bool has_integer_arithmetic = false;
+
+/// A quantizer with integer codes, as two's complement of `code_bits` bits. Codecs may process several at a time.
+///   `multiplier(params)`  factor of a code: `decode` is their `product`
+///   `highest_code`        `encode` is `nearest_code(x, multiplier, lowest, highest_code)`. No element of a block is
+///                         below `lowest` with the parameters that were fitted to it
+///   `stats`               depend only on a block's elements farthest from zero on either side
+///   `reaches_above`       true if an element may be above `highest_code`, by less than 2^31 steps
+template <class Q>
+concept integer_quantizer =
+    quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 && !positional_quantizer<Q> &&
+    !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+    { q.multiplier(params) }
+    noexcept->std::same_as<float>;
+    { Q::highest_code } -> std::convertible_to<std::int32_t>;
+    { Q::reaches_above } -> std::convertible_to<bool>;
+};
+
+/// True if Q declares itself a `float_quantizer`. Each type does so for itself: a derived type may have other
+/// arithmetic.
+template <class Q>
+inline constexpr bool has_float_arithmetic = false;
+
+/// A quantizer with codes that are floats of a `format` (`small_float`). Codecs may process several at a time.
+///   `multiplier(params)`  factor of a code's value: `decode` is their `product`
+template <class Q>
+concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !positional_quantizer<Q> &&
+                          !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+    typename Q::format;
+    { q.multiplier(params) }
+    noexcept->std::same_as<float>;
+};
+
+namespace detail {
+
+/// Call a quantizer as its abilities require. `position` is the element's index in its block.
+template <quantizer Q>
+constexpr ZEROPP_HOST_DEVICE void add_element(typename Q::stats& stats, float x, std::uint32_t position) noexcept {
+    if constexpr (positional_quantizer<Q>) {
+        stats.add(x, position);
+    } else {
+        stats.add(x);
+    }
+}
+
+template <quantizer Q>
+constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
+                                                          std::uint32_t position, float noise) noexcept {
+    static_assert(!(positional_quantizer<Q> && stochastic_quantizer<Q>), "no codec rounds positional codes at random");
+    if constexpr (positional_quantizer<Q>) {
+        return q.encode(x, params, position);
+    } else if constexpr (stochastic_quantizer<Q>) {
+        return q.encode(x, params, noise);
+    } else {
+        return q.encode(x, params);
+    }
+}
+
+template <quantizer Q>
+constexpr ZEROPP_HOST_DEVICE float decode_element(const Q& q, std::uint32_t code, const typename Q::params& params,
+                                                  std::uint32_t position) noexcept {
+    if constexpr (positional_quantizer<Q>) {
+        return q.decode(code, params, position);
+    } else {
+        return q.decode(code, params);
+    }
+}
+
+/// Number of elements of a rotation's window; 1 without rotation.
+template <quantizer Q>
+constexpr ZEROPP_HOST_DEVICE int rotation_size() {
+    if constexpr (rotating_quantizer<Q>) {
+        return Q::hadamard_size;
+    } else {
+        return 1;
+    }
+}
+
+/// Factor of a rotation, or of its inverse if `back`. Their product is 1 / Size.
+template <int Size>
+constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
+    float there = 1.0f;
+    int rest = Size;
+    for (; rest > 2; rest /= 4) there *= 0.5f;
+    return back ? 1.0f / (static_cast<float>(Size) * there) : there;
+}
+
+/// The larger of `absmax` and |x|, or `absmax` if x is not finite. As bits, so that magnitudes merge in any order.
+constexpr ZEROPP_HOST_DEVICE inline std::uint32_t take_magnitude(std::uint32_t absmax, float x) noexcept {
+    const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+    const std::uint32_t finite = magnitude < infinity_bits ? magnitude : 0u;
+    return finite > absmax ? finite : absmax;
+}
+
+}  // namespace detail
 
 }  // namespace zeropp

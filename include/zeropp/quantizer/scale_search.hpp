@@ -3,7 +3,7 @@
 /// Scales chosen by the error that they cause.
 
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstdint>
 

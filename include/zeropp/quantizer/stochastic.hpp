@@ -2,8 +2,8 @@
 /// \file
 /// Quantizers with stochastic rounding.
 
-#include <zeropp/core/philox.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstdint>
 

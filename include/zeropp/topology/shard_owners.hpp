@@ -50,7 +50,7 @@ public:
 
     friend bool operator==(const shard_owners&, const shard_owners&) = default;
     /// True if the owners' shards move between nodes, to other owners or to ranks that own none.
-    friend bool has_hop_across(const shard_owners& ranks) { return zeropp::has_hop_across(ranks.all()); }
+    friend bool has_inter_node_hop(const shard_owners& ranks) { return zeropp::has_inter_node_hop(ranks.all()); }
 
 private:
     /// The ranks of the first `groups` groups.

@@ -47,13 +47,13 @@ concept topology = std::regular<T> && requires(const T& t, int i) {
 
 /// True if a reduction has an intra-node hop: groups have several ranks, or there is one group, even of a single rank.
 template <topology Topology>
-constexpr bool has_hop_inside(const Topology& ranks) {
+constexpr bool has_intra_node_hop(const Topology& ranks) {
     return ranks.group_size() > 1 || ranks.groups() == 1;
 }
 
 /// True if collectives have an inter-node hop.
 template <topology Topology>
-constexpr bool has_hop_across(const Topology& ranks) {
+constexpr bool has_inter_node_hop(const Topology& ranks) {
     return ranks.groups() > 1;
 }
 

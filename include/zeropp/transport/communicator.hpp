@@ -45,10 +45,10 @@ public:
         if (topology_.groups() == 1 || topology_.group_size() == 1) return;
         std::vector<int> members;
         for (int i = 0; i != topology_.group_size(); ++i) members.push_back(topology_.rank_of(group_id(), i));
-        group_.emplace(world_.split(members));
+        intra_node_.emplace(world_.split(members));
         members.clear();
         for (int g = 0; g != topology_.groups(); ++g) members.push_back(topology_.rank_of(g, index()));
-        across_.emplace(world_.split(members));
+        inter_node_.emplace(world_.split(members));
     }
 
     /// Collective. Uses a copy of `world`.
@@ -66,16 +66,16 @@ public:
     /// Transport of all ranks.
     Transport& world() { return world_; }
     /// Transport of this group's ranks, by index. Requires more than one rank in a group, or a single group.
-    Transport& group() { return group_ ? *group_ : world_; }
+    Transport& intra_node() { return intra_node_ ? *intra_node_ : world_; }
     /// Transport of the ranks with this index, by group. Requires more than one group, or groups of one rank.
-    Transport& across() { return across_ ? *across_ : world_; }
+    Transport& inter_node() { return inter_node_ ? *inter_node_ : world_; }
 
 private:
     Topology topology_;
     Transport world_;
     // Absent with a single group, or with groups of one rank.
-    std::optional<Transport> group_;
-    std::optional<Transport> across_;
+    std::optional<Transport> intra_node_;
+    std::optional<Transport> inter_node_;
 };
 
 }  // namespace zeropp

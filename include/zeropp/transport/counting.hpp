@@ -21,9 +21,9 @@ namespace zeropp {
 struct traffic {
     short_text primitive;
     std::uint64_t calls = 0;
-    /// Bytes to other ranks of this rank's node (`bytes_inside`), and to other nodes (`bytes_across`).
-    std::uint64_t bytes_inside = 0;
-    std::uint64_t bytes_across = 0;
+    /// Bytes to other ranks of this rank's node (`intra_node_bytes`), and to other nodes (`inter_node_bytes`).
+    std::uint64_t intra_node_bytes = 0;
+    std::uint64_t inter_node_bytes = 0;
 };
 
 /// Counts the bytes that this rank sends through `Transport` within its node and to other nodes, for each collective.
@@ -89,8 +89,8 @@ public:
         traffic sum{.primitive = "total"};
         for (const traffic& t : totals_->entries) {
             sum.calls += t.calls;
-            sum.bytes_inside += t.bytes_inside;
-            sum.bytes_across += t.bytes_across;
+            sum.intra_node_bytes += t.intra_node_bytes;
+            sum.inter_node_bytes += t.inter_node_bytes;
         }
         return sum;
     }
@@ -121,8 +121,8 @@ private:
         const int self = world_ranks_[static_cast<std::size_t>(this->rank())];
         for (const int peer : world_ranks_) {
             if (peer == self) continue;
-            const bool inside = nodes_.group_of(peer) == nodes_.group_of(self);
-            (inside ? current.bytes_inside : current.bytes_across) += bytes;
+            const bool intra_node = nodes_.group_of(peer) == nodes_.group_of(self);
+            (intra_node ? current.intra_node_bytes : current.inter_node_bytes) += bytes;
         }
     }
 

@@ -28,7 +28,7 @@ void on_each_target(const F& f) {
 }
 
 /// The messages of a tensor, or of a `difference`.
-template <class Q, class Tensor, class Residuals = zeropp::no_feedback>
+template <class Q, class Tensor, class Residuals = zeropp::none>
 std::vector<std::byte> encoded(const Q& q, const Tensor& tensor, const zeropp::slices& where,
                                const Residuals& residuals = {}) {
     guarded<std::byte> messages(static_cast<std::size_t>(where.slots) * zeropp::wire_bytes(q, where.count), 0xa5);

@@ -7,7 +7,6 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
-#include <zeropp/execution/host_threads.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -61,7 +60,8 @@ std::vector<float> results_on(Make make) {
     using int8 = zeropp::block_integer<8, 256>;
     using int4 = zeropp::stochastic<
         zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>, 32>>;
-    using feedback = zeropp::error_feedback<int8, zeropp::nvfp4, zeropp::residuals_in_int8, zeropp::host_space>;
+    using feedback =
+        zeropp::error_feedback<zeropp::hops<int8, zeropp::nvfp4>, zeropp::residuals_in_int8, zeropp::host_space>;
     constexpr int ranks = 4;
     constexpr std::size_t n = 4 * 150'001;
     constexpr std::size_t of_rank = n + n / 4;
@@ -96,12 +96,12 @@ std::vector<float> results_on(Make make) {
         const std::vector<float> gradient = mixed_floats(n, 7 + r);
         zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(topology, n));
         feedback memory(topology, n, storage.view());
-        zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(topology, int8(), zeropp::nvfp4(), n, {}));
+        zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
+            topology, zeropp::hops{int8(), zeropp::nvfp4()}, n, {}));
         for (int step = 0; step != 2; ++step) {
-            zeropp::hierarchical_quantized_reduce_scatter(*exec, comm, int8(), zeropp::nvfp4(), gradient,
-                                                          std::span(fed, n / 4), {.operation = zeropp::reduction::mean},
-                                                          scratch.view(), memory);
+            zeropp::hierarchical_quantized_reduce_scatter(
+                *exec, comm, zeropp::with_error_feedback(zeropp::hops{int8(), zeropp::nvfp4()}, memory), gradient,
+                std::span(fed, n / 4), {.operation = zeropp::reduction::mean}, scratch.view());
         }
         exec->wait();
     });

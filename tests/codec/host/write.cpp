@@ -49,7 +49,7 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host]") {
          {std::size_t{0}, std::size_t{1}, std::size_t{511}, std::size_t{512}, std::size_t{513}, n}) {
         guarded<std::byte> message(layout.bytes, 0xee);
         zeropp::detail::write_slots(quantizer{}, tensor.data(), zeropp::slices::single(valid, 0, n), message.data(),
-                                    zeropp::no_feedback{}, nullptr);
+                                    zeropp::none{}, nullptr);
         const std::vector<float> existing(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(valid));
         require_bytes("message of " + std::to_string(valid), message, format.message(existing, n));
     }

@@ -59,8 +59,8 @@ void check_training(const deepspeed_config& config, const zeropp::two_level& nod
     CHECK(simt::live() == before);
     CHECK(given.losses == expected.losses);
     CHECK(given.held_out_loss == expected.held_out_loss);
-    CHECK(given.bytes_across() == expected.bytes_across());
-    CHECK(given.bytes_inside() == expected.bytes_inside());
+    CHECK(given.inter_node_bytes() == expected.inter_node_bytes());
+    CHECK(given.intra_node_bytes() == expected.intra_node_bytes());
     CHECK(expected.losses.front() - expected.losses.back() > 0.1);
 }
 

@@ -28,7 +28,7 @@ namespace zeropp::detail {
 /// In a list, tiles run across the tensors of a message: a tile with blocks of several goes block by block.
 ///
 /// If messages have a scale, it must be in them already.
-template <quantizer Q, class Source, class Residuals = kernel_residuals<no_feedback>, class Slices = slices>
+template <quantizer Q, class Source, class Residuals = kernel_residuals<none>, class Slices = slices>
 struct encode_kernel {
     Q q;
     Source source;

@@ -8,7 +8,7 @@
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/scale.hpp>
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 
 #include <zeropp/codec/cuda/granule.cuh>
 #include <zeropp/core/math.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 #include <cstdint>

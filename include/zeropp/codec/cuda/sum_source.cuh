@@ -8,7 +8,7 @@
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_layout.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -6,9 +6,8 @@
 #include <zeropp/codec/host/share.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
-#include <zeropp/layout/message_place.hpp>
 #include <zeropp/layout/wire_layout.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -9,7 +9,7 @@
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 
 #include <cstddef>
 #include <type_traits>

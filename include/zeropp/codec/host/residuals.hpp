@@ -21,12 +21,12 @@ template <class Feedback>
 class section_residuals;
 
 template <>
-class section_residuals<no_feedback> {
+class section_residuals<none> {
 public:
     static constexpr bool any = false;
     static constexpr std::size_t block_size = 1;
 
-    section_residuals(const no_feedback&, const section&, int) {}
+    section_residuals(const none&, const section&, int) {}
 };
 
 template <quantizer Storage>

@@ -3,7 +3,7 @@
 /// Loops of the host codec: tiles that stay in the first-level cache, and parts that threads share.
 
 #include <zeropp/codec/host/target.hpp>
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/layout/slices.hpp>
 
 #include <algorithm>

@@ -15,7 +15,6 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_layout.hpp>
-#include <zeropp/quantizer/abilities.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/small_float.hpp>
 

@@ -10,10 +10,10 @@
 #include <zeropp/codec/host/sources.hpp>
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
-#include <zeropp/execution/host_threads.hpp>
+#include <zeropp/execution/host.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/wire_layout.hpp>
-#include <zeropp/quantizer/abilities.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <algorithm>
 #include <array>
