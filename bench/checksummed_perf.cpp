@@ -29,7 +29,7 @@ using namespace zeropp_bench;
 
 /// Quantizers that -q may name.
 using quantizers =
-    zeropp::named_quantizers<zeropp::lossless<float>, zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
+    zeropp::named_quantizers<zeropp::cast_to<float>, zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128>>;
 
 const std::vector<column> columns{{"", "size", "(B)", 12},
                                   {"", "collective", "", 40},

@@ -53,7 +53,7 @@ struct hierarchical_quantized_reduce_scatter_perf {
     static tally check_native(arrays<T, Place>& a) {
         const auto shard = a.read_slice(false);
         return compare_in_pieces<T>(std::span<const T>(shard), [&](std::size_t begin, std::size_t n) {
-            return expected_sum<T, T>(zeropp::lossless<T>(), a.part.ranks(), first_seed, a.part.offset(a.rank) + begin,
+            return expected_sum<T, T>(zeropp::cast_to<T>(), a.part.ranks(), first_seed, a.part.offset(a.rank) + begin,
                                       n);
         });
     }

@@ -63,7 +63,7 @@ struct quantized_all_reduce_perf {
     static tally check_native(tensors<T, Place>& a) {
         const auto full = a.result.read(0, a.result.size());
         return compare_in_pieces<T>(std::span<const T>(full), [&](std::size_t begin, std::size_t n) {
-            return expected_sum<T, T>(zeropp::lossless<T>(), a.part.ranks(), first_seed, begin, n);
+            return expected_sum<T, T>(zeropp::cast_to<T>(), a.part.ranks(), first_seed, begin, n);
         });
     }
 

@@ -34,8 +34,8 @@ int main() try {
     for (std::size_t i = 0; i != tensor.size(); ++i) tensor[i] = std::sin(static_cast<float>(i));
 
     // Values are within [-1, 1], so the step of n bits is about 2 / 2^n. Rounding errs by half a step.
-    bool good = round_trip(zeropp::lossless<float>{}, tensor, 0.0f);
-    good &= round_trip(zeropp::lossless<zeropp::bfloat16>{}, tensor, 0.002f);
+    bool good = round_trip(zeropp::cast_to<float>{}, tensor, 0.0f);
+    good &= round_trip(zeropp::cast_to<zeropp::bfloat16>{}, tensor, 0.002f);
     good &= round_trip(zeropp::block_integer<8, 256>{}, tensor, 0.004f);
     good &= round_trip(zeropp::block_integer<6, 128>{}, tensor, 0.017f);
     good &= round_trip(zeropp::block_integer<4, 128, zeropp::asymmetric, zeropp::half>{}, tensor, 0.068f);

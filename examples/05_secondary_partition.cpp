@@ -23,7 +23,7 @@ int main() try {
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = std::sin(static_cast<float>(i));
 
         // This rank's half of the tensor, in 16 bits, in the caller's memory.
-        using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, nodes.group_size()));
         secondary_type secondary({}, elements, nodes.group_size(), comm.index(), storage.view());
 

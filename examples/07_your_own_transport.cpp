@@ -50,7 +50,7 @@ int main() try {
         const std::vector<float> shard(1'000'000, 1.0f);
         std::vector<float> full(4'000'000);
 
-        zeropp::quantized_all_gather(zeropp::host{}, comm, zeropp::lossless<float>{}, shard, full);
+        zeropp::quantized_all_gather(zeropp::host{}, comm, zeropp::cast_to<float>{}, shard, full);
         const double exact = std::exchange(*clock, 0);
         zeropp::quantized_all_gather(zeropp::host{}, comm, zeropp::block_integer<4, 128>{}, shard, full);
         std::printf("rank %d: %.4f s with fp32, %.4f s with int4:128\n", comm.rank(), exact, *clock);

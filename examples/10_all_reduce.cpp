@@ -38,7 +38,7 @@ int main() try {
             comm.world().reset();
         };
 
-        const zeropp::lossless<zeropp::bfloat16> bf16;  // the safe first step: bf16 on the wire, sums in float
+        const zeropp::cast_to<zeropp::bfloat16> bf16;  // the safe first step: bf16 on the wire, sums in float
         zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{bf16, bf16, bf16}, gradient, mean,
                                      {.operation = zeropp::reduction::mean});
         report("bf16", 0.006f);

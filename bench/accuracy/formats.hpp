@@ -6,7 +6,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/named.hpp>
 
 #include <algorithm>

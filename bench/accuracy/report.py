@@ -149,7 +149,7 @@ numbers its own. One hop: all ranks in one node, so that only the quantizer *ins
 {sums_table(contents['sums'])}
 ## 16 bits on the wire: relative L2 error of an all-reduce
 
-`quantized_all_reduce` of bfloat16 tensors with `lossless<bfloat16>` on every hop, whose sums are in float, beside a sum that
+`quantized_all_reduce` of bfloat16 tensors with `cast_to<bfloat16>` on every hop, whose sums are in float, beside a sum that
 is rounded to bfloat16 after each rank's addition, as a ring of bfloat16 does it.
 
 {sixteen_bits_table(contents['sixteen_bits'])}

@@ -88,7 +88,7 @@ sixteen_bits_accuracy measure_sixteen_bits(distribution d, int nodes, int ranks_
     std::vector<bfloat16> result(elements);
     zeropp::run_on_threads(ranks, [&](zeropp::thread_transport transport) {
         zeropp::communicator comm(zeropp::two_level(nodes, ranks_per_node), transport);
-        const zeropp::lossless<bfloat16> wire;
+        const zeropp::cast_to<bfloat16> wire;
         std::vector<bfloat16>& own = of_rank[static_cast<std::size_t>(comm.rank())];
         zeropp::quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{wire, wire, wire}, own, own,
                                      {.algorithm = zeropp::all_reduce_algorithm::two_shot});

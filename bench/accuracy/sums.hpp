@@ -29,7 +29,7 @@ struct sixteen_bits_accuracy {
     int ranks_per_node = 0;
     /// Added in rank order and rounded to bfloat16 after each addition, as a ring does.
     double bfloat16_sum = 0;
-    /// By quantized_all_reduce with lossless<bfloat16> on every hop: sums in float.
+    /// By quantized_all_reduce with cast_to<bfloat16> on every hop: sums in float.
     double float_sums = 0;
 };
 

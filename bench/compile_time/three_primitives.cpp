@@ -10,7 +10,7 @@ int main() {
         std::vector<float> shard(1000), full(4000);
         zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int4}, full, shard);
 
-        using part = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+        using part = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(part::storage_bytes({}, full.size(), 2));
         part secondary({}, full.size(), 2, comm.index(), storage.view());
         zeropp::workspace<zeropp::host_space> scratch(

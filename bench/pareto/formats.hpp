@@ -14,9 +14,9 @@ namespace pareto {
 /// A control: decodes `Percent` percent of every element, without rounding. Replicas that follow such differences lag
 /// behind the weights, as with few bits.
 template <int Percent>
-struct lagging : zeropp::lossless<float> {
+struct lagging : zeropp::cast_to<float> {
     constexpr float decode(std::uint32_t code, const params& p) const noexcept {
-        return zeropp::lossless<float>::decode(code, p) * (Percent / 100.0f);
+        return zeropp::cast_to<float>::decode(code, p) * (Percent / 100.0f);
     }
     static constexpr zeropp::short_text name() { return zeropp::short_text("lagging").append(Percent); }
 };
@@ -24,12 +24,12 @@ struct lagging : zeropp::lossless<float> {
 /// A control: decodes every element with a relative error of up to `Percent` percent, uniform and of either sign: noise
 /// of a quantizer's size.
 template <int Percent>
-struct noisy : zeropp::lossless<float> {
+struct noisy : zeropp::cast_to<float> {
     constexpr float decode(std::uint32_t code, const params& p) const noexcept {
         // Upper bits of a product with an odd number look random.
         const std::uint32_t mixed = (code ^ (code >> 15)) * 0x9e3779b1u;
         const float drawn = static_cast<float>(static_cast<std::int32_t>(mixed)) * 0x1p-31f;
-        return zeropp::lossless<float>::decode(code, p) * (1.0f + drawn * (Percent / 100.0f));
+        return zeropp::cast_to<float>::decode(code, p) * (1.0f + drawn * (Percent / 100.0f));
     }
     static constexpr zeropp::short_text name() { return zeropp::short_text("noisy").append(Percent); }
 };

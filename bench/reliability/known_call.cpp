@@ -34,7 +34,7 @@ namespace reference = collective_test::reference;
 
 using int8 = zeropp::block_integer<8, 256>;
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
-using quantizers = zeropp::named_quantizers<zeropp::lossless<float>, zeropp::lossless<zeropp::bfloat16>, int8, int4>;
+using quantizers = zeropp::named_quantizers<zeropp::cast_to<float>, zeropp::cast_to<zeropp::bfloat16>, int8, int4>;
 
 constexpr zeropp::host exec;
 constexpr zeropp::pipeline<zeropp::host> both_hops{exec, exec};

@@ -17,7 +17,7 @@ namespace {
 using element = zeropp::bfloat16;
 using zeropp::detail::require_mpi;
 
-constexpr zeropp::lossless<element> plain;
+constexpr zeropp::cast_to<element> plain;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half> weights;
 constexpr zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16> gradients_intra_node;
 constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> gradients_inter_node;
@@ -90,7 +90,7 @@ work all_gather(std::shared_ptr<Comm> comm, const Quantizer& q, std::size_t elem
 
 template <class Comm>
 work secondary_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
-    using partition_type = zeropp::secondary_partition<zeropp::lossless<element>, zeropp::host_space>;
+    using partition_type = zeropp::secondary_partition<zeropp::cast_to<element>, zeropp::host_space>;
     const int group_size = comm->topology().group_size();
     struct arrays {
         std::vector<std::byte> storage, scratch;
@@ -116,7 +116,7 @@ work secondary_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
 /// Updates a replica from weights that are a tenth too small, and gathers it.
 template <class Comm>
 work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
-    using replica_type = zeropp::secondary_replica<zeropp::lossless<element>, zeropp::host_space>;
+    using replica_type = zeropp::secondary_replica<zeropp::cast_to<element>, zeropp::host_space>;
     struct arrays {
         std::vector<std::byte> storage, scratch;
         std::vector<element> shard, full;

@@ -233,7 +233,7 @@ failed; and the simulator's own count of each node's link agreed, to the 2 % tha
   transport's way of waiting, up to 250 us late, is part of it. Computation and codec take none; where a codec counts, below, it
   is the plan's, at {contents["codec_rate"] / 1e9:.0f} GB/s.
 - **ZeRO-3** (`zero3`) is a ring through all ranks in 16 bits, as NCCL's: MPI's own collectives, set to logical rings. *Two hops* is the
-  library's route with `lossless`, which quantizes nothing. A step is forward gather, backward gather, reduce-scatter, one
+  library's route with `cast_to`, which quantizes nothing. A step is forward gather, backward gather, reduce-scatter, one
   after another, in one chunk, with {contents["tensors"]} equal tensors of which one is simulated.
 - **Scale**: a tensor is simulated by one that is smaller on links that are slower by the same factor, with latencies as they
   are: whole blocks and messages shrink by exactly that.

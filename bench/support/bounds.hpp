@@ -4,7 +4,7 @@
 /// uses only a quantizer's `fit` and `error_bound`.
 
 #include <zeropp/core/element.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <algorithm>
@@ -55,9 +55,9 @@ void quantize(const Q& q, estimates& e) {
     }
 }
 
-/// As for other quantizers. The bound of `lossless` needs the exact element; if that is unknown, rounding bounds it.
+/// As for other quantizers. The bound of `cast_to` needs the exact element; if that is unknown, rounding bounds it.
 template <class T>
-void quantize(const zeropp::lossless<T>& q, estimates& e) {
+void quantize(const zeropp::cast_to<T>& q, estimates& e) {
     for (std::size_t i = 0; i != e.exact.size(); ++i) {
         e.error[i] += e.error[i] == 0 ? static_cast<double>(q.error_bound(static_cast<float>(e.exact[i]), {}))
                                       : half_spacing<T>(e.largest(i));

@@ -113,7 +113,7 @@ unquantized_cases unquantized_of(const collective_run<Place>& run, std::size_t e
                     [native] { return native->algorithm_of_last_call(); }};
         }
         const auto scratch = std::make_shared<typename Place::template array<std::byte>>();
-        const zeropp::lossless<T> q;
+        const zeropp::cast_to<T> q;
         quantized_case lossless;
         if constexpr (Perf::quantizes == wire::two_hops) {
             lossless = case_of<Perf, T>(run, a, scratch, q, q);

@@ -5,7 +5,7 @@
 #include "support/checks.hpp"
 #include "support/collective_perf.hpp"
 
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include <cstdint>
 
@@ -26,7 +26,7 @@ struct gather_perf {
     }
     template <class T, class Place>
     static tally check_native(arrays<T, Place>& a) {
-        return check<T>(zeropp::lossless<T>(), a);
+        return check<T>(zeropp::cast_to<T>(), a);
     }
 
     /// Compares `full` with all ranks' shards after quantization by `q`.

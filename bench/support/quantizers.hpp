@@ -69,7 +69,7 @@ struct hop_quantizers {
     bool visit(F f) const {
         return std::visit(
             [&]<class IntraNode, class InterNode>(const IntraNode& in, const InterNode& out) {
-                constexpr bool wide = std::is_same_v<IntraNode, zeropp::lossless<zeropp::bfloat16>> ||
+                constexpr bool wide = std::is_same_v<IntraNode, zeropp::cast_to<zeropp::bfloat16>> ||
                                       std::is_same_v<IntraNode, zeropp::block_integer<8, 256>>;
                 constexpr bool compiled =
                     std::is_same_v<IntraNode, InterNode> || (wide && InterNode::code_bits < IntraNode::code_bits);

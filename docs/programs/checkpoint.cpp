@@ -15,7 +15,7 @@
 namespace {
 
 constexpr std::size_t n = 20'000;
-using bf16 = zeropp::lossless<zeropp::bfloat16>;
+using bf16 = zeropp::cast_to<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256>;
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using secondary_type = zeropp::secondary_partition<bf16, zeropp::host_space>;

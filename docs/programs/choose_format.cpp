@@ -14,7 +14,7 @@
 namespace {
 
 // [formats]
-using bf16 = zeropp::lossless<zeropp::bfloat16>;
+using bf16 = zeropp::cast_to<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>;
 using int4 = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;
 using int4_rotated = zeropp::hadamard<int4, 32>;

@@ -22,7 +22,7 @@ namespace {
 // [engine]
 constexpr std::size_t parameters = 1'000'003;  // of one layer; nothing has to divide
 
-using bf16 = zeropp::lossless<zeropp::bfloat16>;
+using bf16 = zeropp::cast_to<zeropp::bfloat16>;
 using int8 = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>;
 using int8_gradients = zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::bfloat16>;
 using int4_gradients = zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>;

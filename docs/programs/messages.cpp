@@ -25,7 +25,7 @@ namespace {
 
 constexpr int nodes = 2, ranks_per_node = 3, ranks = nodes * ranks_per_node;
 constexpr std::size_t elements = 2 * ranks;
-using exact = zeropp::lossless<float>;
+using exact = zeropp::cast_to<float>;
 
 /// What pairs of floats say, in units of `unit`, as a JSON list of [slice, ranks that have been added up, as bits].
 std::string pairs(const float* values, std::size_t count, float unit) {

@@ -19,7 +19,7 @@ int main() try {
         const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16> int4;  // "int4:128:signed:bf16"
 
         const zeropp::shard_owners trainers(nodes, 1);  // the ranks of the first node
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
         std::vector<std::byte> storage(replica_type::storage_bytes(trainers, n));
         replica_type replica(trainers, comm.rank(), n, storage);
 

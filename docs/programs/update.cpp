@@ -25,7 +25,7 @@ int main() try {
         std::vector<zeropp::bfloat16> weights(n);
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = zeropp::bfloat16(std::sin(static_cast<float>(i)));
 
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
         std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), n));  // 1/k of the weights, in bf16
         replica_type replica(comm.topology(), comm.rank(), n, storage);
         std::uint64_t sent_at_first = 0;

@@ -36,8 +36,8 @@ zeropp::wire_format format_named(const std::string& name) {
 
 /// Format in which `storage` keeps the residuals of the quantizer named `quantizer`.
 zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer) {
-    if (storage == "fp32") return zeropp::wire_format_of(zeropp::lossless<float>{});
-    if (storage == "bf16") return zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+    if (storage == "fp32") return zeropp::wire_format_of(zeropp::cast_to<float>{});
+    if (storage == "bf16") return zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
     return std::visit(
         []<class Q>(const Q&) {
             return zeropp::wire_format_of(typename zeropp::residuals_in_int8::template storage<Q>{});

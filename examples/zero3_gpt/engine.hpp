@@ -257,7 +257,7 @@ private:
         std::vector<typename feedback_variant<typename Formats::gradients>::type> feedback;  // one, or none
     };
 
-    static constexpr zeropp::lossless<float> exact{};
+    static constexpr zeropp::cast_to<float> exact{};
 
     struct visit {
         int unit;

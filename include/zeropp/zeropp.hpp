@@ -8,7 +8,7 @@
 ///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
 ///                quantized_update;
 ///                arguments of calls: options, error_feedback, scratch, pipeline
-///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, lossless; around another one: hadamard,
+///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, cast_to; around another one: hadamard,
 ///                stochastic, scale_search; named (by text), residual_storage
 ///   topology/    two_level, flat; shard_owners (if some nodes own no shards)
 ///   layout/      partition (which rank owns which elements), tensor_list, wire_layout (bytes of a message)
@@ -33,9 +33,9 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/scale_search.hpp>

@@ -39,7 +39,7 @@ void call(const std::string& collective, communicator& comm) {
             zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node},
                                                           full, shard);
     } else if (collective == "secondary_partition_gather") {
-        using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
         const int group_size = comm.topology().group_size();
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, group_size));
         secondary_type secondary({}, elements, group_size, comm.index(), storage.view());

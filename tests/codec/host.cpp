@@ -11,9 +11,9 @@ using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::bfloat16;
 using zeropp::block_integer;
+using zeropp::cast_to;
 using zeropp::half;
 using zeropp::host;
-using zeropp::lossless;
 using zeropp::signed_absmax;
 using zeropp::symmetric;
 
@@ -27,7 +27,7 @@ TEST_CASE("the host's codec writes and reads the documented bytes, floats", "[co
     check_codec<float>(exec, block_integer<4, 32, asymmetric, half>{});
     check_codec<float>(exec, block_integer<6, 512, asymmetric>{});
     check_codec<float>(exec, block_integer<3, 8, symmetric, bfloat16>{});
-    check_codec<float>(exec, lossless<float>{});
+    check_codec<float>(exec, cast_to<float>{});
 }
 
 TEST_CASE("a tensor without elements may have no address", "[codec][host]") {

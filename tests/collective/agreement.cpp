@@ -12,7 +12,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/transport/checked.hpp>
 
@@ -66,7 +66,7 @@ auto update(int chunks) {
             none.emplace_back(std::span(&x, owners.size() > 1 && comm.rank() == 0 ? 1u : 0u));
         }
         const zeropp::tensor_list<float> full(owners, tensors), shard(none);
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
         std::vector<std::byte> storage(replica_type::storage_bytes(owners, full));
         replica_type replica(owners, comm.rank(), full, storage);
         zeropp::quantized_update(host{}, comm, int8, shard, replica.to(10'000'000'000'000'000'000u),
@@ -137,7 +137,7 @@ TEST_CASE("checked secondary: ranks at different versions get an error") {
     // Each rank stores and reads consistently; only together are they wrong.
     const auto pass = [](std::uint64_t version) {
         return [=](auto& comm) {
-            using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+            using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
             zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, 100, 2));
             secondary_type secondary({}, 100, 2, comm.index(), storage.view());
             std::vector<float> full(100);

@@ -10,7 +10,7 @@
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/counting.hpp>
 
 #include <barrier>
@@ -76,7 +76,7 @@ namespace {
 
 using int8 = zeropp::block_integer<8, 256>;
 using memory_type = zeropp::error_feedback<zeropp::hops<int8, int8>, zeropp::residuals_in_int8, zeropp::host_space>;
-using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
 
 /// What a rank's work results in.
 struct outcome {

@@ -10,8 +10,8 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/transport/checked.hpp>
 
@@ -285,7 +285,7 @@ using alone = alone_with<zeropp::residuals_in_int8>;
 /// Residuals beyond 65504 are infinite.
 struct residuals_in_half {
     template <zeropp::quantizer Q>
-    using storage = zeropp::lossless<zeropp::half>;
+    using storage = zeropp::cast_to<zeropp::half>;
 };
 
 template <class F>

@@ -14,7 +14,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/threads.hpp>
 
@@ -98,7 +98,7 @@ const std::vector<subject>& subjects() {
          {{0, 1}}},
         {"quantized_update",
          [](comm_type& comm) {
-             using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+             using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
              std::vector<std::byte> storage(replica_type::storage_bytes(comm.topology(), elements));
              replica_type replica(comm.topology(), comm.rank(), elements, storage);
              replica.stamp(1);

@@ -5,7 +5,7 @@
 #include "collective/reduce_scatter_matrix.hpp"
 
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/checked.hpp>
 
 using namespace collective_test;
@@ -15,7 +15,7 @@ namespace {
 
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int4;
-constexpr zeropp::lossless<float> fp32;
+constexpr zeropp::cast_to<float> fp32;
 
 using results_by_rank = std::vector<std::vector<float>>;
 

@@ -14,7 +14,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr zeropp::block_integer<8, 64> int8;
 constexpr zeropp::block_integer<4, 32> int4;
-constexpr zeropp::lossless<float> fp32;
+constexpr zeropp::cast_to<float> fp32;
 
 constexpr int cases = 120;
 

@@ -4,13 +4,13 @@
 #include "collective/all_gather_matrix.hpp"
 
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 using namespace collective_test;
 
 TEST_CASE("all-gather of fp32: bits of the reference, quantizers") {
-    check_all_gather<float>(zeropp::lossless<float>{}, 0);
-    check_all_gather<float>(zeropp::lossless<zeropp::bfloat16>{}, 1);
+    check_all_gather<float>(zeropp::cast_to<float>{}, 0);
+    check_all_gather<float>(zeropp::cast_to<zeropp::bfloat16>{}, 1);
     check_all_gather<float>(zeropp::block_integer<8, 256>{}, 2);
     check_all_gather<float>(zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>{}, 3);
     check_all_gather<float>(zeropp::block_integer<4, 128, zeropp::asymmetric>{}, 4);

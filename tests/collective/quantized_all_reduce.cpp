@@ -15,7 +15,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
@@ -38,7 +38,7 @@ namespace {
 constexpr zeropp::block_integer<8, 64> int8;
 constexpr zeropp::block_integer<4, 32> int4;
 constexpr zeropp::block_integer<6, 128> int6;
-constexpr zeropp::lossless<zeropp::bfloat16> bf16;
+constexpr zeropp::cast_to<zeropp::bfloat16> bf16;
 
 template <class T, class Execution, class IntraNode, class InterNode, class Back>
 void check_drawn(int seed, const IntraNode& intra_node, const InterNode& inter_node, const Back& back) {

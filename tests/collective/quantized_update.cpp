@@ -14,8 +14,8 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
@@ -32,8 +32,8 @@ constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> int
 using int8_type = zeropp::block_integer<8, 64>;
 constexpr int8_type int8;
 
-template <class T, class IntraNode = zeropp::lossless<T>>
-using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, IntraNode>;
+template <class T, class IntraNode = zeropp::cast_to<T>>
+using replica_of = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::host_space, IntraNode>;
 
 struct moved {
     std::uint64_t intra_node;
@@ -68,7 +68,7 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
         over_owners(comm.topology(), first_groups, [&](const auto& over) {
             guarded<std::byte> storage(replica_of<T>::storage_bytes(over, n));
             replica_of<T> replica(over, comm.rank(), n, storage.view());
-            const zeropp::lossless<T> exact;
+            const zeropp::cast_to<T> exact;
             guarded<std::byte> scratch(zeropp::quantized_update_workspace_bytes(over, int4, exact, n));
             guarded<std::byte> gathering(zeropp::secondary_partition_gather_workspace_bytes(over, exact, n));
             for (std::size_t step = 0; step != steps; ++step) {
@@ -108,9 +108,8 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
         const bool sends = n != 0 && owners.has(static_cast<int>(r));
         CHECK(by_update[r].inter_node == (sends ? (groups - 1) * zeropp::wire_bytes(int4, slice) : 0));
         CHECK(by_gather[r].inter_node == 0);
-        CHECK(
-            by_gather[r].intra_node ==
-            (n == 0 ? 0 : (size / groups - 1) * at(owners.groups) * zeropp::wire_bytes(zeropp::lossless<T>{}, slice)));
+        CHECK(by_gather[r].intra_node ==
+              (n == 0 ? 0 : (size / groups - 1) * at(owners.groups) * zeropp::wire_bytes(zeropp::cast_to<T>{}, slice)));
     }
 }
 
@@ -237,14 +236,14 @@ TEST_CASE("updates: what the first groups own reaches the others, which own noth
 
 TEST_CASE("updates: drawn lists that the first groups own, updated and gathered in chunks") {
     for (int seed = 0; seed != 80; ++seed) {
-        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::lossless<float>{}, false)
+        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::cast_to<float>{}, false)
                       : check_list<zeropp::bfloat16, host>(seed, int8, false);
     }
 }
 
 TEST_CASE("updates: drawn lists, updated and gathered in chunks, exact inside the node and in eight bits") {
     for (int seed = 0; seed != 80; ++seed) {
-        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::lossless<float>{})
+        seed % 2 == 0 ? check_list<float, zeropp::host_queue>(seed, zeropp::cast_to<float>{})
                       : check_list<zeropp::bfloat16, host>(seed, int8);
     }
 }
@@ -358,7 +357,7 @@ TEST_CASE("updates: after 10,000 steps a replica is as near as after ten, and th
         replica_of<float> replica(nodes, comm.rank(), n, storage.view());
         std::vector<float> weights(n), full(n);
         zeropp::workspace<zeropp::host_space> scratch(
-            zeropp::quantized_update_gather_workspace_bytes(nodes, q, zeropp::lossless<float>{}, n));
+            zeropp::quantized_update_gather_workspace_bytes(nodes, q, zeropp::cast_to<float>{}, n));
         for (std::uint64_t step = 0; step != 10000; ++step) {
             weights = walked(weights, step);
             zeropp::quantized_update(host{}, comm, q, reference::slice_of(weights, 2, r), replica.to(step + 1, full),

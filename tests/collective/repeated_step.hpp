@@ -15,7 +15,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
 namespace collective_test {
@@ -75,7 +75,7 @@ public:
 private:
     static constexpr zeropp::block_integer<8, 256> intra_node{};
     static constexpr zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> inter_node{};
-    static constexpr zeropp::lossless<float> exact{};
+    static constexpr zeropp::cast_to<float> exact{};
     static constexpr zeropp::gather_options in_chunks{.chunks = 2};
     static constexpr zeropp::reduce_options reduce{.operation = zeropp::reduction::mean, .chunks = 3};
     static constexpr zeropp::all_reduce_options all{
@@ -84,7 +84,7 @@ private:
     using memory_type = zeropp::error_feedback<
         zeropp::hops<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>>,
         zeropp::residuals_in_int8, zeropp::host_space>;
-    using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+    using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
 
     Communicator& comm_;
     std::vector<float> full_, gathered_, weights_, gradients_;

@@ -8,13 +8,13 @@
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 using namespace collective_test;
 using zeropp::host;
 
 namespace {
-using lossless_partition = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+using lossless_partition = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
 using quantized_partition = zeropp::secondary_partition<zeropp::block_integer<8, 256>, zeropp::host_space>;
 }  // namespace
 

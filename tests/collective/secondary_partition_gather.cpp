@@ -10,7 +10,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
@@ -77,7 +77,7 @@ void check_two_passes(const node_map& nodes, const zeropp::two_level& groups, st
 TEST_CASE("secondary gather: the bits of the forward gather, in groups that are the nodes") {
     for (const node_map& map : node_maps()) {
         for (const std::size_t n : {0u, 1u, 3u, 257u, 1003u}) {
-            check_two_passes<float>(map, map.topology(), n, int8, zeropp::lossless<float>{});
+            check_two_passes<float>(map, map.topology(), n, int8, zeropp::cast_to<float>{});
             check_two_passes<float>(map, map.topology(), n, int8, zeropp::block_integer<4, 128>{});
         }
     }
@@ -87,8 +87,8 @@ TEST_CASE("secondary gather: groups smaller than the node, larger, and of one ra
     const node_map two_nodes{"2 x 4", {0, 0, 0, 0, 1, 1, 1, 1}};
     for (const int k : {1, 2, 4, 8}) {
         const auto groups = zeropp::two_level::of_size(8, k);
-        check_two_passes<float>(two_nodes, groups, 1003, int8, zeropp::lossless<float>{});
-        check_two_passes<zeropp::bfloat16>(two_nodes, groups, 518, int8, zeropp::lossless<zeropp::bfloat16>{});
+        check_two_passes<float>(two_nodes, groups, 1003, int8, zeropp::cast_to<float>{});
+        check_two_passes<zeropp::bfloat16>(two_nodes, groups, 518, int8, zeropp::cast_to<zeropp::bfloat16>{});
     }
 }
 
@@ -99,12 +99,12 @@ TEST_CASE("secondary gather: forward and backward enqueued on one queue, one wai
         const zeropp::two_level nodes(2, 2);
         zeropp::communicator comm(nodes, transport);
         const auto r = at(comm.rank());
-        using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, 1003, 2));
         secondary_type secondary({}, 1003, 2, comm.index(), storage.view());
         zeropp::workspace<zeropp::host_space> scratch(zeropp::quantized_all_gather_workspace_bytes(nodes, int8, 1003));
         zeropp::workspace<zeropp::host_space> scratch_again(
-            zeropp::secondary_partition_gather_workspace_bytes(2, zeropp::lossless<float>{}, 1003));
+            zeropp::secondary_partition_gather_workspace_bytes(2, zeropp::cast_to<float>{}, 1003));
         const std::vector<float> shard = reference::slice_of(tensor, 4, r);
         std::vector<float> full(1003);
         const zeropp::host_queue queue;
@@ -198,7 +198,7 @@ TEST_CASE("secondary gather: one rank's stale partition is an error on every ran
         const auto errors =
             errors_on_ranks(4, "a stale partition on one rank", [&](zeropp::thread_transport& transport) {
                 zeropp::communicator comm(zeropp::two_level::of_size(4, k), zeropp::checked(transport));
-                using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+                using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
                 zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, 100, k));
                 secondary_type secondary({}, 100, k, comm.index(), storage.view());
                 secondary.store(host{}, std::vector<float>(100, 1.0f), comm.rank() == 2 ? 6 : 7);

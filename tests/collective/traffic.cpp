@@ -10,7 +10,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/counting.hpp>
 
 using namespace collective_test;
@@ -98,7 +98,7 @@ TEST_CASE("traffic of the reduce-scatter: a rank's own slices cross, quantized f
 
 TEST_CASE("traffic of the secondary gather: nothing leaves the node") {
     const auto gather = [](auto& comm) {
-        using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
         const int k = comm.topology().group_size();
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, 1000, k));
         secondary_type secondary({}, 1000, k, comm.index(), storage.view());

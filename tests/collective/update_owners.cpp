@@ -10,7 +10,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/any.hpp>
@@ -28,7 +28,7 @@ using zeropp::host;
 
 namespace {
 
-using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
 constexpr zeropp::block_integer<8, 64> int8;
 constexpr std::size_t n = 21;  // slices of 11 and 10 where one group of two owns, of 6, 6, 6 and 3 where two do
 
@@ -212,7 +212,7 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
     CHECK_THROWS_WITH(replica_type(owners, 5, n, storage.view().subview(0, needed - 1)),
                       "secondary_replica: expected a workspace of at least " + std::to_string(needed) +
                           " bytes, given " + std::to_string(needed - 1));
-    CHECK(replica_type::storage_bytes(owners, n) == 2 * zeropp::wire_bytes(zeropp::lossless<float>{}, 6));
+    CHECK(replica_type::storage_bytes(owners, n) == 2 * zeropp::wire_bytes(zeropp::cast_to<float>{}, 6));
     // Whole tensors in a list over all ranks, where a replica is of fewer, and a list of slices with something in it.
     const auto refused = [&](bool with_slice) {
         return error_on_six([&](zeropp::thread_transport& transport) {

@@ -6,7 +6,7 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include "support/catch.hpp"
 #include "support/floating_format.hpp"
@@ -38,7 +38,7 @@ struct reference_of<zeropp::block_integer<Bits, BlockSize, Scheme, Scale>> {
     static constexpr reference_format format{scheme_named<Scheme>, Bits, BlockSize, format_of<Scale>};
 };
 template <class T>
-struct reference_of<zeropp::lossless<T>> {
+struct reference_of<zeropp::cast_to<T>> {
     static constexpr reference_format format{scheme::lossless, 8 * sizeof(T), 64, format_of<T>};
 };
 

@@ -81,7 +81,7 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
     using array = typename array_of<T, space>::type;
     const zeropp::block_integer<8, 256> eight_bits;
     const zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half> four_bits;
-    using secondary_type = zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, space>;
+    using secondary_type = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, space>;
 
     zeropp::communicator comm(ranks, std::move(world));
     const std::size_t own = zeropp::partition(n, comm.size()).size(comm.rank());
@@ -119,7 +119,7 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
         result.sum_in_chunks = sum.read();
     }
     {
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, space>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, space>;
         zeropp::workspace<space> storage(replica_type::storage_bytes(ranks, n));
         replica_type replica(ranks, comm.rank(), n, storage.view());
         std::vector<T> weights = input<T>(own, comm.rank());

@@ -11,19 +11,21 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
-#include <cstring>
 #include <string>
 #include <vector>
 
+namespace zeropp_test::kernels {}
+
 namespace zeropp_test::gpu {
 
+using namespace zeropp_test::kernels;
 using zeropp::detail::require_cuda;
 
 /// A stream of its own, which nothing synchronises with by accident, and the execution that borrows it.
 class owned_stream {
 public:
-    owned_stream() : native_(create()), exec_(native_) {}
+    /// Takes a number of multiprocessors, as the emulated device's stream does: a GPU has its own.
+    explicit owned_stream(int = 0) : native_(create()), exec_(native_) {}
     owned_stream(const owned_stream&) = delete;
     owned_stream& operator=(const owned_stream&) = delete;
     ~owned_stream() { cudaStreamDestroy(native_); }
@@ -103,27 +105,12 @@ private:
     void* memory_ = nullptr;
 };
 
-/// Where two arrays differ first, all NaN being one; "" when they do not.
-template <class T>
-std::string difference(const std::vector<T>& given, const std::vector<T>& expected) {
-    if (given.size() != expected.size()) return "another size";
-    for (std::size_t i = 0; i != given.size(); ++i) {
-        if (std::memcmp(&given[i], &expected[i], sizeof(T)) == 0) continue;
-        double g = 0;
-        double e = 0;
-        if constexpr (zeropp::element<T>) {
-            g = static_cast<double>(zeropp::element_traits<T>::to_float(given[i]));
-            e = static_cast<double>(zeropp::element_traits<T>::to_float(expected[i]));
-            if (g != g && e != e) continue;
-        } else {
-            g = static_cast<double>(given[i]);
-            e = static_cast<double>(expected[i]);
-        }
-        char text[128];
-        std::snprintf(text, sizeof text, "number %zu of %zu is %g, expected %g", i, given.size(), g, e);
-        return text;
-    }
-    return {};
-}
+/// Empty, as the emulated device's without a fault: an error of a GPU is thrown where it is found.
+inline std::string device_fault() { return {}; }
 
 }  // namespace zeropp_test::gpu
+
+/// The device of tests/kernels.
+namespace zeropp_test {
+namespace device = gpu;
+}

@@ -1,8 +1,10 @@
 /// The codec inside CUDA graphs, and what it throws.
 
 #include "gpu/capture.hpp"
-#include "gpu/codec_against_host.cuh"
+#include "kernels/codec_against_host.hpp"
+
 #include "support/expectations.hpp"
+#include <zeropp/cuda.cuh>
 
 #include <string>
 
@@ -48,10 +50,10 @@ TEST_CASE("graph: writes and reads are captured and replayed", "[gpu][graph]") {
         device_total.fill();
         graph.run(stream.native());
         stream.exec().wait();
-        CHECK(gpu::difference(device_message.read(), message) == "");
-        CHECK(gpu::difference(device_back.read(), back) == "");
-        CHECK(gpu::difference(device_sum.read(), sum) == "");
-        CHECK(gpu::difference(device_total.read(), total) == "");
+        CHECK(zeropp_test::difference(device_message.read(), message) == "");
+        CHECK(zeropp_test::difference(device_back.read(), back) == "");
+        CHECK(zeropp_test::difference(device_sum.read(), sum) == "");
+        CHECK(zeropp_test::difference(device_total.read(), total) == "");
     }
 }
 
@@ -76,7 +78,7 @@ TEST_CASE("graph: executions fork and join inside a capture", "[gpu][graph]") {
     });
     graph.run(stream.native());
     stream.exec().wait();
-    CHECK(gpu::difference(two.read(), message) == "");
+    CHECK(zeropp_test::difference(two.read(), message) == "");
 }
 
 TEST_CASE("errors: CUDA's code and text are in the exception", "[gpu][errors]") {
@@ -110,5 +112,5 @@ TEST_CASE("errors: CUDA's code and text are in the exception", "[gpu][errors]") 
     std::vector<std::byte> expected(wire_bytes(q, 1000));
     const std::vector<float> ones(1000, 1.0f);
     gpu::on_host::write(host{}, q, ones.data(), all, expected.data());
-    CHECK(gpu::difference(out.read(), expected) == "");
+    CHECK(zeropp_test::difference(out.read(), expected) == "");
 }

@@ -73,8 +73,8 @@ TEST_CASE("nccl: an all-gather and a reduce-scatter in a CUDA graph", "[gpu][ncc
         copy.fill();
         graph.run(stream.native());
         stream.exec().wait();
-        CHECK(gpu::difference(copy.read(), values) == "");
-        CHECK(gpu::difference(shard.read(), expected) == "");
+        CHECK(zeropp_test::difference(copy.read(), values) == "");
+        CHECK(zeropp_test::difference(shard.read(), expected) == "");
     }
     comm.world().check();
 }

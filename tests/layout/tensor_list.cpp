@@ -20,7 +20,7 @@
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/transport/checked.hpp>
@@ -372,7 +372,7 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
 TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipeline") {
     on_threads(6, "secondary", [&](zeropp::thread_transport& transport, expectations& expect) {
         zeropp::communicator comm(zeropp::two_level(2, 3), transport);
-        using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
         const std::size_t sizes[] = {1000, 2, 0, 777};
         std::vector<std::vector<float>> tensors, again, shards;
         for (const std::size_t n : sizes) {

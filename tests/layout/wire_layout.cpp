@@ -1,7 +1,7 @@
 #include <zeropp/layout/wire_layout.hpp>
 
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include "support/catch.hpp"
 #include "support/integer_models.hpp"
@@ -18,8 +18,8 @@ using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::bfloat16;
 using zeropp::block_integer;
+using zeropp::cast_to;
 using zeropp::half;
-using zeropp::lossless;
 using zeropp::signed_absmax;
 using zeropp::wire_layout;
 
@@ -77,9 +77,9 @@ TEST_CASE("layouts of messages follow the formula", "[quantizer][wire_layout]") 
     check_integer<6, 128, zeropp::symmetric, bfloat16>();
     check_integer<7, 16, asymmetric, bfloat16>();
     check_integer<8, 2048, signed_absmax, float>();
-    check_layout<lossless<float>>({scheme::lossless, 32, 256, fp32_format});
-    check_layout<lossless<half>>({scheme::lossless, 16, 256, fp16_format});
-    check_layout<lossless<bfloat16>>({scheme::lossless, 16, 256, bf16_format});
+    check_layout<cast_to<float>>({scheme::lossless, 32, 256, fp32_format});
+    check_layout<cast_to<half>>({scheme::lossless, 16, 256, fp16_format});
+    check_layout<cast_to<bfloat16>>({scheme::lossless, 16, 256, bf16_format});
 }
 
 TEST_CASE("sizes of messages by hand", "[quantizer][wire_layout]") {
@@ -96,13 +96,13 @@ TEST_CASE("sizes of messages by hand", "[quantizer][wire_layout]") {
     // A user's parameters of one byte need no alignment: 5 bytes of codes, 2 of parameters.
     constexpr wire_layout<toy_quantizer> c(17);
     static_assert(c.blocks == 2 && c.params_offset == 5 && c.bytes == 16);
-    static_assert(zeropp::wire_bytes(lossless<half>{}, 9) == 32);
+    static_assert(zeropp::wire_bytes(cast_to<half>{}, 9) == 32);
     SUCCEED();
 }
 
 TEST_CASE("a message of nothing has no bytes", "[quantizer][wire_layout]") {
     static_assert(zeropp::wire_bytes(block_integer<4, 128>{}, 0) == 0);
-    static_assert(zeropp::wire_bytes(lossless<float>{}, 0) == 0);
+    static_assert(zeropp::wire_bytes(cast_to<float>{}, 0) == 0);
     constexpr wire_layout<block_integer<4, 128>> none(0);
     static_assert(none.blocks == 0 && none.params_offset == 0);
     SUCCEED();
@@ -110,7 +110,7 @@ TEST_CASE("a message of nothing has no bytes", "[quantizer][wire_layout]") {
 
 TEST_CASE("sizes beyond 32 bits", "[quantizer][wire_layout]") {
     constexpr std::size_t many = (std::size_t{1} << 40) + 1;
-    static_assert(zeropp::wire_bytes(lossless<float>{}, many) == (std::size_t{1} << 42) + 16);
+    static_assert(zeropp::wire_bytes(cast_to<float>{}, many) == (std::size_t{1} << 42) + 16);
     // 2^38 bytes of codes and 2^35 scales of 2 bytes, and for one element more a byte and a scale.
     static_assert(zeropp::wire_bytes(block_integer<2, 32, zeropp::symmetric, half>{}, many - 1) ==
                   (std::size_t{1} << 38) + (std::size_t{1} << 36));

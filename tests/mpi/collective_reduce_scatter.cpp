@@ -9,7 +9,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 using namespace collective_test;
 
@@ -55,5 +55,5 @@ void check_reduce_scatter(const IntraNode& intra_node, const InterNode& inter_no
 TEST_CASE("reduce-scatter on MPI: bits of the reference") {
     check_reduce_scatter<float>(zeropp::block_integer<8, 256>{},
                                 zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>{});
-    check_reduce_scatter<zeropp::bfloat16>(zeropp::lossless<float>{}, zeropp::block_integer<6, 128>{});
+    check_reduce_scatter<zeropp::bfloat16>(zeropp::cast_to<float>{}, zeropp::block_integer<6, 128>{});
 }

@@ -9,7 +9,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/counting.hpp>
 
 using namespace collective_test;
@@ -23,7 +23,7 @@ TEST_CASE("secondary gather on MPI: the forward gather's bits, and not one byte 
         const zeropp::two_level nodes = map.topology();
         zeropp::communicator comm(nodes, zeropp::counting(world(), nodes));
         const auto ranks = at(comm.size());
-        using secondary_type = zeropp::secondary_partition<zeropp::lossless<float>, zeropp::host_space>;
+        using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, n, nodes.group_size()));
         secondary_type secondary({}, n, nodes.group_size(), comm.index(), storage.view());
         zeropp::workspace<zeropp::host_space> scratch(zeropp::quantized_all_gather_workspace_bytes(nodes, int8, n));

@@ -10,7 +10,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/transport/checked.hpp>
 
 using namespace collective_test;
@@ -26,7 +26,7 @@ TEST_CASE("updates on MPI: what the first nodes own reaches all") {
                 const std::size_t ranks = of.ranks.size();
                 const zeropp::shard_owners owners(nodes, first_groups);
                 zeropp::communicator comm(nodes, zeropp::checked(world()));
-                using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+                using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
                 zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(owners, n));
                 replica_type replica(owners, comm.rank(), n, storage.view());
                 const std::vector<float> first = tensor_of(n, reference::fp32, 1), second = walked(first, 1);

@@ -11,7 +11,7 @@
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half> int4;
-constexpr zeropp::lossless<zeropp::bfloat16> bf16;
+constexpr zeropp::cast_to<zeropp::bfloat16> bf16;
 
 const std::vector<zeropp::two_level> topologies{{1, 1}, {1, 4}, {4, 1}, {2, 2}, {3, 4}, {5, 3}};
 const std::vector<std::size_t> sizes{0, 1, 17, 1000, 4099, 100'003, 3'000'017};
@@ -74,7 +74,7 @@ TEST_CASE("planned memory: the secondary partition is the storage that it asks f
             in_int8 +=
                 zeropp::secondary_partition<zeropp::block_integer<8, 256>, host_space>::storage_bytes(int8, n, k);
             in_bf16 +=
-                zeropp::secondary_partition<zeropp::lossless<zeropp::bfloat16>, host_space>::storage_bytes(bf16, n, k);
+                zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, host_space>::storage_bytes(bf16, n, k);
         }
         CHECK(zeropp::secondary_memory(sizes, {k, zeropp::wire_format_of(int8)}) == in_int8);
         CHECK(zeropp::secondary_memory(sizes, {k, zeropp::wire_format_of(bf16)}) == in_bf16);
@@ -82,7 +82,7 @@ TEST_CASE("planned memory: the secondary partition is the storage that it asks f
 }
 
 TEST_CASE("planned memory: what nodes keep for differences is the storage that it asks for") {
-    using replica = zeropp::secondary_replica<zeropp::lossless<zeropp::bfloat16>, zeropp::host_space>;
+    using replica = zeropp::secondary_replica<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
     for (const zeropp::two_level& ranks : topologies) {
         std::size_t all = 0;
         for (const std::size_t n : sizes) all += replica::storage_bytes(ranks, n);
@@ -114,6 +114,6 @@ TEST_CASE("planned memory: scratch is the largest tensor's weights, gradient and
     CHECK(zeropp::scratch_memory(ranks, tensors, zero3) == 4096 * (2 * 2 + 2) + gather + reduce);
     CHECK(zeropp::scratch_memory(ranks, tensors, zero3, {4, 2, 0}, 1) == 4096 * (4 + 2) + gather + reduce);
     zeropp::step_options hpz = zero3;
-    hpz.secondary = zeropp::secondary_options{2, zeropp::wire_format_of(zeropp::lossless<float>{})};
+    hpz.secondary = zeropp::secondary_options{2, zeropp::wire_format_of(zeropp::cast_to<float>{})};
     CHECK(zeropp::scratch_memory(ranks, tensors, hpz) == 4096 * (2 * 2 + 2) + 4 * 4096 + reduce);
 }

@@ -6,7 +6,7 @@
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace {
 
-const zeropp::wire_format fp32 = zeropp::wire_format_of(zeropp::lossless<float>{});
-const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+const zeropp::wire_format fp32 = zeropp::wire_format_of(zeropp::cast_to<float>{});
+const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
 /// The paper counts codes alone.
 const zeropp::wire_format eight_bits{"8 bits", 8, 8, false, [](std::size_t n) { return n; }};
 const zeropp::wire_format four_bits{"4 bits", 8, 4, false, [](std::size_t n) { return n / 2; }};

@@ -5,7 +5,7 @@
 
 #include <zeropp/plan/time.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
 /// The same bytes, from a codec.
 const zeropp::wire_format coded{"coded", 64, 16, false, bf16.bytes};
 /// 3 nodes of 2 ranks, and a tensor whose messages are 16,000 bytes.

@@ -6,7 +6,7 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 using namespace plan_test;
 
@@ -15,7 +15,7 @@ TEST_CASE("planned volume: all-gathers send it, of float in 8 bits") {
 }
 
 TEST_CASE("planned volume: all-gathers send it, of bfloat16 as it is") {
-    check_all_gathers<zeropp::bfloat16>(zeropp::lossless<zeropp::bfloat16>{});
+    check_all_gathers<zeropp::bfloat16>(zeropp::cast_to<zeropp::bfloat16>{});
 }
 
 TEST_CASE("planned volume: secondary gathers send it, of float in 8 bits") {
@@ -23,21 +23,21 @@ TEST_CASE("planned volume: secondary gathers send it, of float in 8 bits") {
 }
 
 TEST_CASE("planned volume: secondary gathers send it, of bfloat16 as it is") {
-    check_secondary_gathers<zeropp::bfloat16>(zeropp::lossless<zeropp::bfloat16>{});
+    check_secondary_gathers<zeropp::bfloat16>(zeropp::cast_to<zeropp::bfloat16>{});
 }
 
 TEST_CASE("planned volume: updates send it, differences of 4 bits across and what nodes keep in 8 inside") {
-    check_updates<float>(zeropp::block_integer<4, 128>{}, zeropp::lossless<float>{}, zeropp::block_integer<8, 256>{});
+    check_updates<float>(zeropp::block_integer<4, 128>{}, zeropp::cast_to<float>{}, zeropp::block_integer<8, 256>{});
 }
 
 TEST_CASE("planned volume: updates send it, inside as it is kept") {
-    constexpr zeropp::lossless<zeropp::bfloat16> bf16;
+    constexpr zeropp::cast_to<zeropp::bfloat16> bf16;
     check_updates<zeropp::bfloat16>(zeropp::block_integer<4, 128>{}, bf16, bf16);
 }
 
 TEST_CASE("planned volume: a group that neither divides the node nor holds whole ones is refused, with the reason") {
     const zeropp::two_level ranks(2, 4);
-    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
     for (const int k : {-1, 0, 3, 5, 6, 16}) {
         CHECK_THROWS_WITH(zeropp::secondary_gather_volume(ranks, k, bf16, 100),
                           "secondary group size: expected a divisor of the 8 ranks that divides the node's 4 or is a "

@@ -8,7 +8,7 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include <array>
 
@@ -25,7 +25,7 @@ TEST_CASE("planned volume: all-gathers send it, with a scale for each message be
 
 TEST_CASE("planned volume: a step is the sum over its tensors and collectives") {
     const zeropp::two_level ranks(3, 4);
-    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::lossless<zeropp::bfloat16>{});
+    const zeropp::wire_format bf16 = zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
     const zeropp::wire_format int8 = zeropp::wire_format_of(zeropp::block_integer<8, 256>{});
     const zeropp::wire_format int4 = zeropp::wire_format_of(zeropp::block_integer<4, 128>{});
     const std::array<std::size_t, 3> tensors{1000, 77777, 0};

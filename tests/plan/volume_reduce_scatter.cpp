@@ -5,7 +5,7 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 using namespace plan_test;
 
@@ -14,5 +14,5 @@ TEST_CASE("planned volume: reduce-scatters send it, of float in 8 and 4 bits") {
 }
 
 TEST_CASE("planned volume: reduce-scatters send it, of bfloat16 as it is") {
-    check_reduce_scatters<zeropp::bfloat16>(zeropp::lossless<zeropp::bfloat16>{}, zeropp::lossless<zeropp::bfloat16>{});
+    check_reduce_scatters<zeropp::bfloat16>(zeropp::cast_to<zeropp::bfloat16>{}, zeropp::cast_to<zeropp::bfloat16>{});
 }

@@ -2,8 +2,8 @@
 
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
@@ -53,7 +53,7 @@ static_assert(!rotating_quantizer<wrong_window<4>> && !rotating_quantizer<wrong_
 
 TEST_CASE("quantizers have the abilities that they were given", "[quantizer][abilities]") {
     CHECK(abilities_of<plain>().empty());
-    CHECK(abilities_of<lossless<half>>().empty());
+    CHECK(abilities_of<cast_to<half>>().empty());
     CHECK(abilities_of<toy_quantizer>().empty());
     CHECK(abilities_of<hadamard<plain>>() == "r");
     CHECK(abilities_of<hadamard<plain, 128>>() == "r");
@@ -70,7 +70,7 @@ TEST_CASE("quantizers have the abilities that they were given", "[quantizer][abi
     CHECK(bounded_quantizer<dithered>);
     CHECK_FALSE(bounded_quantizer<hadamard<toy_quantizer, 8>>);
     // Bounded, but without an extent.
-    CHECK_FALSE(bounded_quantizer<hadamard<lossless<float>>>);
+    CHECK_FALSE(bounded_quantizer<hadamard<cast_to<float>>>);
 }
 
 TEST_CASE("abilities show in names, and names choose them", "[quantizer][abilities][named]") {

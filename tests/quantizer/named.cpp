@@ -67,7 +67,7 @@ const std::vector<std::string> names{"fp32",
 
 TEST_CASE("a name is a type, and every quantizer with a name has its own", "[quantizer][named]") {
     using zeropp::quantizer_named;
-    STATIC_REQUIRE(std::same_as<quantizer_named<"fp32">, zeropp::lossless<float>>);
+    STATIC_REQUIRE(std::same_as<quantizer_named<"fp32">, zeropp::cast_to<float>>);
     STATIC_REQUIRE(std::same_as<quantizer_named<"nvfp4">, zeropp::nvfp4>);
     STATIC_REQUIRE(
         std::same_as<quantizer_named<"int8:64:fp16">, zeropp::block_integer<8, 64, zeropp::symmetric, zeropp::half>>);
@@ -135,7 +135,7 @@ TEST_CASE("a wrong name is answered with the right ones", "[quantizer][named]") 
 }
 
 TEST_CASE("a program's own set of names", "[quantizer][named]") {
-    using own = zeropp::named_quantizers<zeropp_test::toy_quantizer, zeropp::lossless<float>>;
+    using own = zeropp::named_quantizers<zeropp_test::toy_quantizer, zeropp::cast_to<float>>;
     CHECK(own::list() == "toy, fp32");
     CHECK(own::parse("toy").index() == 0);
     CHECK(own::name(own::parse("fp32")) == "fp32");
@@ -158,11 +158,11 @@ TEST_CASE("hops have two or three quantizers, their names, and the largest of th
     const zeropp::block_integer<4, 512> int4;
     const zeropp::hops two{int8, int4};
     const zeropp::hops three{int4, int8, zeropp::block_integer<6, 1024>()};
-    STATIC_CHECK(std::same_as<decltype(two.all_gather), zeropp::none>);
-    STATIC_CHECK((!decltype(two)::has_all_gather && decltype(three)::has_all_gather));
+    STATIC_REQUIRE(std::same_as<decltype(two.all_gather), zeropp::none>);
+    STATIC_REQUIRE((!decltype(two)::has_all_gather && decltype(three)::has_all_gather));
     CHECK(two.name() == "int8:256 + int4:512");
     CHECK(three.name() == "int4:512 + int8:256 + int6:1024");
-    STATIC_CHECK((decltype(two)::largest_block == 512 && decltype(three)::largest_block == 1024));
+    STATIC_REQUIRE((decltype(two)::largest_block == 512 && decltype(three)::largest_block == 1024));
 }
 
 TEST_CASE("names of floats and spikes, with their own defaults", "[quantizer][named]") {

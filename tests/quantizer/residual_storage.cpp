@@ -14,8 +14,8 @@ namespace {
 using namespace zeropp;
 using q4 = hadamard<block_integer<4, 128, signed_absmax, half>>;
 
-static_assert(std::is_same_v<residuals_in_fp32::storage<q4>, lossless<float>>);
-static_assert(std::is_same_v<residuals_in_bf16::storage<q4>, lossless<bfloat16>>);
+static_assert(std::is_same_v<residuals_in_fp32::storage<q4>, cast_to<float>>);
+static_assert(std::is_same_v<residuals_in_bf16::storage<q4>, cast_to<bfloat16>>);
 static_assert(std::is_same_v<residuals_in_int8::storage<q4>, block_integer<8, 128>>);
 static_assert(std::is_same_v<residuals_in_int8::storage<zeropp_test::toy_quantizer>, block_integer<8, 16>>);
 

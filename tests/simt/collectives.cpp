@@ -2,7 +2,7 @@
 
 #include "simt/cuda_emulation.hpp"
 
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "support/catch.hpp"
 
@@ -132,16 +132,16 @@ void check_reduce_scatter(const IntraNode& intra_node, const InterNode& inter_no
     const auto size = static_cast<std::size_t>(ranks.topology.size());
     const zeropp::partition part(n, ranks.topology.size());
     const auto held = tensor<T>(n, 31, n);
-    const std::size_t bytes =
-        hierarchical_quantized_reduce_scatter_workspace_bytes(ranks.topology, hops{intra_node, inter_node}, n, options);
+    const std::size_t bytes = hierarchical_quantized_reduce_scatter_workspace_bytes(
+        ranks.topology, zeropp::hops{intra_node, inter_node}, n, options);
 
     of_ranks<T> expected(size);
     with_communicators(ranks, on_host, [&](auto& comm) {
         const auto r = static_cast<std::size_t>(comm.rank());
         const auto full = tensor<T>(n, r, n);
         expected[r] = shard_of(held, part, comm.rank());
-        hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, hops{intra_node, inter_node}, full, expected[r],
-                                              options);
+        hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node}, full,
+                                              expected[r], options);
     });
 
     of_ranks<T> given(size);
@@ -155,11 +155,11 @@ void check_reduce_scatter(const IntraNode& intra_node, const InterNode& inter_no
         const device_array<T> shard(shard_of(held, part, comm.rank()), r % 3);
         const device_array<T> shard_by_two(shard_of(held, part, comm.rank()));
         const device_array<std::byte> scratch(bytes);
-        hierarchical_quantized_reduce_scatter(first.exec(), comm, hops{intra_node, inter_node}, full.view(),
+        hierarchical_quantized_reduce_scatter(first.exec(), comm, zeropp::hops{intra_node, inter_node}, full.view(),
                                               shard.view(), options, scratch.view());
         hierarchical_quantized_reduce_scatter(zeropp::pipeline<cuda_stream>{first.exec(), second.exec()}, comm,
-                                              hops{intra_node, inter_node}, full.view(), shard_by_two.view(), options,
-                                              scratch.view());
+                                              zeropp::hops{intra_node, inter_node}, full.view(), shard_by_two.view(),
+                                              options, scratch.view());
         first.exec().wait();
         given[r] = shard.read();
         given_by_two[r] = shard_by_two.read();
@@ -190,7 +190,8 @@ void check_all_reduce(const IntraNode& intra_node, const InterNode& inter_node, 
         for (const std::size_t n : sizes) expected[r].push_back(tensor<T>(n, r, n));
         for (std::vector<T>& t : expected[r]) tensors.emplace_back(t);
         const zeropp::tensor_list<T> list(comm.topology(), tensors);
-        quantized_all_reduce(zeropp::host{}, comm, hops{intra_node, inter_node, inter_node}, list, list, options);
+        quantized_all_reduce(zeropp::host{}, comm, zeropp::hops{intra_node, inter_node, inter_node}, list, list,
+                             options);
     });
 
     std::vector<std::string> wrong(size);
@@ -206,9 +207,9 @@ void check_all_reduce(const IntraNode& intra_node, const InterNode& inter_node, 
             }
             const zeropp::tensor_list<T, zeropp::device_space> list(comm.topology(), tensors);
             const device_array<std::byte> scratch(quantized_all_reduce_workspace_bytes(
-                comm.topology(), hops{intra_node, inter_node, inter_node}, list, options));
+                comm.topology(), zeropp::hops{intra_node, inter_node, inter_node}, list, options));
             const zeropp::pipeline<cuda_stream> exec{first.exec(), both ? second.exec() : first.exec()};
-            quantized_all_reduce(exec, comm, hops{intra_node, inter_node, inter_node}, list, list, options,
+            quantized_all_reduce(exec, comm, zeropp::hops{intra_node, inter_node, inter_node}, list, list, options,
                                  scratch.view());
             first.exec().wait();
             for (std::size_t t = 0; t != sizes.size(); ++t) {
@@ -245,7 +246,7 @@ void check_update(const Q& q, const IntraNode& intra_node, const ranks_and_nodes
         for (const std::size_t n : sizes) wholes.emplace_back(n);
         const zeropp::tensor_list<T> full(
             over, std::vector<zeropp::list_tensor<T, zeropp::host_space>>(wholes.begin(), wholes.end()));
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::host_space, IntraNode>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::host_space, IntraNode>;
         zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(over, full));
         replica_type replica(over, comm.rank(), full, storage.view(), intra_node);
         for (std::uint64_t step = 1; step != 3; ++step) {
@@ -270,7 +271,7 @@ void check_update(const Q& q, const IntraNode& intra_node, const ranks_and_nodes
             tensors.emplace_back(wholes.back().view());
         }
         const zeropp::tensor_list<T, zeropp::device_space> full(over, tensors);
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<T>, zeropp::device_space, IntraNode>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<T>, zeropp::device_space, IntraNode>;
         const device_array<std::byte> storage(replica_type::storage_bytes(over, full));
         replica_type replica(over, comm.rank(), full, storage.view(), intra_node);
         const device_array<std::byte> scratch(
@@ -353,7 +354,7 @@ void check_all_gathers(const make_transport& make) {
                 check_all_gather<float>(zeropp::block_integer<4, 128>(), ranks, n, make);
                 break;
             default:
-                check_all_gather<zeropp::half>(zeropp::lossless<zeropp::half>(), ranks, n, make);
+                check_all_gather<zeropp::half>(zeropp::cast_to<zeropp::half>(), ranks, n, make);
                 break;
             }
         }

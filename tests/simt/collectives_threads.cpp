@@ -1,6 +1,6 @@
 #include "simt/cuda_emulation.hpp"
 
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 #include "simt/collectives.hpp"
 #include "simt/device.hpp"
 #include "support/catch.hpp"

@@ -2,7 +2,7 @@
 
 #include "simt/cuda_emulation.hpp"
 
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "simt/echoing_transport.hpp"
 #include "support/catch.hpp"
@@ -65,11 +65,11 @@ void check_replay(const std::string& what, Call call) {
         const captured graph(intra_node.exec(), [&] { call(on.exec, on.comm, replayed, scratch.view()); });
         CHECK(graph.code == cudaSuccess);
         if (graph.code != cudaSuccess) continue;
-        CHECK(simt::difference(replayed.read(), expected.read()) != "");
+        CHECK(zeropp_test::difference(replayed.read(), expected.read()) != "");
         for (int run = 0; run != 2; ++run) {
             simt::replay(graph.graph, intra_node.native());
             intra_node.exec().wait();
-            CHECK(simt::difference(replayed.read(), expected.read()) == "");
+            CHECK(zeropp_test::difference(replayed.read(), expected.read()) == "");
         }
     }
     CHECK(simt::device_fault() == "");

@@ -2,7 +2,7 @@
 
 #include "simt/cuda_emulation.hpp"
 
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "simt/echoing_transport.hpp"
 #include "support/catch.hpp"
@@ -169,7 +169,7 @@ void check_resource(const std::string& what, Call call) {
         CHECK(simt::pending(intra_node.native()) > 0);
         CHECK(pool.log.size() == 2);
         intra_node.exec().wait();
-        CHECK(simt::difference(given.read(), expected.read()) == "");
+        CHECK(zeropp_test::difference(given.read(), expected.read()) == "");
         CHECK(simt::pending(on.inter_node.native()) == 0);
     }
     CHECK(simt::device_fault() == "");

@@ -15,7 +15,11 @@
 #include <cstring>
 #include <vector>
 
+namespace zeropp_test::kernels {}
+
 namespace zeropp_test::simt {
+
+using namespace zeropp_test::kernels;
 
 /// A stream of its own, and the execution that borrows it.
 class owned_stream {
@@ -97,3 +101,8 @@ private:
 };
 
 }  // namespace zeropp_test::simt
+
+/// The device of tests/kernels.
+namespace zeropp_test {
+namespace device = simt;
+}

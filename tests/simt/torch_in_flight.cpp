@@ -4,7 +4,7 @@
 #include "simt/cuda_emulation.hpp"
 
 #include "../../examples/torch/src/in_flight.hpp"
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "simt/echoing_transport.hpp"
 #include "support/catch.hpp"
@@ -12,7 +12,7 @@
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/layout/tensor_list.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -28,7 +28,7 @@ using zeropp::device_space;
 namespace {
 
 constexpr std::size_t n = 3000;
-constexpr zeropp::lossless<float> floats;
+constexpr zeropp::cast_to<float> floats;
 using list_type = zeropp::tensor_list<float, device_space>;
 using memory = zeropp::workspace<device_space>;
 

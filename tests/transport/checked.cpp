@@ -11,7 +11,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/counting.hpp>
@@ -75,7 +75,7 @@ TEST_CASE("checked leaves out options where there are none", "[transport][checke
 
 TEST_CASE("a collective that checked stops has moved no data and can be called again", "[transport][checked]") {
     on_threads(4, "a collective with one wrong rank", [](thread_transport& base, expectations& expect) {
-        using quantizer = zeropp::lossless<float>;
+        using quantizer = zeropp::cast_to<float>;
         zeropp::communicator comm(two_level(2, 2), counting(checked(base), two_level(2, 2)));
         const auto rank = static_cast<std::size_t>(comm.rank());
         std::vector<float> shard(3, static_cast<float>(rank));

@@ -20,7 +20,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/any.hpp>
@@ -222,7 +222,7 @@ TEST_CASE("a flipped bit in a difference leaves weights that nobody takes for up
         zeropp::communicator comm(nodes, checksummed(meddling(base, [rank = base.rank()](const arrival& a) {
                                       if (rank == 3 && a.operation == of_difference) *a.from(0) ^= std::byte{1};
                                   })));
-        using replica_type = zeropp::secondary_replica<zeropp::lossless<float>, zeropp::host_space>;
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
         zeropp::workspace<zeropp::host_space> storage(replica_type::storage_bytes(nodes, n));
         replica_type replica(nodes, base.rank(), n, storage.view());
         std::vector<float> shard(zeropp::partition(n, 4).size(base.rank()), 1.0f);

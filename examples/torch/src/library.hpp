@@ -104,7 +104,7 @@ void with_hops(std::string_view intra_node, std::string_view inter_node, zt_elem
 }
 
 template <class T>
-using replica_of = zeropp::secondary_replica<zeropp::lossless<T>, space>;
+using replica_of = zeropp::secondary_replica<zeropp::cast_to<T>, space>;
 
 template <class Hops>
 using feedback_of = zeropp::error_feedback<Hops, zeropp::residuals_in_int8, space>;

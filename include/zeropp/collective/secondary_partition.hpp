@@ -43,7 +43,7 @@ struct tensors_identity {
 }  // namespace detail
 
 /// This rank's secondary shard, 1/k of a tensor or of each tensor of a list in a group of k ranks. Kept as a message of
-/// `Quantizer`, ready to be gathered: `lossless` for exact weights, or a block quantizer to save memory and bytes.
+/// `Quantizer`, ready to be gathered: `cast_to` for exact weights, or a block quantizer to save memory and bytes.
 /// Refers to the caller's storage, of `storage_bytes(...)`, for as long as it is used.
 ///
 /// Stored weights have a version, any number that changes whenever the weights do (the training step). To gather

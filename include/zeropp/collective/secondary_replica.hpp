@@ -38,7 +38,7 @@ struct replica_update {
 
 /// This rank's part of a tensor, or of each tensor of a list, that its group holds whole: the shards of the ranks of
 /// its index in all groups, which the inter-node hop of an all-gather brings to it. In the elements T of `Exact`, a
-/// lossless<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes whole
+/// cast_to<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes whole
 /// tensors of it within the group, in messages of `IntraNode`. Refers to the caller's storage, of `storage_bytes(...)`:
 /// as in hpZ, 1/k of the tensors for k ranks in a group.
 ///

@@ -180,7 +180,7 @@ struct secondary_options {
     wire_format stored_as;
 };
 
-/// Communication of a ZeRO-3 training step. ZeRO-3 itself has `lossless` formats and no secondary partition; qwZ
+/// Communication of a ZeRO-3 training step. ZeRO-3 itself has `cast_to` formats and no secondary partition; qwZ
 /// changes `weights`, qgZ `gradients_...`, hpZ `secondary`.
 struct step_options {
     /// Formats of weights (forward gather, and backward without `secondary`), and of gradients on each hop.

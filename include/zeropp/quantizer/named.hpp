@@ -5,10 +5,10 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
@@ -102,7 +102,7 @@ struct named_hops {
 
 /// The set of quantizers that the library's own programs are compiled with.
 using standard_quantizers = named_quantizers<
-    lossless<float>, lossless<half>, lossless<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
+    cast_to<float>, cast_to<half>, cast_to<bfloat16>, block_integer<8, 256>, block_integer<8, 256, symmetric, half>,
     block_integer<8, 256, symmetric, bfloat16>, block_integer<8, 2048>, block_integer<6, 128>,
     block_integer<6, 128, symmetric, half>, block_integer<4, 128>, block_integer<4, 128, symmetric, half>,
     block_integer<4, 128, signed_absmax, half>, block_integer<4, 128, signed_absmax, bfloat16>,

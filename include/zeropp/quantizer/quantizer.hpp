@@ -52,7 +52,7 @@ concept encodes_elements = positional_quantizer<Q> ||
 ///   `decode(code, params)` the value of a code
 ///   `name()`              the text by which programs choose it, as in quantizer/named.hpp
 /// The concepts below describe further abilities.
-/// Laws: a block that holds NaN or Inf decodes to NaN, unless a code stands for its element alone, as in `lossless`. A
+/// Laws: a block that holds NaN or Inf decodes to NaN, unless a code stands for its element alone, as in `cast_to`. A
 /// block of zeros decodes to zeros.
 template <class Q>
 concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyable_v<typename Q::params> &&

@@ -4,20 +4,20 @@
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 namespace zeropp {
 
 /// Floats: 4 bytes for each element.
 struct residuals_in_fp32 {
     template <quantizer Q>
-    using storage = lossless<float>;
+    using storage = cast_to<float>;
 };
 
 /// bfloat16: 2 bytes for each element.
 struct residuals_in_bf16 {
     template <quantizer Q>
-    using storage = lossless<bfloat16>;
+    using storage = cast_to<bfloat16>;
 };
 
 /// INT8 in blocks as large as the quantizer's: 1 byte for each element and 4 for each block. Rounding loses at most a

@@ -1,6 +1,6 @@
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
 #include "codec/host/abilities.hpp"
@@ -20,9 +20,9 @@ namespace {
 using namespace zeropp_test;
 using zeropp::bfloat16;
 using zeropp::block_integer;
+using zeropp::cast_to;
 using zeropp::feedback;
 using zeropp::hadamard;
-using zeropp::lossless;
 using zeropp::signed_absmax;
 
 /// A quantizer in words of the reference: its format, and the window of its rotation, or 1.
@@ -146,12 +146,12 @@ TEST_CASE("residuals are what a message lacks, and are added to the next", "[cod
     on_each_target([] {
         for (const cut& c : cuts_at_blocks(128)) {
             for (const settings& with : {settings{}, settings{.any_held = false}, settings{.in_place = true}}) {
-                check_feedback<rotating, lossless<float>>(c, with);
+                check_feedback<rotating, cast_to<float>>(c, with);
                 check_feedback<q4, block_integer<8, 128>>(c, with);
             }
         }
     });
-    for (const cut& c : cuts_at_blocks(128)) check_feedback<q4, lossless<bfloat16>>(c, {.in_place = true});
+    for (const cut& c : cuts_at_blocks(128)) check_feedback<q4, cast_to<bfloat16>>(c, {.in_place = true});
 }
 
 TEST_CASE("residuals of sums", "[codec][host][feedback]") {
@@ -160,7 +160,7 @@ TEST_CASE("residuals of sums", "[codec][host][feedback]") {
     for (const cut& c : cuts_at_blocks(128)) {
         const auto messages = contributions(f, c, 3);
         const auto sums = reference_sums(f, c, messages, 3);
-        check_slots<q4, lossless<bfloat16>>(
+        check_slots<q4, cast_to<bfloat16>>(
             c, {.in_place = true}, [&](int s) { return sums[static_cast<std::size_t>(s)]; },
             [&](const auto& residuals, std::byte* encoded_sums) {
                 host_codec::write(zeropp::host{}, q4{}, zeropp::message_sum{from{}, as_bytes(messages).data(), 3},
@@ -183,7 +183,7 @@ TEST_CASE("differences are encoded in place of a tensor", "[codec][host][differe
         CAPTURE(c.what);
         const bool as_documented = encoded(q4{}, d, c.slices()) == expected;
         CHECK(as_documented);
-        check_slots<q4, lossless<bfloat16>>(
+        check_slots<q4, cast_to<bfloat16>>(
             c, {}, [&](int s) { return carried_values(c, s, differences); },
             [&](const auto& residuals, std::byte* messages) {
                 host_codec::write(zeropp::host{}, q4{}, d, c.slices(), messages, residuals);
@@ -223,7 +223,7 @@ TEST_CASE("what is sent over many steps adds up to what was meant", "[codec][hos
         }
         return std::sqrt(error / signal);
     };
-    CHECK(off_after(lossless<float>{}, false) > 0.1);
-    CHECK(off_after(lossless<float>{}, true) <= 0.0011);
+    CHECK(off_after(cast_to<float>{}, false) > 0.1);
+    CHECK(off_after(cast_to<float>{}, true) <= 0.0011);
     CHECK(off_after(block_integer<8, 128>{}, true) <= 0.0011);
 }

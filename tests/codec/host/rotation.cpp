@@ -1,8 +1,8 @@
 #include <zeropp/codec/host/rotation.hpp>
 
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 
 #include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
@@ -19,9 +19,9 @@ namespace {
 using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::block_integer;
+using zeropp::cast_to;
 using zeropp::hadamard;
 using zeropp::half;
-using zeropp::lossless;
 using zeropp::signed_absmax;
 
 /// Messages of rotated elements: those of the base, of values that went through the recursive transform.
@@ -83,14 +83,14 @@ void check_reduce_encode_rotated(const cut& c) {
 /// The lossless base shows the coefficients themselves: against the matrix in double, and there and back.
 template <int Window>
 void check_against_matrix() {
-    const hadamard<lossless<float>, Window> q;
+    const hadamard<cast_to<float>, Window> q;
     for (const std::size_t n : {std::size_t{Window}, std::size_t{5 * Window + 3}, std::size_t{Window - 1},
                                 std::size_t{256}, std::size_t{1027}}) {
         CAPTURE(Window, n);
         const std::vector<float> tensor = normal_floats(n, n);
         const auto where = zeropp::slices::single(n, 0, n);
         const auto message = encoded(q, tensor.data(), where);
-        const auto coefficients = reference_of<lossless<float>>::format.elements(as_uint8(message), n, n);
+        const auto coefficients = reference_of<cast_to<float>>::format.elements(as_uint8(message), n, n);
         const std::vector<double> expected = rotated(std::vector<double>(tensor.begin(), tensor.end()), Window, false);
         std::vector<float> back(n);
         host_codec::read(zeropp::host{}, zeropp::message_sum{q, message.data()}, where, back.data());

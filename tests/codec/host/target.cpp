@@ -6,8 +6,8 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/lossless.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
@@ -164,7 +164,7 @@ void check_conversions() {
     for (std::uint32_t bits = 0; bits < 0xffff0000u; bits += 0x8001u) floats.push_back(zeropp::bits_float(bits));
     for (std::uint32_t bits = 0x3f7f0000u; bits != 0x3f820000u; ++bits) floats.push_back(zeropp::bits_float(bits));
     for (std::uint32_t bits = 0xff7f0000u; bits != 0xff800100u; ++bits) floats.push_back(zeropp::bits_float(bits));
-    const zeropp::lossless<float> q;
+    const zeropp::cast_to<float> q;
     std::vector<std::uint32_t> as_floats;
     std::vector<std::uint16_t> as_elements;
     on_every_target([&](auto target) {

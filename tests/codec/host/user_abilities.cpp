@@ -1,4 +1,4 @@
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include "codec/host/abilities.hpp"
 #include "support/catch.hpp"
@@ -15,7 +15,7 @@
 namespace {
 
 using namespace zeropp_test;
-using zeropp::lossless;
+using zeropp::cast_to;
 
 /// A block of toy_positional by itself: its steps, of its halves, and codes.
 struct positional_block {
@@ -157,13 +157,13 @@ TEST_CASE("a message's scale is that of what is encoded, residuals included", "[
     std::vector<float> held(n, 0.25f);
     held[20] = 5.0f;
     tensor[3] = std::numeric_limits<float>::infinity();
-    std::vector<std::byte> residuals(zeropp::wire_bytes(lossless<float>{}, n));
+    std::vector<std::byte> residuals(zeropp::wire_bytes(cast_to<float>{}, n));
     std::memcpy(residuals.data(), held.data(), n * sizeof(float));
     std::vector<float> values(n);
     for (std::size_t i = 0; i != n; ++i) values[i] = float_sum(tensor[i], held[i]);
     std::vector<float> decoded;
     const auto expected = scaled_message(values, n, decoded);
-    const zeropp::feedback<lossless<float>> f{{}, residuals.data(), residuals.data(), n};
+    const zeropp::feedback<cast_to<float>> f{{}, residuals.data(), residuals.data(), n};
     CHECK(encoded(toy_message_scaled{}, tensor.data(), where, f) == as_bytes(expected));
     std::vector<float> kept(n);
     std::memcpy(kept.data(), residuals.data(), n * sizeof(float));

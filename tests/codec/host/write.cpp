@@ -57,9 +57,9 @@ TEST_CASE("what a message has no elements for is zero", "[codec][host]") {
 
 TEST_CASE("sums are taken in the order of the contributors", "[codec][host]") {
     // 1e8 - 1e8 + 1 is 1, and 1 + 1e8 - 1e8 is 0 in float.
-    const zeropp::lossless<float> q;
-    const zeropp::wire_layout<zeropp::lossless<float>> layout(1);
-    constexpr reference_format f = reference_of<zeropp::lossless<float>>::format;
+    const zeropp::cast_to<float> q;
+    const zeropp::wire_layout<zeropp::cast_to<float>> layout(1);
+    constexpr reference_format f = reference_of<zeropp::cast_to<float>>::format;
     const auto sum_of = [&](const std::vector<float>& contributors) {
         std::vector<std::uint8_t> messages;
         for (const float x : contributors) {

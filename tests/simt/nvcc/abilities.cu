@@ -24,7 +24,7 @@ template struct shipped::encoded<nvfp4, bfloat16>;
 template struct shipped::subtracted<rotated, float, bfloat16>;
 template struct shipped::fed_back<four_bits, eight_bits, bfloat16>;
 template struct shipped::fed_back<rotated, eight_bits, bfloat16>;
-template struct shipped::fed_back<rotated, lossless<float>, float>;
+template struct shipped::fed_back<rotated, cast_to<float>, float>;
 template struct shipped::decoded<rotated, bfloat16>;
 template struct shipped::decoded<hadamard<signs, 128>, bfloat16>;
 template struct shipped::summed<rotated, rotated>;

@@ -5,7 +5,7 @@
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 namespace shipped {
 

@@ -10,7 +10,7 @@ namespace shipped {
 
 using int2 = hadamard<block_integer<2, 64, signed_absmax, bfloat16>>;
 using int4 = block_integer<4, 128, signed_absmax, bfloat16>;
-using weights = lossless<bfloat16>;
+using weights = cast_to<bfloat16>;
 
 template <class Slices, class Masters, class Replica>
 void updates(const stream& s, Masters masters, Replica replica, const Slices& own, const packed_slices<Slices>& stored,

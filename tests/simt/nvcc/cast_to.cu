@@ -3,7 +3,7 @@
 #include "shipped.cuh"
 
 using namespace zeropp;
-using q = lossless<bfloat16>;
+using q = cast_to<bfloat16>;
 
 template struct shipped::encoded<q, float, bfloat16>;
 template struct shipped::decoded<q, float, bfloat16>;

@@ -1,12 +1,11 @@
 #pragma once
 /// \file
-/// The codec of CUDA streams, operation by operation, against the codec of the host: the same bits, whatever the sizes,
-/// the alignment, the number of contributors, the slots and the grid.
+/// The codec of CUDA streams against the codec of the host: the same bits for all sizes, alignments, numbers of
+/// contributors, slots and grids. `device.hpp` is of the emulated device (tests/simt) or of a GPU (tests/gpu).
 
-#include "simt/cuda_emulation.hpp"
-
-#include "simt/device.hpp"
+#include "device.hpp"
 #include "support/catch.hpp"
+#include "support/difference.hpp"
 #include "support/samples.hpp"
 
 #include <zeropp/codec/cuda.cuh>
@@ -14,7 +13,7 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -25,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-namespace zeropp_test::simt {
+namespace zeropp_test::kernels {
 
 /// Element types of users' own: three bytes without alignment, and eight bytes.
 struct three_bytes {
@@ -35,16 +34,16 @@ struct eight_bytes {
     double value;
 };
 
-}  // namespace zeropp_test::simt
+}  // namespace zeropp_test::kernels
 
 template <>
-struct zeropp::element_traits<zeropp_test::simt::three_bytes> {
+struct zeropp::element_traits<zeropp_test::kernels::three_bytes> {
     static constexpr std::string_view name = "three_bytes";
-    static ZEROPP_HOST_DEVICE float to_float(zeropp_test::simt::three_bytes x) noexcept {
+    static ZEROPP_HOST_DEVICE float to_float(zeropp_test::kernels::three_bytes x) noexcept {
         return zeropp::bits_float(static_cast<std::uint32_t>(x.bytes[0] << 8 | x.bytes[1] << 16) |
                                   static_cast<std::uint32_t>(x.bytes[2]) << 24);
     }
-    static ZEROPP_HOST_DEVICE zeropp_test::simt::three_bytes from_float(float x) noexcept {
+    static ZEROPP_HOST_DEVICE zeropp_test::kernels::three_bytes from_float(float x) noexcept {
         std::uint32_t b = zeropp::float_bits(x);
         b = x != x ? 0x7fc00000u : b + 0x7fu + ((b >> 8) & 1u);
         return {{static_cast<unsigned char>(b >> 8), static_cast<unsigned char>(b >> 16),
@@ -53,17 +52,21 @@ struct zeropp::element_traits<zeropp_test::simt::three_bytes> {
 };
 
 template <>
-struct zeropp::element_traits<zeropp_test::simt::eight_bytes> {
+struct zeropp::element_traits<zeropp_test::kernels::eight_bytes> {
     static constexpr std::string_view name = "eight_bytes";
-    static ZEROPP_HOST_DEVICE float to_float(zeropp_test::simt::eight_bytes x) noexcept {
+    static ZEROPP_HOST_DEVICE float to_float(zeropp_test::kernels::eight_bytes x) noexcept {
         return static_cast<float>(x.value);
     }
-    static ZEROPP_HOST_DEVICE zeropp_test::simt::eight_bytes from_float(float x) noexcept {
+    static ZEROPP_HOST_DEVICE zeropp_test::kernels::eight_bytes from_float(float x) noexcept {
         return {static_cast<double>(x)};
     }
 };
 
-namespace zeropp_test::simt {
+namespace zeropp_test::kernels {
+
+using device::device_array;
+using device::device_fault;
+using device::owned_stream;
 
 /// Which elements of a tensor of `part.count()` elements travel in which slot, with a name for reports.
 struct layout {
@@ -128,25 +131,8 @@ std::vector<T> tensor(std::size_t n, std::size_t contributor, std::size_t salt =
     return values;
 }
 
-/// Where two arrays differ first, all NaN being one; "" when they do not.
-template <class T>
-std::string difference(const std::vector<T>& given, const std::vector<T>& expected) {
-    if (given.size() != expected.size()) return "another size";
-    if (given.empty() || std::memcmp(given.data(), expected.data(), given.size() * sizeof(T)) == 0) return {};
-    for (std::size_t i = 0; i != given.size(); ++i) {
-        if (std::memcmp(&given[i], &expected[i], sizeof(T)) == 0) continue;
-        const float g = zeropp::element_traits<T>::to_float(given[i]);
-        const float e = zeropp::element_traits<T>::to_float(expected[i]);
-        if (g != g && e != e) continue;
-        char text[128];
-        std::snprintf(text, sizeof text, "element %zu of %zu is %a, expected %a", i, given.size(),
-                      static_cast<double>(g), static_cast<double>(e));
-        return text;
-    }
-    return {};
-}
-
-/// The same for messages, padding included. Where codes are elements, all NaN are one.
+/// The first difference of messages, padding included; empty if there is none. Where codes are elements, all NaN are
+/// one.
 template <zeropp::quantizer Q>
 std::string message_difference(const Q& q, const zeropp::slices& where, const std::vector<std::byte>& given,
                                const std::vector<std::byte>& expected) {
@@ -276,12 +262,12 @@ void check_reduce_encode(const cuda_stream& exec, const From& from, const To& to
     REQUIRE((out.intact() && in.intact()));
 }
 
-/// Calls check(exec, layout, variation) for all sizes and layouts, on devices of three sizes.
+/// Calls check(exec, layout, variation) for all sizes and layouts, on devices of three sizes if they are emulated.
 template <class Check>
-void for_each_case(std::size_t block, Check check) {
+void for_each_case(std::size_t block, const std::vector<std::size_t>& all, Check check) {
     const owned_stream streams[] = {owned_stream(1), owned_stream(132), owned_stream(3)};
     variation v;
-    for (const std::size_t n : sizes(block)) {
+    for (const std::size_t n : all) {
         for (const layout& l : layouts(n, block)) {
             INFO(n << " elements, " << l.name << ", variation " << v.n);
             check(streams[v.n % 3].exec(), l, v);
@@ -293,23 +279,26 @@ void for_each_case(std::size_t block, Check check) {
 
 /// Encode, decode, and decode + sum + epilogue.
 template <class T, zeropp::quantizer Q>
-void check_tensors(const Q& q) {
+void check_tensors(const Q& q, const std::vector<std::size_t>& all = sizes(Q::block_size)) {
     INFO(zeropp::short_text(q.name()).str() << " on " << zeropp::element_traits<T>::name);
-    for_each_case(Q::block_size, [&](const cuda_stream& exec, const layout& l, const variation& v) {
+    for_each_case(Q::block_size, all, [&](const cuda_stream& exec, const layout& l, const variation& v) {
         check_encode<T>(exec, q, l, v);
         check_decode<T>(exec, q, l, v);
         check_reduce_decode<T>(exec, q, l, v);
     });
 }
 
+template <zeropp::quantizer From, zeropp::quantizer To>
+inline constexpr auto larger_block = static_cast<std::size_t>(From::block_size > To::block_size ? From::block_size
+                                                                                                : To::block_size);
+
 /// Decode + sum + encode.
 template <zeropp::quantizer From, zeropp::quantizer To>
-void check_sums(const From& from, const To& to) {
+void check_sums(const From& from, const To& to, const std::vector<std::size_t>& all = sizes(larger_block<From, To>)) {
     INFO(zeropp::short_text(from.name()).str() << " to " << zeropp::short_text(to.name()).str());
-    const auto block = static_cast<std::size_t>(From::block_size > To::block_size ? From::block_size : To::block_size);
-    for_each_case(block, [&](const cuda_stream& exec, const layout& l, const variation& v) {
+    for_each_case(larger_block<From, To>, all, [&](const cuda_stream& exec, const layout& l, const variation& v) {
         check_reduce_encode(exec, from, to, l, v);
     });
 }
 
-}  // namespace zeropp_test::simt
+}  // namespace zeropp_test::kernels

@@ -1,4 +1,4 @@
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 
 #include <zeropp/codec/cuda/tuning.hpp>
 
@@ -54,14 +54,14 @@ TEST_CASE("kernels: the same bits from every grid", "[simt][kernels]") {
 
         using source = zeropp::detail::sum_source<eight_bits, 0>;
         const zeropp::wire_layout<eight_bits> layout(where.last_count(), where.last());
-        const source messages_in{{{}, in.data(), 3, layout, 11 * layout.bytes}};
+        const source messages_in{{{}, in.data(), 3, layout, 11 * layout.bytes, 1.0f, 1.0f}};
         run_on(stream, grid, zeropp::detail::encode_kernel<four_bits, source>{{}, messages_in, where, out.data()});
         REQUIRE(simt::message_difference(four_bits(), where, out.read(), sums) == "");
 
         const simt::device_array<zeropp::half> decoded(where.part.count(), 1);
         run_on(stream, grid,
-               zeropp::detail::decode_kernel<source, zeropp::half>{messages_in, where, decoded.data(), {}, 1});
-        REQUIRE(simt::difference(decoded.read(), sum) == "");
+               zeropp::detail::decode_kernel<source, zeropp::half>{messages_in, where, decoded.data(), {}});
+        REQUIRE(zeropp_test::difference(decoded.read(), sum) == "");
         REQUIRE((out.intact() && decoded.intact()));
     }
     REQUIRE(simt::device_fault() == "");
@@ -135,5 +135,5 @@ TEST_CASE("kernels: more slots than a grid has blocks in one direction", "[simt]
     const simt::device_array<float> out(expected.size());
     simt::on_device::read(stream.exec(), zeropp::message_sum{block_integer<8, 8>(), in.data()}, where, out.data());
     stream.exec().wait();
-    CHECK(simt::difference(out.read(), expected) == "");
+    CHECK(zeropp_test::difference(out.read(), expected) == "");
 }

@@ -2,7 +2,7 @@
 /// The kernels on lists of tensors, against the host: the same bytes and bits, one launch for each pass whatever the
 /// number of tensors.
 
-#include "simt/abilities_against_host.hpp"
+#include "kernels/abilities_against_host.hpp"
 #include "support/samples.hpp"
 
 #include <zeropp/codec/cuda/sources.cuh>
@@ -56,7 +56,7 @@ public:
     bool same() const {
         for (std::size_t t = 0; t != host_arrays.size(); ++t) {
             if (!device_arrays[t].intact()) return false;
-            if (simt::difference(device_arrays[t].read(), host_arrays[t]) != "") return false;
+            if (zeropp_test::difference(device_arrays[t].read(), host_arrays[t]) != "") return false;
         }
         return true;
     }
@@ -153,16 +153,16 @@ TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among
         const std::size_t tensors = seed < 3 ? 1 : static_cast<std::size_t>(seed) * 3;
         check<zeropp::bfloat16, block_integer<8, 256>, block_integer<4, 128>, block_integer<8, 256>>({}, {}, seed,
                                                                                                      tensors, 6000);
-        check<float, hadamard<block_integer<4, 64>, 32>, block_integer<8, 16>, zeropp::lossless<float>>({}, {}, seed,
-                                                                                                        tensors, 900);
+        check<float, hadamard<block_integer<4, 64>, 32>, block_integer<8, 16>, zeropp::cast_to<float>>({}, {}, seed,
+                                                                                                       tensors, 900);
     }
 }
 
 TEST_CASE("kernels on lists: scales of messages, noise, blocks of more than a team holds", "[simt][kernels][lists]") {
     using dithered = zeropp::stochastic<block_integer<4, 128>>;
     for (int seed = 20; seed != 24; ++seed) {
-        check<zeropp::half, zeropp::nvfp4, dithered, zeropp::lossless<zeropp::bfloat16>>({}, {{}, 7}, seed, 9, 2000);
-        check<float, block_integer<8, 65536>, hadamard<block_integer<4, 2048>, 256>, zeropp::lossless<float>>(
+        check<zeropp::half, zeropp::nvfp4, dithered, zeropp::cast_to<zeropp::bfloat16>>({}, {{}, 7}, seed, 9, 2000);
+        check<float, block_integer<8, 65536>, hadamard<block_integer<4, 2048>, 256>, zeropp::cast_to<float>>(
             {}, {}, seed, 5, 30000);
     }
 }
@@ -170,8 +170,8 @@ TEST_CASE("kernels on lists: scales of messages, noise, blocks of more than a te
 TEST_CASE("kernels on lists: windows that span blocks of the sums", "[simt][kernels][lists]") {
     // Most tensors begin in the middle of a window, were windows counted from the first.
     for (int seed = 30; seed != 36; ++seed) {
-        check<float, hadamard<block_integer<8, 256>, 256>, block_integer<4, 128>, zeropp::lossless<float>>({}, {}, seed,
-                                                                                                           7, 9000);
+        check<float, hadamard<block_integer<8, 256>, 256>, block_integer<4, 128>, zeropp::cast_to<float>>({}, {}, seed,
+                                                                                                          7, 9000);
     }
 }
 

@@ -14,7 +14,7 @@ namespace zeropp {
 /// Carries every element as a T: exact if T can hold it, otherwise rounded once. The baseline of comparisons, and the
 /// choice for small or delicate tensors. NaN and Inf affect no other element.
 template <element T>
-requires(sizeof(T) == 2 || sizeof(T) == 4) struct lossless {
+requires(sizeof(T) == 2 || sizeof(T) == 4) struct cast_to {
     using element_type = T;
 
     static constexpr int block_size = 256;
@@ -45,6 +45,6 @@ private:
     using bits_type = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
 };
 
-static_assert(quantizer<lossless<float>> && quantizer<lossless<half>> && quantizer<lossless<bfloat16>>);
+static_assert(quantizer<cast_to<float>> && quantizer<cast_to<half>> && quantizer<cast_to<bfloat16>>);
 
 }  // namespace zeropp

@@ -1,4 +1,4 @@
-#include <zeropp/quantizer/lossless.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 
 #include "conformance/quantizer_laws.hpp"
 #include "support/catch.hpp"
@@ -13,15 +13,15 @@ namespace {
 
 using namespace zeropp_test;
 using zeropp::bfloat16;
+using zeropp::cast_to;
 using zeropp::half;
-using zeropp::lossless;
 
-static_assert(zeropp::bounded_quantizer<lossless<float>> && zeropp::quantizer<lossless<toy_element>>);
+static_assert(zeropp::bounded_quantizer<cast_to<float>> && zeropp::quantizer<cast_to<toy_element>>);
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("lossless keeps the laws", "[quantizer][lossless]", float, half, bfloat16) {
-    const auto q = describe<lossless<TestType>>(true);
+TEMPLATE_TEST_CASE("cast_to keeps the laws", "[quantizer][cast_to]", float, half, bfloat16) {
+    const auto q = describe<cast_to<TestType>>(true);
     CHECK(q.code_bits == format_of<TestType>.bytes() * 8);
     check_stats_laws(q, 6);
     check_zeros(q);
@@ -30,8 +30,8 @@ TEMPLATE_TEST_CASE("lossless keeps the laws", "[quantizer][lossless]", float, ha
     for (const double scale : {1e-40, 1e-6, 1.0, 1e4}) check_block(q, normal_floats(64, 13, scale));
 }
 
-TEST_CASE("lossless floats are exact to the bit, NaN payloads included", "[quantizer][lossless]") {
-    const lossless<float> q;
+TEST_CASE("cast_to floats are exact to the bit, NaN payloads included", "[quantizer][cast_to]") {
+    const cast_to<float> q;
     random_source random(8);
     std::size_t wrong = 0;
     for (int i = 0; i != 100'000; ++i) {
@@ -41,8 +41,8 @@ TEST_CASE("lossless floats are exact to the bit, NaN payloads included", "[quant
     CHECK(wrong == 0);
 }
 
-TEMPLATE_TEST_CASE("lossless rounds wider elements once", "[quantizer][lossless]", half, bfloat16) {
-    const lossless<TestType> q;
+TEMPLATE_TEST_CASE("cast_to rounds wider elements once", "[quantizer][cast_to]", half, bfloat16) {
+    const cast_to<TestType> q;
     const floating_format format = format_of<TestType>;
     random_source random(9);
     std::size_t wrong = 0;
@@ -59,8 +59,8 @@ TEMPLATE_TEST_CASE("lossless rounds wider elements once", "[quantizer][lossless]
     CHECK(wrong == 0);
 }
 
-TEST_CASE("lossless carries a user's own elements", "[quantizer][lossless]") {
-    const lossless<toy_element> q;
+TEST_CASE("cast_to carries a user's own elements", "[quantizer][cast_to]") {
+    const cast_to<toy_element> q;
     CHECK(q.code_bits == 16);
     CHECK(q.name().str() == "toy");
     CHECK(q.encode(1.5f, {}) == 384);
@@ -69,8 +69,8 @@ TEST_CASE("lossless carries a user's own elements", "[quantizer][lossless]") {
     CHECK(is_nan(q.decode(q.encode(float_of(0x7fc00000u), {}), {})));
 }
 
-TEST_CASE("names of lossless quantizers", "[quantizer][lossless]") {
-    CHECK(lossless<float>::name().str() == "fp32");
-    CHECK(lossless<half>::name().str() == "fp16");
-    CHECK(lossless<bfloat16>::name().str() == "bf16");
+TEST_CASE("names of cast_to", "[quantizer][cast_to]") {
+    CHECK(cast_to<float>::name().str() == "fp32");
+    CHECK(cast_to<half>::name().str() == "fp16");
+    CHECK(cast_to<bfloat16>::name().str() == "bf16");
 }

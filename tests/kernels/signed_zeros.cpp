@@ -1,9 +1,9 @@
-#include "simt/codec_against_host.hpp"
+#include "kernels/codec_against_host.hpp"
 
 #include <cmath>
 
-namespace simt = zeropp_test::simt;
-using zeropp::lossless;
+namespace kernels = zeropp_test::kernels;
+using zeropp::cast_to;
 
 namespace {
 
@@ -26,27 +26,27 @@ template <class T>
 void check_zeros(int contributors, float divisor, zeropp::epilogue last) {
     INFO(contributors << " contributors, divided by " << divisor << (last.accumulate ? ", accumulated on " : " on ")
                       << zeropp::element_traits<T>::name);
-    constexpr lossless<float> q;
+    constexpr cast_to<float> q;
     const auto where = zeropp::slices::single(19, 0, 19);
     const std::size_t bytes = wire_bytes(q, 19);
     std::vector<std::byte> messages(static_cast<std::size_t>(contributors) * bytes);
     for (int c = 0; c != contributors; ++c) {
-        simt::on_host::write(zeropp::host{}, q, zeros(contributors, c).data(), where,
-                             messages.data() + static_cast<std::size_t>(c) * bytes);
+        kernels::on_host::write(zeropp::host{}, q, zeros(contributors, c).data(), where,
+                                messages.data() + static_cast<std::size_t>(c) * bytes);
     }
     // What is added to: the zeros of both signs.
     std::vector<T> expected;
     for (int i = 0; i != 19; ++i) expected.push_back(zeropp::element_traits<T>::from_float(i % 4 < 2 ? -0.0f : 0.0f));
-    const simt::owned_stream stream;
-    const simt::device_array<T> out(expected);
-    const simt::device_array<std::byte> in(messages);
-    simt::on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data(), contributors, divisor}, where,
-                        expected.data(), last);
-    simt::on_device::read(stream.exec(), zeropp::message_sum{q, in.data(), contributors, divisor}, where, out.data(),
-                          last);
+    const kernels::owned_stream stream;
+    const kernels::device_array<T> out(expected);
+    const kernels::device_array<std::byte> in(messages);
+    kernels::on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data(), contributors, divisor}, where,
+                           expected.data(), last);
+    kernels::on_device::read(stream.exec(), zeropp::message_sum{q, in.data(), contributors, divisor}, where, out.data(),
+                             last);
     stream.exec().wait();
     const std::vector<T> given = out.read();
-    REQUIRE(simt::difference(given, expected) == "");
+    REQUIRE(zeropp_test::difference(given, expected) == "");
     const auto negative_zero = [&](std::size_t i) {
         const float x = zeropp::element_traits<T>::to_float(given[i]);
         REQUIRE(x == 0.0f);
@@ -63,7 +63,7 @@ void check_zeros(int contributors, float divisor, zeropp::epilogue last) {
 
 }  // namespace
 
-TEST_CASE("kernels: zeros keep their signs through sums and divisors", "[simt][kernels]") {
+TEST_CASE("kernels: zeros keep their signs through sums and divisors", "[kernels]") {
     for (const int contributors : {1, 2, 3, 4, 5, 8}) {
         for (const float divisor : {1.0f, 2.0f, 3.0f, 4.0f}) {
             for (const bool accumulate : {false, true}) {

@@ -1,4 +1,6 @@
-#include "gpu/codec_against_host.cuh"
+#include "kernels/codec_against_host.hpp"
+
+#include <zeropp/cuda.cuh>
 
 #include <cstddef>
 #include <vector>
@@ -9,11 +11,12 @@ using namespace zeropp;
 TEST_CASE("kernels: more elements than threads", "[gpu][kernels]") {
     const gpu::owned_stream stream;
     const block_integer<8, 256> q;
-    const slices all = slices::single(20'000'003, 0, 20'000'003);
-    gpu::check_encode<bfloat16>(stream.exec(), q, all, 0);
-    gpu::check_decode<bfloat16>(stream.exec(), q, all, 0);
-    gpu::check_reduce_decode<bfloat16>(stream.exec(), q, all, 0, 2, 2.0f, {.accumulate = true});
-    gpu::check_reduce_encode(stream.exec(), q, q, all, 2);
+    const gpu::layout all{"one slot", slices::single(20'000'003, 0, 20'000'003)};
+    const gpu::variation sums{3};  // four contributors, accumulated
+    gpu::check_encode<bfloat16>(stream.exec(), q, all, {});
+    gpu::check_decode<bfloat16>(stream.exec(), q, all, {});
+    gpu::check_reduce_decode<bfloat16>(stream.exec(), q, all, sums);
+    gpu::check_reduce_encode(stream.exec(), q, q, all, sums);
 }
 
 TEST_CASE("kernels: more elements than 32 bits can count", "[gpu][kernels]") {
@@ -53,7 +56,7 @@ TEST_CASE("kernels: more elements than 32 bits can count", "[gpu][kernels]") {
     copy(given.data(), message + begin, code_bytes<quantizer>(tail.size()), cudaMemcpyDeviceToHost);
     copy(given.data() + part.params_offset, message + whole.params_offset + begin / 256 * params_bytes<quantizer>,
          part.blocks * params_bytes<quantizer>, cudaMemcpyDeviceToHost);
-    CHECK(gpu::difference(given, expected) == "");
+    CHECK(zeropp_test::difference(given, expected) == "");
 
     gpu::require_cuda(cudaMemsetAsync(elements, 0xa5, n * sizeof(bfloat16), stream.native()), "cudaMemsetAsync");
     gpu::on_device::read(stream.exec(), message_sum{q, message}, slices::single(n, 0, n), elements);
@@ -62,11 +65,11 @@ TEST_CASE("kernels: more elements than 32 bits can count", "[gpu][kernels]") {
     copy(back.data(), elements + begin, tail.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost);
     gpu::on_host::read(host{}, message_sum{q, expected.data()}, slices::single(tail.size(), 0, tail.size()),
                        back_expected.data());
-    CHECK(gpu::difference(back, back_expected) == "");
+    CHECK(zeropp_test::difference(back, back_expected) == "");
     // Elements around 2^31 and before the tail are zeros.
     for (const std::size_t at : {std::size_t{1} << 31, begin - 4096}) {
         std::vector<bfloat16> zeros(4096);
         copy(zeros.data(), elements + at, zeros.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost);
-        CHECK(gpu::difference(zeros, std::vector<bfloat16>(4096, bfloat16(0.0f))) == "");
+        CHECK(zeropp_test::difference(zeros, std::vector<bfloat16>(4096, bfloat16(0.0f))) == "");
     }
 }

@@ -1,0 +1,71 @@
+#include "kernels/abilities_against_host.hpp"
+
+#include <zeropp/codec/cuda/message_values.cuh>
+#include <zeropp/quantizer/block_float.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
+#include <zeropp/quantizer/scale_search.hpp>
+#include <zeropp/quantizer/spike_reserving.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
+
+namespace kernels = zeropp_test::kernels;
+using zeropp::block_integer;
+using zeropp::hadamard;
+using zeropp::lloyd_max;
+using zeropp::scale_search;
+using zeropp::stochastic;
+
+namespace {
+
+/// Rotates, and counts in 127ths of the largest coefficient of the whole message.
+struct rotated_and_scaled : hadamard<block_integer<4, 128>, 64> {
+    float unit = 1.0f;
+
+    ZEROPP_HOST_DEVICE rotated_and_scaled scaled_for(float absmax) const noexcept {
+        rotated_and_scaled own;
+        own.unit = absmax == 0 ? 1.0f : zeropp::quotient(absmax, 127.0f);
+        return own;
+    }
+    ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
+        return block_integer<4, 128>::encode(zeropp::quotient(x, unit), {zeropp::quotient(p.scale, unit)});
+    }
+    [[maybe_unused]] ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
+        return zeropp::product(block_integer<4, 128>::decode(code, p), zeropp::quotient(unit, unit));
+    }
+};
+static_assert(zeropp::message_scaled_quantizer<rotated_and_scaled> && zeropp::rotating_quantizer<rotated_and_scaled>);
+
+}  // namespace
+
+TEST_CASE("kernels: the parameters of least error", "[kernels]") {
+    kernels::check_encodings<zeropp::bfloat16>(scale_search<block_integer<4, 128>>());
+    kernels::check_encodings<float>(scale_search<hadamard<block_integer<3, 2048, zeropp::signed_absmax>, 256>, 4>());
+}
+
+TEST_CASE("kernels: codes of one bit and of few levels", "[kernels]") {
+    kernels::check_tensors<zeropp::bfloat16>(hadamard<lloyd_max<2, 128, zeropp::unbiased>, 128>());
+    kernels::check_sums(hadamard<lloyd_max<4, 128>, 128>(), lloyd_max<3, 32>());
+    kernels::check_sums(lloyd_max<2, 128>(), lloyd_max<2, 64>());
+}
+
+TEST_CASE("kernels: noise belongs to elements, wherever they are encoded", "[kernels]") {
+    kernels::check_encodings<float>(stochastic<block_integer<4, 128>>(0x123456789abcdef0u, 7));
+    kernels::check_encodings<zeropp::bfloat16>(stochastic<hadamard<block_integer<4, 32>>>(3, std::uint64_t{1} << 40));
+    kernels::check_sums(block_integer<8, 64>(), stochastic<block_integer<4, 128>>(5, 1));
+}
+
+TEST_CASE("kernels: quantizers that know positions", "[kernels]") {
+    kernels::check_tensors<zeropp::bfloat16>(zeropp::spike_reserving<4, 128>());
+    kernels::check_sums(zeropp::spike_reserving<2, 32>(), zeropp::spike_reserving<3, 512>());
+}
+
+TEST_CASE("kernels: messages with a scale", "[kernels]") {
+    kernels::check_tensors<float>(zeropp::nvfp4());
+    kernels::check_sums(zeropp::nvfp4(), rotated_and_scaled());
+    kernels::check_encodings<zeropp::half>(rotated_and_scaled());
+}
+
+TEST_CASE("kernels: differences of tensors", "[kernels]") {
+    kernels::check_differences<float, zeropp::bfloat16>(hadamard<block_integer<4, 128>>());
+    kernels::check_differences<zeropp::half, zeropp::half>(block_integer<8, 2048>());
+}

@@ -1,0 +1,22 @@
+#include "kernels/codec_against_host.hpp"
+
+#include <zeropp/codec/cuda/rotation.cuh>
+#include <zeropp/quantizer/hadamard.hpp>
+
+namespace kernels = zeropp_test::kernels;
+using zeropp::block_integer;
+using zeropp::hadamard;
+
+TEST_CASE("kernels: rotated elements, in windows of one lane to a whole warp", "[kernels]") {
+    kernels::check_tensors<zeropp::bfloat16>(hadamard<block_integer<4, 64>, 8>());
+    kernels::check_tensors<float>(hadamard<block_integer<4, 128>>());
+    kernels::check_tensors<zeropp::half>(hadamard<block_integer<8, 256>, 256>());
+}
+
+TEST_CASE("kernels: sums of rotated elements, in windows of all sorts", "[kernels]") {
+    // Windows of the source that reach beyond the target's blocks, and blocks of more than a warp.
+    kernels::check_sums(hadamard<block_integer<8, 256>, 256>(), hadamard<block_integer<4, 128>>());
+    kernels::check_sums(hadamard<block_integer<4, 128>, 128>(), hadamard<block_integer<4, 2048>, 256>());
+    // Blocks that no team can hold.
+    kernels::check_sums(hadamard<block_integer<8, 32>, 8>(), hadamard<block_integer<4, 65536>, 256>());
+}

@@ -1,0 +1,25 @@
+#include "kernels/codec_against_host.hpp"
+
+#include <zeropp/codec/cuda/sum_source.cuh>
+
+namespace kernels = zeropp_test::kernels;
+using zeropp::block_integer;
+using zeropp::cast_to;
+using zeropp::half;
+
+TEST_CASE("kernels: sums from one quantizer to another", "[kernels]") {
+    constexpr block_integer<8, 256> eight_bits;
+    constexpr block_integer<4, 128> four_bits;
+    kernels::check_sums(eight_bits, four_bits);
+    kernels::check_sums(four_bits, eight_bits);
+    kernels::check_sums(four_bits, four_bits);
+    kernels::check_sums(cast_to<float>(), four_bits);
+    kernels::check_sums(eight_bits, cast_to<half>());
+}
+
+TEST_CASE("kernels: sums between blocks of unlike sizes", "[kernels]") {
+    kernels::check_sums(block_integer<8, 2048>(), block_integer<4, 128, zeropp::asymmetric, half>());
+    kernels::check_sums(block_integer<6, 128>(), block_integer<4, 2048>());
+    kernels::check_sums(block_integer<3, 8>(), block_integer<5, 64>());
+    kernels::check_sums(block_integer<5, 64, zeropp::signed_absmax, half>(), block_integer<8, 65536>());
+}
