@@ -5,7 +5,7 @@
 #
 #   (nothing)           the tests that a change has to pass first, unoptimised, in six to twelve minutes on two cores: unit
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               everything that this machine can run, in 40 to 75 minutes; continuous integration does
+#   --all               everything that this machine can run, in 40 to 55 minutes; continuous integration does
 #   --everywhere        what needs another world: another MPI, processor, Debian. By hand, before a release
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 60)
 #   --build-dir DIR     where to build (default: build/tests)
@@ -22,6 +22,8 @@
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
+#   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face and Lightning, which it installs
+#   wheels       wheels of examples/torch for x86-64 and 64-bit Arm, installed and loaded: tests/torch/wheels.sh
 #   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
 #   Debian 12, Debian 13   this command and examples/run.sh in a bare Debian, made with debootstrap; needs root
 #
@@ -180,6 +182,8 @@ elif [ "$everywhere" = yes ]; then
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
+    run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k launchers
+    run_script wheels tests/torch/wheels.sh --build-dir "$build_dir/wheels"
     if [ "$(id -u)" -eq 0 ]; then
         run_script launchers tests/cluster/launchers.sh --build-dir "$build_dir/launchers"
         run_script "Debian 12" tests/in_debian.sh --suite bookworm --build-dir "$build_dir/bookworm"

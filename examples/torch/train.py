@@ -38,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks-per-node", type=int, help="ranks that share a node (default: LOCAL_WORLD_SIZE)")
     parser.add_argument("--preset", default="4bit", choices=[*zeropp.PRESETS, "none"])
     parser.add_argument("--ddp", action="store_true", help="DDP in place of FSDP2")
-    parser.add_argument("--no-secondary", action="store_true", help="gather weights from all ranks on the way back, too")
+    parser.add_argument("--no-secondary", action="store_true", help="gather weights from all ranks in the backward pass, too")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
@@ -100,7 +100,7 @@ def main() -> None:
     counted = args.preset != "none" and not args.ddp
     sent = 0
     for step in range(1, args.steps + 1):
-        before = zeropp.stats(model).across if counted else 0
+        before = zeropp.stats(model).inter_node if counted else 0
         start = time.monotonic()
         inputs, targets = task.batch(args.batch, draws)
         loss = task.loss(model(inputs), targets)
@@ -108,7 +108,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.monotonic() - start)
-        sent += zeropp.stats(model).across - before if counted else 0
+        sent += zeropp.stats(model).inter_node - before if counted else 0
         if step % max(1, args.steps // 10) == 0:
             mean = mean_of_ranks(loss)
             curve.append((sum(seconds), held_out_loss(model, task)))

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs PyTorch, pytest and examples/torch into an environment of their own, and tests zeropp_torch against PyTorch itself,
-# on gloo, with ranks that are processes of this machine:
+# Installs PyTorch, pytest and the source distribution of examples/torch into an environment of their own. Tests zeropp_torch
+# against PyTorch itself, on gloo, with ranks that are processes of this machine:
 #
-#   tests/torch/run.sh [--torch VERSION] [--build-dir DIR] [--cuda] [-- PYTEST-ARGUMENTS...]
+#   tests/torch/run.sh [--torch VERSION] [--build-dir DIR] [--cuda] [--launchers] [-- PYTEST-ARGUMENTS...]
 #
 #   --torch VERSION   which PyTorch; some 5 GB (default: 2.13.0)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
+#   --launchers       with transformers, accelerate and Lightning, for the tests of examples/torch/launchers
 #
 # Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
 set -euo pipefail
@@ -14,23 +15,31 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 value torch 2.13.0
 folder build_dir "$root/build/torch"
 flag cuda
+flag launchers
 operands_anywhere=yes
 parse_options "$@"
 
 require_packages cmake ninja-build g++ python3 python3-venv
 use_ccache
 python=$build_dir/venv/bin/python
-if ! "$python" -c "import expecttest, pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
+if ! "$python" -c "import build, expecttest, pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
     rm -rf "$build_dir/venv"
     python3 -m venv "$build_dir/venv"
-    "$python" -m pip install --quiet "torch==$torch" expecttest numpy pytest scikit-learn || {
+    "$python" -m pip install --quiet "torch==$torch" build expecttest numpy pytest scikit-learn || {
         echo "PyTorch $torch cannot be installed here"
         exit 77
     }
 fi
+if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, transformers" 2>/dev/null; then
+    "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 transformers==5.24.0
+fi
 with_cuda=OFF
 [ "$cuda" = no ] || with_cuda=ON
-"$python" -m pip install --quiet --no-deps --force-reinstall -C cmake.define.ZEROPP_TORCH_CUDA=$with_cuda "$root/examples/torch"
+# From an unpacked source distribution: it must not need the rest of the repository.
+rm -rf "$build_dir/source"
+"$python" -m build --sdist --outdir "$build_dir/source" "$root/examples/torch" >/dev/null
+tar -xzf "$build_dir"/source/*.tar.gz -C "$build_dir/source" --strip-components 1
+"$python" -m pip install --quiet --no-deps --force-reinstall -C cmake.define.ZEROPP_TORCH_CUDA=$with_cuda "$build_dir/source"
 cd "$build_dir"
 # Ranks are here alone, and a bare machine may not know its own name.
 export GLOO_SOCKET_IFNAME=lo

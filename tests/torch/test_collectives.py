@@ -85,7 +85,7 @@ def test_any_number_of_threads_gives_the_same_bits(ranks):
     ranks.run(2, any_number_of_threads)
 
 
-def quantized_collectives(rank, size, inside, across, gather):
+def quantized_collectives(rank, size, intra_node, inter_node, gather):
     communicator = zeropp.Communicator(ranks_per_node=2)
     n = 20000
     weights = tensor_of(n, 1)
@@ -99,21 +99,21 @@ def quantized_collectives(rank, size, inside, across, gather):
     )
     assert torch.equal(full, expected)
     part = torch.empty(slice_of(weights, rank, size).numel())
-    zeropp.reduce_scatter(communicator, tensor_of(n, rank), part, inside, across)
+    zeropp.reduce_scatter(communicator, tensor_of(n, rank), part, intra_node, inter_node)
     exact = slice_of(exact_sum(size, n), rank, size)
     return float((part - exact).norm() / exact.norm())
 
 
 @pytest.mark.parametrize(
-    "inside, across, gather, bound",
+    "intra_node, inter_node, gather, bound",
     [
         ("int8:256:bf16", "int8:256:bf16", "int8:256:fp16", 0.02),
         ("int8:256:bf16", "int4:128:signed:bf16", "int4:128:signed:bf16", 0.2),
         ("int6:128:bf16", "int6:128:bf16", "int6:128:bf16", 0.08),
     ],
 )
-def test_quantized_collectives_lose_what_their_formats_do(ranks, inside, across, gather, bound):
-    errors = ranks.run(4, quantized_collectives, inside, across, gather)
+def test_quantized_collectives_lose_what_their_formats_do(ranks, intra_node, inter_node, gather, bound):
+    errors = ranks.run(4, quantized_collectives, intra_node, inter_node, gather)
     assert all(0 < error < bound for error in errors), errors
 
 
@@ -156,9 +156,20 @@ def counted(rank, size):
 def test_bytes_are_counted(ranks):
     gathered = (1 << 14) * (8 + 16 / 256) / 8
     for first, second in ranks.run(4, counted):
-        assert (first.inside, first.across, first.calls) == (2 * gathered, gathered, 1)
-        assert second.across == (1 << 14) * (4 + 16 / 128) / 8
-        assert second.inside == 2 * gathered
+        assert (first.intra_node, first.inter_node, first.calls) == (2 * gathered, gathered, 1)
+        assert second.inter_node == (1 << 14) * (4 + 16 / 128) / 8
+        assert second.intra_node == 2 * gathered
+
+
+def on_a_numbered_cpu(rank, size):
+    communicator = zeropp.Communicator(device="cpu:0")
+    tensor = torch.full((8,), float(rank))
+    zeropp.all_reduce(communicator, tensor, "fp32")
+    assert (tensor == 1).all()
+
+
+def test_the_processor_may_have_a_number(ranks):
+    ranks.run(2, on_a_numbered_cpu)
 
 
 def refused(rank, size):
@@ -188,7 +199,7 @@ def test_cuda_tensors_have_their_library_or_are_refused_in_words():
     try:
         assert zeropp._library.library("cuda").zt_device() == b"cuda"
     except zeropp.ZeroppError as error:
-        assert "no library for CUDA tensors; install it again with nvcc on the PATH" in str(error)
+        assert "no library for CUDA tensors; install it again with nvcc" in str(error)
 
 
 class Interrupted(Exception):

@@ -28,8 +28,8 @@ REDUCTIONS = ("_reduce_scatter_base", "reduce_scatter_single", "alltoall_base", 
 class Message(NamedTuple):
     gather: bool
     dtype: torch.dtype
-    inside: int
-    across: int
+    intra_node: int
+    inter_node: int
 
 
 @contextlib.contextmanager
@@ -43,8 +43,8 @@ def watched():
             ranks = dist.get_process_group_ranks(group)
             elsewhere = sum(r // PER_NODE != dist.get_rank() // PER_NODE for r in ranks)
             size = given.nbytes if name in GATHERS else given.nbytes // len(ranks)
-            inside = len(ranks) - 1 - elsewhere
-            messages.append(Message(name in GATHERS, given.dtype, inside * size, elsewhere * size))
+            intra_node = len(ranks) - 1 - elsewhere
+            messages.append(Message(name in GATHERS, given.dtype, intra_node * size, elsewhere * size))
             return original(group, output, given, *arguments, **keywords)
 
         return call
@@ -58,8 +58,8 @@ def watched():
             setattr(dist.ProcessGroup, name, original)
 
 
-def across(messages, gather):
-    return sum(m.across for m in messages if m.gather == gather)
+def inter_node(messages, gather):
+    return sum(m.inter_node for m in messages if m.gather == gather)
 
 
 def close(ours, plain, tolerance):
@@ -101,8 +101,8 @@ def hooked(rank, size):
         with watched() as messages:
             loss_of(model, batch(0, rank)).backward()
         assert all(m.dtype == torch.uint8 for m in messages), "nothing passes by"
-        assert zeropp.stats(model).across == across(messages, True) + across(messages, False)
-        sent.append((across(messages, True), across(messages, False)))
+        assert zeropp.stats(model).inter_node == inter_node(messages, True) + inter_node(messages, False)
+        sent.append((inter_node(messages, True), inter_node(messages, False)))
     return sent
 
 
@@ -119,7 +119,7 @@ def kept_in_the_node(rank, size):
     kept = sum(p.to_local().numel() for p in model.blocks.parameters())
     with watched() as messages:
         loss.backward()
-    assert [m.across for m in messages if m.gather] == [0] * len(model.blocks), "backward gathers inside the node"
+    assert [m.inter_node for m in messages if m.gather] == [0] * len(model.blocks), "backward gathers inside the node"
     return kept, sum(p.grad.to_local().numel() for p in model.blocks.parameters())
 
 
@@ -141,7 +141,7 @@ def summed(rank, size):
     for one_hop in (1, size):
         mean, messages = reduced(every[rank], torch.float32, "bf16", one_hop)
         assert error(mean).max() < 1e-6, "nothing is rounded but the gradients"
-        assert sum(m.inside + m.across for m in messages) == 2 * n * (size - 1) // size
+        assert sum(m.intra_node + m.inter_node for m in messages) == 2 * n * (size - 1) // size
     plain, _ = reduced(every[rank], torch.bfloat16)
     between_nodes, _ = reduced(every[rank], torch.float32, "bf16")
     # Of two hops, the second rounds a node's sum for the wire.
@@ -163,7 +163,7 @@ def whole_numbers(rank, size):
         ours, messages = reduced(gradient, torch.float32, "bf16", ranks_per_node)
         assert ours.dtype == torch.float32 and torch.equal(ours, plain), "sums of small whole numbers are exact"
         if ranks_per_node == size:
-            assert 2 * sum(m.inside + m.across for m in messages) == sum(m.inside + m.across for m in by_torch)
+            assert 2 * sum(m.intra_node + m.inter_node for m in messages) == sum(m.intra_node + m.inter_node for m in by_torch)
 
 
 # To have gradients summed in float, FSDP2 also sends them as float, in twice the bytes that they have.
@@ -257,7 +257,7 @@ def scaled(rank, size, formats, secondary):
         losses.append(float(loss))
         scales.append(scale)
     one_node = zeropp.apply(shard(network()), ranks_per_node=size)
-    return losses, scales, across(messages, True) + across(messages, False), report, one_node.advice
+    return losses, scales, inter_node(messages, True) + inter_node(messages, False), report, one_node.advice
 
 
 # Nothing is sent less, and no word of it on one node; on two the loss becomes inf, and the loss scale falls down to 1.
@@ -265,7 +265,7 @@ def test_deepspeed_4886_fewer_bytes_and_a_loss_that_stays_finite(ranks):
     plain = ranks.run(4, scaled, UNTOUCHED, None)
     for (_, expected, before, *_), ours in zip(plain, ranks.run(4, scaled, FOUR_BITS, PER_NODE)):
         losses, scales, after, report, advice = ours
-        assert after == report.after.across < report.before.across / 3 < before / 3
+        assert after == report.after.inter_node < report.before.inter_node / 3 < before / 3
         assert any("nothing crosses nodes" in sentence for sentence in advice)
         assert scales[0] > 2 * scales[-1] and scales[-1] == scales[-10], "overflows are seen, and end"
         assert expected[-1] / 2 <= scales[-1] <= expected[-1] * 2
@@ -292,7 +292,7 @@ def checkpointed(rank, size, around_the_unit, implementation):
         loss = loss_of(model, batch(0, rank))
         with watched() as messages:
             loss.backward()
-        assert across(messages, True) == 0, "what is computed again is gathered inside the node too"
+        assert inter_node(messages, True) == 0, "what is computed again is gathered inside the node too"
     return plain, *results
 
 

@@ -44,7 +44,7 @@ def follow(rank, size, per_node, dtype, differences):
         again = [torch.empty_like(full) for full in fulls]
         before = communicator.traffic()
         zeropp.replica_gather(communicator, again, replica)
-        assert (communicator.traffic() - before).across == 0
+        assert (communicator.traffic() - before).inter_node == 0
         assert all(torch.equal(a, full) for a, full in zip(again, fulls))
         return [(w - full).float().abs().max().item() for w, full in zip(weights, fulls)]
 
@@ -123,7 +123,7 @@ def trained(rank, size, formats, secondary):
         return shard(network(), secondary=secondary, mp_policy=MIXED)
 
     (plain, _), (ours, _), report = plain_and_ours(rank, make, PER_NODE, formats, steps=20, lr=0.02)
-    assert report.after.across < report.before.across / (5 if formats == {"preset": "2bit"} else 3)
+    assert report.after.inter_node < report.before.inter_node / (5 if formats == {"preset": "2bit"} else 3)
     return plain, ours
 
 
@@ -144,8 +144,8 @@ def counted(rank, size):
     forward = zeropp.stats(model) - before
     loss.backward()
     sent = zeropp.stats(model) - before
-    assert (sent.inside, sent.across) == (report.after.inside, report.after.across), "to the byte, from the second step on"
-    assert 0 < forward.across < sent.across
+    assert (sent.intra_node, sent.inter_node) == (report.after.intra_node, report.after.inter_node), "to the byte, from the second step on"
+    assert 0 < forward.inter_node < sent.inter_node
 
 
 def test_the_report_is_what_is_sent(ranks):
@@ -161,7 +161,7 @@ def computed_again(rank, size, implementation):
     loss = loss_of(model, batch(5, rank))
     before = zeropp.stats(model)
     loss.backward()
-    assert (zeropp.stats(model) - before).across == 0, "backward is served inside the node"
+    assert (zeropp.stats(model) - before).inter_node == 0, "backward is served inside the node"
     assert "differences" in str(report)
 
 

@@ -49,7 +49,7 @@ def test_it_advises_against_what_gains_nothing():
     assert not one_node.gains and one_node.advice.startswith("No gain expected on one node")
     small = zeropp.estimate(10_000, world_size=16, ranks_per_node=8, secondary=1)
     assert not small.gains and small.advice.startswith("No gain expected, because at 100 Gbit/s between nodes")
-    fast = zeropp.Machine(across_gbit=3200, inside_gbit=400, compute_ms=100_000)
+    fast = zeropp.Machine(inter_node_gbit=3200, intra_node_gbit=400, compute_ms=100_000)
     computing = zeropp.estimate(PARAMETERS, world_size=16, ranks_per_node=8, machine=fast)
     assert not computing.gains and "overlaps with computation" in computing.advice
 
@@ -65,7 +65,7 @@ def test_wrong_questions_are_refused():
             "expected one of lossless, fp32": ask(weights="int3"),
             "secondary group size": ask(secondary=3),
             "secondary from 1, given 0": ask(secondary=0),
-            "across_gbit above 0, given 0": lambda: zeropp.Machine(across_gbit=0),
+            "inter_node_gbit above 0, given 0": lambda: zeropp.Machine(inter_node_gbit=0),
             "compute_ms from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),
         }
     ) == []
@@ -76,7 +76,7 @@ def of_units(rank, size):
     found = zeropp.estimate(model, world_size=size, ranks_per_node=2, secondary=1)
     report = zeropp.apply(model, ranks_per_node=2)
     # A rank's bytes in every unit, in tens: FSDP pads parameters to whole rows.
-    assert found.compressed_gb * 1e9 == pytest.approx(2 * (report.after.across + root_gather(report)), rel=0.1)
+    assert found.compressed_gb * 1e9 == pytest.approx(2 * (report.after.inter_node + root_gather(report)), rel=0.1)
 
 
 def root_gather(report):

@@ -113,7 +113,7 @@ def secondary(rank, size):
     loss.backward()
     backward = zeropp.stats(model) - forward
     assert backward.calls == 1 + len(blocks), "backward reduces, and gathers nothing from all ranks"
-    assert forward.across + backward.across == report.after.across
+    assert forward.inter_node + backward.inter_node == report.after.inter_node
     (plain_losses, plain), (losses, ours) = compare(rank, size, 2, LOSSLESS, network, {"secondary": 2})
     assert_same(plain, ours, **CLOSE)
 
@@ -258,7 +258,7 @@ def counted(rank, size, make):
     report = zeropp.apply(model, ranks_per_node=2, preset="4bit")
     loss_of(model, batch(0, rank)).backward()
     sent = zeropp.stats(model)
-    assert (sent.inside, sent.across) == (report.after.inside, report.after.across)
+    assert (sent.intra_node, sent.inter_node) == (report.after.intra_node, report.after.inter_node)
 
 
 @pytest.mark.parametrize("make", [network, frozen, tied, narrow])
@@ -286,20 +286,20 @@ def test_what_happens_between_steps(ranks, each, secondary):
 
 def reports(rank, size):
     model = shard(network())
-    slow = zeropp.Machine(across_gbit=0.2)
+    slow = zeropp.Machine(inter_node_gbit=0.2)
     report = zeropp.apply(model, ranks_per_node=2, preset="4bit", exclude=("blocks.1",), machine=slow)
     rows = {row.unit: row for row in report.rows}
     assert list(rows) == ["(root)", "blocks.0", "blocks.1", "blocks.2"]
     assert rows["blocks.1"].note == "left out: excluded" and rows["blocks.1"].weights == "-"
     assert rows["blocks.0"].gradients == "int8:256:bf16 + int4:128:signed:bf16"
-    assert rows["blocks.0"].before.across > 3 * rows["blocks.0"].after.across
+    assert rows["blocks.0"].before.inter_node > 3 * rows["blocks.0"].after.inter_node
     assert report.advice == []
-    fast = zeropp.apply(shard(network()), ranks_per_node=2, preset="4bit", machine=zeropp.Machine(across_gbit=1600))
+    fast = zeropp.apply(shard(network()), ranks_per_node=2, preset="4bit", machine=zeropp.Machine(inter_node_gbit=1600))
     assert [advice.split(" because")[0] for advice in fast.advice] == ["No gain expected,"]
     loss_of(model, batch(0, rank)).backward()
-    assert zeropp.stats(model).across == (report.after - rows["blocks.1"].after).across, "what is left out is not counted"
+    assert zeropp.stats(model).inter_node == (report.after - rows["blocks.1"].after).inter_node, "what is left out is not counted"
     text = str(report)
-    assert "int4:128:signed:bf16" in text and "left out: excluded" in text and str(report.before.across) in text
+    assert "int4:128:signed:bf16" in text and "left out: excluded" in text and str(report.before.inter_node) in text
     nothing = zeropp.apply(shard(network()), ranks_per_node=2, preset="4bit", exclude=("norm",), machine=slow)
     assert len(nothing.advice) == 1 and 'Nothing is excluded by "norm"' in nothing.advice[0]
     alone = zeropp.apply(shard(network()), ranks_per_node=size)

@@ -24,14 +24,16 @@ def replicated_over_nodes(rank, size):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     report = compare(rank, lambda: shard(network(), mesh=mesh))
     assert all("all-reduce between replicas stays torch's" in row.note for row in report.rows)
-    assert report.before.across == report.after.across == 0 and report.after.inside > 0
+    for row in report.rows:
+        assert row.before.inter_node == row.after.inter_node == row.replicas_after.inter_node == row.replicas_before.inter_node > 0
+    assert report.after.intra_node > 0
     assert len(report.advice) == 1 and "nothing crosses nodes" in report.advice[0]
 
 
 def replicated_inside_nodes(rank, size):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     report = compare(rank, lambda: shard(network(), mesh=mesh), ranks_per_node=1)
-    assert report.after.across > 0 and report.after.inside == 0
+    assert report.after.inter_node > 0 and report.after.intra_node == 0
 
 
 @pytest.mark.parametrize("layout", [replicated_over_nodes, replicated_inside_nodes])
@@ -50,7 +52,7 @@ def tensor_parallel(rank, size):
     # Ranks of one shard group are on two nodes, those of tensor parallelism on one.
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     report = compare(rank // 2, lambda: shard(tensor_parallel_network(mesh), mesh=mesh["dp"]))
-    assert report.before.across > 0 and all(row.weights == "fp32" for row in report.rows)
+    assert report.before.inter_node > 0 and all(row.weights == "fp32" for row in report.rows)
     return refusals(
         {"leave secondary out for this module": lambda: shard(tensor_parallel_network(mesh), mesh=mesh["dp"], secondary=2)}
     )
@@ -87,7 +89,7 @@ def experts_on_a_mesh_of_their_own(rank, size):
 
     report = compare(rank, make)
     rows = {row.unit: row for row in report.rows}
-    assert rows["expert"].after.across == 0 < rows["(root)"].after.across
+    assert rows["expert"].after.inter_node == 0 < rows["(root)"].after.inter_node
     assert len(zeropp.apply(make(), ranks_per_node=2).advice) == 2, "of two sets of ranks"
 
 
@@ -156,7 +158,7 @@ def part_of_the_ranks(rank, size):
     """Two models, each on half of the ranks, as two process groups have them."""
     halves = init_device_mesh("cpu", (2, 2), mesh_dim_names=("model", "shard"))
     report = compare(rank, lambda: shard(network(), mesh=halves["shard"]), ranks_per_node=1)
-    assert report.after.across > 0
+    assert report.after.inter_node > 0
     group = halves["shard"].get_group()
     gradient = torch.full((100,), float(rank))
     communicator = zeropp.Communicator(group, ranks_per_node=1)

@@ -109,6 +109,14 @@ using replica_of = zeropp::secondary_replica<zeropp::cast_to<T>, space>;
 template <class Hops>
 using feedback_of = zeropp::error_feedback<Hops, zeropp::residuals_in_int8, space>;
 
+/// The hops of an all-reduce. Its all-gather phase has the inter-node format.
+template <class Hops>
+auto all_reduce_hops(const Hops& two) {
+    return zeropp::hops{two.intra_node, two.inter_node, two.inter_node};
+}
+template <class Hops>
+using all_reduce_feedback_of = feedback_of<decltype(all_reduce_hops(Hops{}))>;
+
 template <class T>
 std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std::size_t count) {
     std::vector<zeropp::list_tensor<T, space>> list;
@@ -295,9 +303,30 @@ struct lasting {
 }  // namespace zeropp_torch
 
 struct zt_feedback {
-    /// A feedback_of<Hops>, for the hops named `hops`.
+    /// A feedback_of<Hops> or all_reduce_feedback_of<Hops>, for the hops named `hops`.
     zeropp_torch::lasting memory;
     std::string hops;
+
+    template <class Feedback, class T>
+    static zt_feedback* made(const zt_communicator& communicator, const zt_tensor* fulls, std::size_t count) {
+        const auto& ranks = communicator.comm.topology();
+        const zeropp::tensor_list<T, zeropp_torch::space> full(ranks, zeropp_torch::listed<T>(fulls, count));
+        return new zt_feedback{
+            zeropp_torch::lasting::made<Feedback>(Feedback::storage_bytes(ranks, full),
+                                                  [&](const zeropp::view<std::byte, zeropp_torch::space>& storage) {
+                                                      return Feedback(ranks, full, storage);
+                                                  }),
+            typename Feedback::hops_type{}.name()};
+    }
+
+    /// The residuals, for `function`. Throws precondition_error unless they are a `Feedback`.
+    template <class Feedback>
+    Feedback& of(const char* function) const {
+        const std::string wanted = typename Feedback::hops_type{}.name();
+        if (hops != wanted)
+            throw zeropp::precondition_error(function, "error feedback of " + wanted, "that of " + hops);
+        return memory.as<Feedback>();
+    }
 };
 
 struct zt_replica {

@@ -1,7 +1,7 @@
 #include "library.hpp"
 
-#include "../../plan/advice.hpp"
-#include "../../plan/report.hpp"
+#include "../plan/advice.hpp"
+#include "../plan/report.hpp"
 
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>

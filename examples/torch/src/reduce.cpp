@@ -1,22 +1,8 @@
 #include "library.hpp"
 
 #include <cstddef>
-#include <utility>
 
 using namespace zeropp_torch;
-
-namespace {
-
-template <class Hops>
-feedback_of<Hops>& memory_of(zt_feedback& feedback) {
-    if (feedback.hops != Hops{}.name()) {
-        throw zeropp::precondition_error("zt_reduce_scatter", "error feedback of " + Hops{}.name(),
-                                         "that of " + feedback.hops);
-    }
-    return feedback.memory.as<feedback_of<Hops>>();
-}
-
-}  // namespace
 
 zt_status zt_reduce_scatter(zt_communicator* communicator, const char* intra_node, const char* inter_node,
                             zt_element element, const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
@@ -34,8 +20,8 @@ zt_status zt_reduce_scatter(zt_communicator* communicator, const char* intra_nod
             } else {
                 communicator->pending.keep(feedback->memory.memory);
                 zeropp::hierarchical_quantized_reduce_scatter(
-                    exec, comm, zeropp::with_error_feedback(hops, memory_of<Hops>(*feedback)), full, shard, options,
-                    scratch);
+                    exec, comm, zeropp::with_error_feedback(hops, feedback->of<feedback_of<Hops>>("zt_reduce_scatter")),
+                    full, shard, options, scratch);
             }
         });
     });
@@ -45,12 +31,7 @@ zt_status zt_feedback_create(zt_communicator* communicator, const char* intra_no
                              zt_element element, const zt_tensor* fulls, size_t count, zt_feedback** feedback) {
     return status_of([&] {
         with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
-            const auto& ranks = communicator->comm.topology();
-            const zeropp::tensor_list<T, space> full(ranks, listed<T>(fulls, count));
-            auto memory = lasting::made<feedback_of<Hops>>(
-                feedback_of<Hops>::storage_bytes(ranks, full),
-                [&](const zeropp::view<std::byte, space>& storage) { return feedback_of<Hops>(ranks, full, storage); });
-            *feedback = new zt_feedback{std::move(memory), Hops{}.name()};
+            *feedback = zt_feedback::made<feedback_of<Hops>, T>(*communicator, fulls, count);
         });
     });
 }

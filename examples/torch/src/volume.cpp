@@ -53,6 +53,25 @@ zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept,
     });
 }
 
+zt_status zt_all_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
+                               const char* inter_node_format, size_t elements, int two_shot, uint64_t* intra_node,
+                               uint64_t* inter_node) {
+    return status_of([&] {
+        const zeropp::volume sent = std::visit(
+            [&](const auto& hops) {
+                const auto ranks = ranks_of(node_of_rank, size);
+                const auto first = zeropp::wire_format_of(hops.intra_node);
+                const auto second = zeropp::wire_format_of(hops.inter_node);
+                if (two_shot == 0) return zeropp::all_reduce_volume(ranks, first, second, second, elements, 1);
+                return zeropp::reduce_scatter_volume(ranks, first, second, elements) +
+                       zeropp::all_gather_volume(ranks, second, elements);
+            },
+            reduce_formats::parse(intra_node_format, inter_node_format));
+        *intra_node = sent.intra_node;
+        *inter_node = sent.inter_node;
+    });
+}
+
 zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
                            const char* inter_node_format, size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {

@@ -87,11 +87,14 @@ ZT_API zt_status zt_reduce_scatter(zt_communicator* communicator, const char* in
                                    int mean, zt_feedback* feedback, void* stream);
 ZT_API zt_status zt_all_reduce(zt_communicator* communicator, const char* intra_node, const char* inter_node,
                                zt_element element, const zt_tensor* tensors, const zt_tensor* results, size_t count,
-                               int mean, void* stream);
+                               int mean, zt_feedback* feedback, void* stream);
 
-/* The quantization error of reduce-scatters of `fulls`, kept for the next one. */
+/* The quantization error of reduce-scatters or all-reduces of `fulls`, kept for the next one. */
 ZT_API zt_status zt_feedback_create(zt_communicator* communicator, const char* intra_node, const char* inter_node,
                                     zt_element element, const zt_tensor* fulls, size_t count, zt_feedback** feedback);
+ZT_API zt_status zt_all_reduce_feedback_create(zt_communicator* communicator, const char* intra_node,
+                                               const char* inter_node, zt_element element, const zt_tensor* fulls,
+                                               size_t count, zt_feedback** feedback);
 ZT_API void zt_feedback_destroy(zt_feedback* feedback);
 ZT_API size_t zt_feedback_bytes(const zt_feedback* feedback);
 
@@ -121,6 +124,10 @@ ZT_API zt_status zt_replica_volume(const int* node_of_rank, int size, const char
 ZT_API zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
                                   const char* inter_node_format, size_t elements, uint64_t* intra_node,
                                   uint64_t* inter_node);
+/* `two_shot` is 1 for tensors of every size, as with error feedback; 0 if zt_all_reduce chooses by size. */
+ZT_API zt_status zt_all_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
+                                      const char* inter_node_format, size_t elements, int two_shot,
+                                      uint64_t* intra_node, uint64_t* inter_node);
 
 /* A training step to predict, as zeropp-plan does. `intra_node_` is the link of a rank within its node, `inter_node_`
  * that of a whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory
@@ -138,8 +145,8 @@ typedef struct zt_plan {
     const char* intra_node;  /* gradients */
     const char* inter_node;
     int error_feedback;
-    double intra_node_gbit, inter_node_gbit, intra_node_us, inter_node_us;
-    double codec_gb, compute_ms, memory_gb, other_memory_gb;
+    double intra_node_gbit, inter_node_gbit, intra_node_us, inter_node_us, codec_gb, compute_ms, memory_gb,
+        other_memory_gb;
 } zt_plan;
 
 /* A step on one rank: inter-node bytes sent, seconds, and bytes of memory. */

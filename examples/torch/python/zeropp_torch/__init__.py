@@ -16,7 +16,8 @@ from .communicator import Communicator, Traffic, disabled
 from .ddp import ddp_hook
 from .estimate import Estimate, Machine, estimate
 from .formats import PRESETS, from_deepspeed
-from .fsdp import apply, fully_shard, refresh, stats
+from .fsdp import apply, refresh, stats
+from .hpz import fully_shard
 from .report import Report, Row
 
 __all__ = [

@@ -33,16 +33,16 @@ class Plan(ctypes.Structure):
     _fields_ = (
         [("tensors", ctypes.POINTER(ctypes.c_size_t)), ("count", ctypes.c_size_t)]
         + [(name, ctypes.c_int) for name in ("nodes", "ranks_per_node", "secondary_group")]
-        + [(name, ctypes.c_char_p) for name in ("plain", "plain_gradients", "weights", "differences", "inside", "across")]
+        + [(name, ctypes.c_char_p) for name in ("plain", "plain_gradients", "weights", "differences", "intra_node", "inter_node")]
         + [("error_feedback", ctypes.c_int)]
-        + [(name, ctypes.c_double) for name in ("inside_gbit", "across_gbit", "inside_us", "across_us", "codec_gb")]
+        + [(name, ctypes.c_double) for name in ("intra_node_gbit", "inter_node_gbit", "intra_node_us", "inter_node_us", "codec_gb")]
         + [(name, ctypes.c_double) for name in ("compute_ms", "memory_gb", "other_memory_gb")]
     )
 
 
 class Step(ctypes.Structure):
     _fields_ = [
-        ("across", ctypes.c_uint64),
+        ("inter_node", ctypes.c_uint64),
         ("seconds", ctypes.c_double),
         ("overlapped_seconds", ctypes.c_double),
         ("memory", ctypes.c_uint64),
@@ -92,9 +92,14 @@ _SIGNATURES = {
     "zt_all_reduce": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
-        + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p],
+        + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
     "zt_feedback_create": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
+        + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
+    ),
+    "zt_all_reduce_feedback_create": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
@@ -141,6 +146,11 @@ _HOST = {
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
+    "zt_all_reduce_volume": (
+        ctypes.c_int,
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+        + 2 * [ctypes.POINTER(ctypes.c_uint64)],
+    ),
     "zt_update_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
@@ -155,21 +165,34 @@ _HOST = {
 }
 
 
+def _path(device_type: str) -> pathlib.Path:
+    """The library's file for tensors on `device_type`; for CUDA, that of torch's major version of CUDA."""
+    folder = pathlib.Path(__file__).parent
+    if device_type == "cpu":
+        path = folder / "libzeropp_torch.so"
+        if not path.exists():
+            raise ZeroppError(f"zeropp_torch: {path} is missing; install the package again")
+        return path
+    if device_type != "cuda":
+        raise ZeroppError(f"zeropp_torch: expected tensors on cpu or cuda, given {device_type}")
+    if torch.version.cuda is None:
+        raise ZeroppError("zeropp_torch: expected a PyTorch with CUDA, given one without")
+    major = torch.version.cuda.split(".")[0]
+    path = folder / f"libzeropp_torch_cuda{major}.so"
+    if not path.exists():
+        others = ", ".join(sorted(other.name for other in folder.glob("libzeropp_torch_cuda*.so")))
+        raise ZeroppError(
+            f"zeropp_torch: expected a library for CUDA {major}, as PyTorch has; this installation has "
+            f"{others or 'no library for CUDA tensors'}; install it again with nvcc {major} on the PATH and "
+            "pip install -C cmake.define.ZEROPP_TORCH_CUDA=ON"
+        )
+    return path
+
+
 @functools.lru_cache(maxsize=None)
 def library(device_type: str) -> ctypes.CDLL:
     """The library for tensors on `device_type`. Raises ZeroppError if it is not installed."""
-    names = {"cpu": "libzeropp_torch.so", "cuda": "libzeropp_torch_cuda.so"}
-    if device_type not in names:
-        raise ZeroppError(f"zeropp_torch: expected tensors on cpu or cuda, given {device_type}")
-    path = pathlib.Path(__file__).parent / names[device_type]
-    if not path.exists():
-        raise ZeroppError(
-            "zeropp_torch: this installation has no library for CUDA tensors; install it again with nvcc on the PATH and "
-            "pip install -C cmake.define.ZEROPP_TORCH_CUDA=ON"
-            if device_type == "cuda"
-            else f"zeropp_torch: {path} is missing; install the package again"
-        )
-    loaded = ctypes.CDLL(str(path))
+    loaded = ctypes.CDLL(str(_path(device_type)))
     signatures = {**_SIGNATURES, **_HOST} if device_type == "cpu" else _SIGNATURES
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)

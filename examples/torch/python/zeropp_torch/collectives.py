@@ -28,16 +28,26 @@ def _views(communicator: Communicator, first: list[torch.Tensor], second: list[t
 
 
 class ErrorFeedback:
-    """The quantization error of one reduce-scatter, kept for its next call. `fulls` have the gradients' sizes and type."""
+    """The quantization error of one reduce-scatter, kept for its next call, or of one all-reduce if `of_all_reduce`. `fulls`
+    have the gradients' sizes and type."""
 
-    def __init__(self, communicator: Communicator, fulls: Tensors, inside: str, across: str | None = None):
+    def __init__(
+        self,
+        communicator: Communicator,
+        fulls: Tensors,
+        intra_node: str,
+        inter_node: str | None = None,
+        *,
+        of_all_reduce: bool = False,
+    ):
         tensors = _listed(fulls)
         communicator.require_tensors(tensors)
         self._library = _library.library(communicator.device.type)
         self.handle = None
         handle = ctypes.c_void_p()
         communicator.call(
-            "zt_feedback_create", communicator.handle, inside.encode(), (across or inside).encode(),
+            "zt_all_reduce_feedback_create" if of_all_reduce else "zt_feedback_create",
+            communicator.handle, intra_node.encode(), (inter_node or intra_node).encode(),
             _library.element_of(tensors[0]), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
@@ -143,15 +153,15 @@ def reduce_scatter(
     communicator: Communicator,
     fulls: Tensors,
     shards: Tensors,
-    inside: str,
-    across: str | None = None,
+    intra_node: str,
+    inter_node: str | None = None,
     *,
     mean: bool = False,
     feedback: ErrorFeedback | None = None,
     name: str = "",
 ) -> None:
-    """Writes this rank's shards of the sums, or means, of all ranks' `fulls`. Intra-node messages have the format `inside`,
-    inter-node messages `across`, by default `inside`."""
+    """Writes this rank's shards of the sums, or means, of all ranks' `fulls`. Intra-node messages have the format `intra_node`,
+    inter-node messages `inter_node`, by default `intra_node`."""
     wholes, parts = _listed(fulls), _listed(shards)
     if not wholes and not parts:
         return
@@ -159,7 +169,7 @@ def reduce_scatter(
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
-            inside.encode(), (across or inside).encode(), _library.element_of(wholes[0]), *views, len(wholes), int(mean),
+            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(wholes[0]), *views, len(wholes), int(mean),
             feedback.handle if feedback is not None else None, _library.stream_of(wholes[0]),
         )
 
@@ -169,13 +179,15 @@ def reduce_scatter(
 def all_reduce(
     communicator: Communicator,
     tensors: Tensors,
-    inside: str,
-    across: str | None = None,
+    intra_node: str,
+    inter_node: str | None = None,
     *,
     mean: bool = False,
+    feedback: ErrorFeedback | None = None,
     name: str = "",
 ) -> None:
-    """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank."""
+    """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. `feedback` has been made
+    with `of_all_reduce=True`."""
     listed = _listed(tensors)
     if not listed:
         return
@@ -184,8 +196,8 @@ def all_reduce(
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
         return (
-            inside.encode(), (across or inside).encode(), _library.element_of(listed[0]), views, views, len(listed),
-            int(mean), _library.stream_of(listed[0]),
+            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(listed[0]), views, views, len(listed),
+            int(mean), feedback.handle if feedback is not None else None, _library.stream_of(listed[0]),
         )
 
     communicator.collective("zt_all_reduce", name, arguments)

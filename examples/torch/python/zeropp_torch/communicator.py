@@ -18,17 +18,22 @@ from ._library import ZeroppError
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Intra-node (`inside`) and inter-node (`across`) bytes that this rank has sent, and the number of collectives (`calls`)."""
+    """Intra-node (`intra_node`) and inter-node (`inter_node`) bytes that this rank has sent, and the number of collectives (`calls`)."""
 
-    inside: int = 0
-    across: int = 0
+    intra_node: int = 0
+    inter_node: int = 0
     calls: int = 0
 
+    @property
+    def bytes(self) -> int:
+        """Intra-node and inter-node bytes."""
+        return self.intra_node + self.inter_node
+
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.inside + other.inside, self.across + other.across, self.calls + other.calls)
+        return Traffic(self.intra_node + other.intra_node, self.inter_node + other.inter_node, self.calls + other.calls)
 
     def __sub__(self, other: Traffic) -> Traffic:
-        return Traffic(self.inside - other.inside, self.across - other.across, self.calls - other.calls)
+        return Traffic(self.intra_node - other.intra_node, self.inter_node - other.inter_node, self.calls - other.calls)
 
 
 _enabled = True
@@ -81,14 +86,17 @@ def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.d
     )
 
 
-def require_agreement(group: dist.ProcessGroup, device: torch.device, what: str, given: str) -> None:
-    """Raises the same ZeroppError on all ranks of `group` unless all have the same `given`. Each rank sends 1 KB."""
+def require_agreement(groups: Sequence[dist.ProcessGroup], device: torch.device, what: str, given: str) -> None:
+    """Raises the same ZeroppError on all ranks unless all have the same `given`. The ranks are one group's, or those of a
+    mesh by one group for each dimension, the last dimension first."""
     text = given.encode()
     stated = hashlib.sha256(text).digest() + text[:992].ljust(992, b"\0")
-    own = torch.frombuffer(bytearray(stated), dtype=torch.uint8).to(device)
-    every = own.new_empty(dist.get_world_size(group), own.numel())
-    all_gather_single(every.view(-1), own, group=group)
-    of_ranks = [bytes(row) for row in every.tolist()]
+    every = torch.frombuffer(bytearray(stated), dtype=torch.uint8).to(device)
+    for group in groups:
+        known = every
+        every = known.new_empty(dist.get_world_size(group) * known.numel())
+        all_gather_single(every, known, group=group)
+    of_ranks = [bytes(row) for row in every.view(-1, len(stated)).tolist()]
     if any(of_rank != stated for of_rank in of_ranks):
         texts = [of_rank[32:].rstrip(b"\0").decode(errors="replace") for of_rank in of_ranks]
         raise ZeroppError(
@@ -132,13 +140,16 @@ class Communicator:
         group = group if group is not None else dist.group.WORLD
         device = torch.device(device)
         self._library = _library.library(device.type)
+        # Tensors are on cuda:N, and on cpu without a number; frameworks also say cuda and cpu:0.
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
+        elif device.type == "cpu":
+            device = torch.device("cpu")
         self.device = device
         self.size = dist.get_world_size(group)
         self.rank = dist.get_rank(group)
         given = f"compared_calls {compared_calls}, ranks_per_node {ranks_per_node}, nodes {nodes and list(nodes)}"
-        require_agreement(group, device, "Communicator", given)
+        require_agreement([group], device, "Communicator", given)
         if nodes is None:
             per_node = self.size if ranks_per_node is None else ranks_per_node
             if per_node < 1 or self.size % per_node != 0:

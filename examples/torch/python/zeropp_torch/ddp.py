@@ -36,7 +36,7 @@ class _Reducer:
         members = range(dist.get_world_size(parent))
         lanes = LANES if device.type == "cpu" else 1
         given = f"gradients {gradients}, ranks_per_node {ranks_per_node}, compared_steps {compared_steps}"
-        require_agreement(parent, device, "ddp_hook", given)
+        require_agreement([parent], device, "ddp_hook", given)
         self._hops = formats.gradient_formats(gradients)
         self._groups = [new_group(parent, members, device) for _ in range(lanes)]
         self._lanes = [

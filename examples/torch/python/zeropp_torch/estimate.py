@@ -19,15 +19,15 @@ from .units import elements_of, units_of
 class Machine:
     """The machine that a prediction is for.
 
-    `inside_`: link of a rank within its node; `across_`: of a whole node to others. `_gbit` is Gbit/s each way, `_us` a
+    `intra_node_`: link of a rank within its node; `inter_node_`: of a whole node to others. `_gbit` is Gbit/s each way, `_us` a
     message's latency. `codec_gb` is GB/s that a rank's codec reads and writes. `compute_ms` is the computation of a step,
     `memory_gb` a GPU's memory, `other_memory_gb` its other contents; 0 if unknown.
     """
 
-    inside_gbit: float = 2400
-    across_gbit: float = 100
-    inside_us: float = 5
-    across_us: float = 20
+    intra_node_gbit: float = 2400
+    inter_node_gbit: float = 100
+    intra_node_us: float = 5
+    inter_node_us: float = 20
     codec_gb: float = 1000
     compute_ms: float = 0
     memory_gb: float = 0
@@ -35,7 +35,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
-            rate = name in ("inside_gbit", "across_gbit")
+            rate = name in ("intra_node_gbit", "inter_node_gbit")
             if not (0 <= value < math.inf) or (rate and value == 0):
                 raise ZeroppError(f"Machine: expected {name} {'above' if rate else 'from'} 0, given {value}")
 
@@ -93,21 +93,21 @@ def predict(
     """Predicts a step of a model. `tensors` are sizes in elements, each gathered separately. `secondary` 0 is no hpZ."""
     loaded = _library.library("cpu")
     weights = plain if chosen.weights in (None, formats.OWN_TYPE) else chosen.weights
-    inside, across = (
+    intra_node, inter_node = (
         plain_gradients if name in (None, formats.OWN_TYPE) else name for name in chosen.gradients or (None, None)
     )
     plan = _library.Plan(
         (ctypes.c_size_t * len(tensors))(*tensors), len(tensors), nodes, ranks_per_node, secondary, plain.encode(),
         plain_gradients.encode(), weights.encode(),
-        chosen.differences.encode() if chosen.differences is not None else None, inside.encode(), across.encode(), int(error_feedback),
+        chosen.differences.encode() if chosen.differences is not None else None, intra_node.encode(), inter_node.encode(), int(error_feedback),
         *dataclasses.astuple(machine),
     )
     predicted = _library.Prediction()
     _library.require_success(loaded, loaded.zt_predict(ctypes.byref(plan), ctypes.byref(predicted)))
     before, after = predicted.before, predicted.after
     return Estimate(
-        baseline_gb=before.across * ranks_per_node / 1e9,
-        compressed_gb=after.across * ranks_per_node / 1e9,
+        baseline_gb=before.inter_node * ranks_per_node / 1e9,
+        compressed_gb=after.inter_node * ranks_per_node / 1e9,
         baseline_step_ms=before.seconds * 1e3,
         step_ms=after.seconds * 1e3,
         baseline_overlapped_ms=before.overlapped_seconds * 1e3,

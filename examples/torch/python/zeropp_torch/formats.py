@@ -32,30 +32,38 @@ LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"
 
 
 class GradientFormats(NamedTuple):
-    """Formats of a reduction's intra-node hop (`inside`) and inter-node hop (`across`)."""
+    """Formats of a reduction's intra-node hop (`intra_node`) and inter-node hop (`inter_node`)."""
 
-    inside: str
-    across: str
+    intra_node: str
+    inter_node: str
 
     def of(self, dtype: torch.dtype) -> GradientFormats:
         """These formats, with `dtype`'s exact format in place of "lossless". Raises ZeroppError if there is none."""
-        if self.inside != OWN_TYPE:
+        if self.intra_node != OWN_TYPE:
             return self
         if dtype not in LOSSLESS:
             raise ZeroppError(f"gradients: expected tensors of {', '.join(map(str, LOSSLESS))}, given {dtype}")
         return GradientFormats(LOSSLESS[dtype], LOSSLESS[dtype])
 
 
-def gradient_formats(gradients: Gradients) -> GradientFormats:
-    """Formats from one name for both hops, or one for each. Raises ZeroppError for unknown pairs."""
-    inside, across = (gradients, gradients) if isinstance(gradients, str) else gradients
-    if inside == across == OWN_TYPE:
-        return GradientFormats(inside, across)
+def gradient_formats(gradients: Gradients, argument: str = "gradients") -> GradientFormats:
+    """Formats from one name for both hops, or one for each. Raises ZeroppError, which names `argument`, for unknown pairs."""
+    intra_node, inter_node = (gradients, gradients) if isinstance(gradients, str) else gradients
+    if intra_node == inter_node == OWN_TYPE:
+        return GradientFormats(intra_node, inter_node)
     known = library("cpu").zt_reduce_formats().decode().split(", ")
-    if f"{inside} + {across}" not in known:
+    if f"{intra_node} + {inter_node}" not in known:
         pairs = ", ".join([OWN_TYPE, *known])
-        raise ZeroppError(f"gradients: expected one of {pairs}, given {inside} + {across}")
-    return GradientFormats(inside, across)
+        raise ZeroppError(f"{argument}: expected one of {pairs}, given {intra_node} + {inter_node}")
+    return GradientFormats(intra_node, inter_node)
+
+
+def replica_formats(replicas: Optional[Gradients]) -> Optional[GradientFormats]:
+    """Formats of the all-reduce between replicas, from a key of PRESETS or from formats of gradients; None for None."""
+    if replicas is None:
+        return None
+    known = isinstance(replicas, str) and replicas in PRESETS
+    return gradient_formats(PRESETS[replicas]["gradients"] if known else replicas, "replicas")
 
 
 def weight_format(weights: str) -> str:

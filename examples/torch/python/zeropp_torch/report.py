@@ -9,7 +9,8 @@ from .communicator import Traffic
 
 @dataclasses.dataclass
 class Row:
-    """One FSDP unit, and the traffic of a rank in a step: with plain FSDP2 (`before`) and with zeropp (`after`)."""
+    """One FSDP unit, and the traffic of a rank in a step: with plain FSDP2 (`before`) and with zeropp (`after`). HSDP's
+    all-reduce between replicas is part of it, and also stated alone."""
 
     unit: str
     elements: int
@@ -17,6 +18,9 @@ class Row:
     gradients: str = "-"
     before: Traffic = Traffic()
     after: Traffic = Traffic()
+    replicas: str = "-"
+    replicas_before: Traffic = Traffic()
+    replicas_after: Traffic = Traffic()
     note: str = ""
 
     def tell(self, words: str) -> None:
@@ -40,15 +44,25 @@ class Report:
         return sum((row.after for row in self.rows), Traffic())
 
     def __str__(self) -> str:
-        total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after)
-        head = ["unit", "elements", "weights", "gradients", "inside, before", "after", "across, before", "after", ""]
+        total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after, "")
+        total.replicas_before = sum((r.replicas_before for r in self.rows), Traffic())
+        total.replicas_after = sum((r.replicas_after for r in self.rows), Traffic())
+        head = ["unit", "elements", "weights", "gradients", "intra-node, before", "after", "inter-node, before", "after"]
         cells = [head] + [
-            [r.unit, str(r.elements), r.weights, r.gradients, str(r.before.inside), str(r.after.inside)]
-            + [str(r.before.across), str(r.after.across), r.note]
+            [r.unit, str(r.elements), r.weights, r.gradients, str(r.before.intra_node), str(r.after.intra_node)]
+            + [str(r.before.inter_node), str(r.after.inter_node)]
             for r in [*self.rows, total]
         ]
-        widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
         numbers = {1, 4, 5, 6, 7}
+        if total.replicas_before != Traffic():
+            head += ["replicas", "sent to replicas, before", "after"]
+            for line, r in zip(cells[1:], [*self.rows, total]):
+                line += [r.replicas, str(r.replicas_before.bytes), str(r.replicas_after.bytes)]
+            numbers |= {9, 10}
+        head.append("")
+        for line, r in zip(cells[1:], [*self.rows, total]):
+            line.append(r.note)
+        widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
         lines = [
             "  ".join(cell.rjust(w) if c in numbers else cell.ljust(w) for c, (cell, w) in enumerate(zip(line, widths)))
             for line in cells

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
@@ -53,9 +55,53 @@ def elements_of(group: Any) -> int:
     return sum(p._orig_size.numel() for p in group.fsdp_params)
 
 
-def moved_elements(parameters: Sequence[Any], ranks: int) -> int:
-    """Elements in a collective on `parameters`: FSDP pads every rank's shard to the first's size."""
-    return sum(p.padded_sharded_param_size.numel() for p in parameters) * ranks
+def shard_elements(parameters: Sequence[Any]) -> int:
+    """Elements that each rank sends or receives of `parameters`: FSDP pads every rank's shard to the first's size."""
+    return sum(p.padded_sharded_param_size.numel() for p in parameters)
+
+
+def shard_group(group: Any) -> Optional[dist.ProcessGroup]:
+    """Ranks that share `group`'s parameters; None if parameters are only replicated."""
+    return getattr(group.mesh_info, "shard_process_group", None)
+
+
+def replica_group(group: Any) -> Optional[dist.ProcessGroup]:
+    """Ranks between which FSDP itself reduces the gradients of `group`, as HSDP; None if it does not."""
+    return getattr(group.mesh_info, "replicate_process_group", None)
+
+
+def is_hybrid(group: Any) -> bool:
+    """True if FSDP shards the parameters of `group`, and itself reduces their gradients between replicas (HSDP)."""
+    return shard_group(group) is not None and replica_group(group) is not None
+
+
+def has_all_reduce_hook(group: Any) -> bool:
+    """True if FSDPModule.set_all_reduce_hook() has been called for `group`."""
+    return group._all_reduce_hook is not None
+
+
+def mesh_of(group: Any) -> torch.Tensor:
+    """The ranks of `group`'s mesh."""
+    return group.mesh_info.mesh.mesh
+
+
+def reduce_replicas_by(hook: Callable[[torch.Tensor], None], module: FSDPModule, group: Any) -> None:
+    """Has `hook` sum gradients between replicas, in place of FSDP's all-reduce. FSDP still divides the sum."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
+
+    # torch runs a hook after its own all-reduce if the mesh has a dimension of replicas, otherwise in place of one
+    # (pytorch pull request 147114). So the group gets a mesh without this dimension; its parameters keep theirs.
+    info = group.mesh_info
+    sharded = copy.copy(info)
+    sharded.__class__ = FSDPMeshInfo
+    del sharded.replicate_process_group
+    group.mesh_info = sharded
+    if group.post_forward_mesh_info is info:
+        group.post_forward_mesh_info = sharded
+    if group.gradient_divide_factor is None:
+        module.set_gradient_divide_factor(float(info.shard_mesh_size * info.replicate_mesh_size))
+    module.set_force_sum_reduction_for_comms(True)
+    module.set_all_reduce_hook(hook)
 
 
 def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:

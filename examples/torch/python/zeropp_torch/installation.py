@@ -1,0 +1,205 @@
+"""Puts hooks into FSDP2's units, and reports formats and traffic."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp as torch_fsdp
+
+from . import _library, formats, units
+from .communicator import Communicator, Traffic
+from .estimate import Machine, predict
+from .hooks import AllGather, ReduceScatter, ReplicaReduce, UpdateGather
+from .report import Row
+
+
+@dataclasses.dataclass
+class _Moved:
+    """Communication of a set of ranks: plain FSDP2's formats, elements of each unit, and whether any unit uses hpZ."""
+
+    plain: str
+    plain_gradients: str
+    elements: list[int]
+    secondary: bool
+
+
+class Installation:
+    """Puts hooks into units. Each set of ranks has two communicators, because gathers and reductions may run at the same time
+    and need separate groups and scratch. HSDP's sets of replicas have one."""
+
+    def __init__(
+        self,
+        ranks_per_node: int,
+        chosen: formats.Chosen,
+        replicas: Optional[formats.GradientFormats],
+        error_feedback: bool,
+        compared_steps: int,
+    ):
+        self._ranks_per_node = ranks_per_node
+        self._chosen = chosen
+        self._replicas = replicas
+        self._error_feedback = error_feedback
+        self._compared_steps = compared_steps
+        self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
+        self._between_replicas: dict[tuple[int, ...], Communicator] = {}
+        self.updates: list[UpdateGather] = []
+        self._moved: dict[tuple[int, ...], _Moved] = {}
+
+    def communicators(self) -> list[Communicator]:
+        return [c for pair in self._communicators.values() for c in pair] + [*self._between_replicas.values()]
+
+    @property
+    def reduces_replicas(self) -> bool:
+        """True if an all-reduce between replicas goes through zeropp."""
+        return bool(self._between_replicas)
+
+    def _nodes_of(self, ranks: Sequence[int]) -> list[int]:
+        return [rank // self._ranks_per_node for rank in ranks]
+
+    def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
+        """Puts hooks into one unit, and records formats, traffic and notes in `row`."""
+        shard_group = units.shard_group(group)
+        ranks = tuple(dist.get_process_group_ranks(shard_group))
+        if ranks not in self._communicators:
+            self._communicators[ranks] = (
+                Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
+                Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
+            )
+        gathered, reduced = units.types_of(group)
+        if gathered in formats.LOSSLESS:
+            self._install_gather(module, group, is_root, row, ranks, formats.LOSSLESS[gathered])
+        else:
+            row.tell("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
+        if reduced in formats.LOSSLESS:
+            self._install_reduce(module, group, row, ranks, reduced)
+        else:
+            row.tell("gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
+        if units.replica_group(group) is not None:
+            self._install_replicas(module, group, row, ranks, reduced)
+
+    def _install_gather(
+        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...], plain: str
+    ) -> None:
+        communicator, _ = self._communicators[ranks]
+        after_forward = group.post_forward_mesh_info
+        # By default FSDP keeps the root's weights between forward and backward.
+        kept = after_forward is None or (is_root and module._get_fsdp_state()._auto_reshard_after_forward)
+        secondary: list[int] = []
+        if not kept and after_forward != group.mesh_info:
+            secondary = self._nodes_of(dist.get_process_group_ranks(after_forward.shard_process_group))
+        if len(set(secondary)) > 1:
+            row.tell("hpZ's groups cross nodes")
+        moved = self._moved.setdefault(ranks, _Moved(plain, plain, [], False))
+        moved.elements.append(row.elements)
+        moved.secondary = moved.secondary or bool(secondary)
+
+        elements = units.shard_elements(group.fsdp_params) * len(ranks)
+        before = after = _volume("zt_gather_volume", communicator.nodes, plain, elements)
+        backward: Optional[Traffic] = None
+        if self._chosen.differences is not None:
+            row.weights = "differences in " + self._chosen.differences
+            after = _volume("zt_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
+            backward = _volume("zt_replica_volume", communicator.nodes, plain, elements)
+            update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
+            self.updates.append(update)
+            module.set_custom_all_gather(update)
+            module.register_load_state_dict_post_hook(lambda _module, _keys: update.refresh())
+            if secondary:
+                row.tell("hpZ's groups keep the weights a second time; leave secondary out")
+        elif self._chosen.weights is not None:
+            row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
+            after = _volume("zt_gather_volume", communicator.nodes, row.weights, elements)
+            module.set_custom_all_gather(AllGather(communicator, row.weights, row.unit, self._compared_steps))
+        if secondary:
+            backward = _volume("zt_gather_volume", secondary, plain, elements)
+        row.before += before if kept else before + before
+        row.after += after if kept else after + (after if backward is None else backward)
+
+    def _install_reduce(
+        self, module: torch_fsdp.FSDPModule, group: Any, row: Row, ranks: tuple[int, ...], reduced: torch.dtype
+    ) -> None:
+        _, communicator = self._communicators[ranks]
+        elements = units.shard_elements(units.trained(group)) * len(ranks)
+        own = formats.LOSSLESS[reduced]
+        if ranks in self._moved:
+            self._moved[ranks].plain_gradients = own
+        before = after = _volume("zt_reduce_volume", communicator.nodes, own, own, elements)
+        if self._chosen.gradients is not None:
+            hops = self._chosen.gradients.of(reduced)
+            row.gradients = " + ".join(hops)
+            after = _volume("zt_reduce_volume", communicator.nodes, *hops, elements)
+            # FSDP divides by its own factor, so zeropp only sums.
+            module.set_force_sum_reduction_for_comms(True)
+            module.set_custom_reduce_scatter(
+                ReduceScatter(communicator, hops, self._error_feedback, group, row.unit, self._compared_steps)
+            )
+        row.before += before
+        row.after += after
+
+    def _install_replicas(
+        self,
+        module: torch_fsdp.FSDPModule,
+        group: Any,
+        row: Row,
+        shard_ranks: tuple[int, ...],
+        reduced: Optional[torch.dtype],
+    ) -> None:
+        if reduced not in formats.LOSSLESS:
+            row.tell("the all-reduce between replicas stays torch's")
+            return
+        process_group = units.replica_group(group)
+        ranks = tuple(dist.get_process_group_ranks(process_group))
+        nodes = self._nodes_of(ranks)
+        elements = units.shard_elements(units.trained(group))
+        own = formats.LOSSLESS[reduced]
+        row.replicas_before = row.replicas_after = _volume("zt_all_reduce_volume", nodes, own, own, elements, 1)
+        if self._replicas is None:
+            row.tell("the all-reduce between replicas stays torch's")
+        else:
+            hops = self._replicas.of(reduced)
+            row.replicas = " + ".join(hops)
+            row.replicas_after = _volume("zt_all_reduce_volume", nodes, *hops, elements, int(self._error_feedback))
+            if ranks not in self._between_replicas:
+                self._between_replicas[ranks] = Communicator(
+                    process_group, nodes=nodes, device=group.device, compared_calls=0
+                )
+            # The planner does not know replicas.
+            self._moved.pop(shard_ranks, None)
+            hook = ReplicaReduce(
+                self._between_replicas[ranks], process_group, hops, self._error_feedback, group, row.unit,
+                self._compared_steps,
+            )
+            units.reduce_replicas_by(hook, module, group)
+        row.before += row.replicas_before
+        row.after += row.replicas_after
+
+    def advice(self, machine: Machine) -> list[str]:
+        """Sentences on sets of ranks that gain nothing on `machine`."""
+        sentences = []
+        for ranks, moved in self._moved.items():
+            nodes = self._nodes_of(ranks)
+            per_node = nodes.count(nodes[0])
+            predicted = predict(
+                moved.elements, len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
+                self._error_feedback, moved.plain, moved.plain_gradients, machine,
+            )
+            if not predicted.gains and predicted.advice not in sentences:
+                sentences.append(predicted.advice)
+        return sentences
+
+
+def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
+    """Traffic of a rank in one collective, from the library's `function`."""
+    loaded = _library.library("cpu")
+    intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
+    encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
+    status = getattr(loaded, function)(
+        (ctypes.c_int * len(nodes))(*nodes), len(nodes), *encoded, ctypes.byref(intra_node), ctypes.byref(inter_node)
+    )
+    _library.require_success(loaded, status)
+    return Traffic(intra_node.value, inter_node.value, 1)
