@@ -119,14 +119,14 @@ def emulated(program, mark, folder):
         command, output = what_runs(program, datatype, folder)
         with subprocess.Popen(["qemu-aarch64", "-singlestep", "-d", "exec,nochain", *command, "-n", "1", "-w", "0"],
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
-            passes, intra_node = [], False
+            passes, inside = [], False
             for line in run.stderr:
                 address = int(line.split("/", 2)[1], 16) if line.startswith("Trace ") else None
                 if address == mark:
-                    intra_node = not intra_node
-                    if intra_node:
+                    inside = not inside
+                    if inside:
                         passes.append([])
-                elif intra_node and address is not None:
+                elif inside and address is not None:
                     passes[-1].append(address)
         if run.returncode:
             sys.exit(f"codec_ports.py: {program} ended with {run.returncode} in qemu-aarch64")

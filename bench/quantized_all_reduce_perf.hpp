@@ -28,8 +28,9 @@ struct quantized_all_reduce_perf {
 
     static program_facts facts() {
         return {.name = "quantized_all_reduce_perf",
-                .purpose = "Times zeropp::quantized_all_reduce beside the transport's own all-reduce and beside the "
-                           "bare exchange of its messages, in turns. The way back has the quantizer of the hop across.",
+                .purpose =
+                    "Times zeropp::quantized_all_reduce beside the transport's own all-reduce and beside the "
+                    "bare exchange of its messages, in turns. The all-gather phase has the inter-node quantizer.",
                 .quantizers = {"int8:256+int4:128"},
                 .quantizes = quantizes,
                 .has_chunks = true};

@@ -82,7 +82,7 @@ def collective_rows(results, collective):
 
 
 def collective_table(results, collective):
-    heads = ["where", "tensor", "quantizer", "time", "p99", "busbw GB/s", "SQNR dB", "wire bytes inside", "inter_node",
+    heads = ["where", "tensor", "quantizer", "time", "p99", "busbw GB/s", "SQNR dB", "wire bytes intra-node", "inter-node",
              "ratio", "native fp32", "bf16", "ours in bf16", "speed-up over native fp32", "bf16", "over ours in bf16",
              "bare exchange", "ours / bare", "processor, ours", "bare", "#wrong"]
     rows = []

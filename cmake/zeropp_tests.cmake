@@ -99,8 +99,8 @@ endfunction()
 # zeropp_headers_alone(): compiles every public header by itself, included twice, into one object library for each
 # vendor: zeropp_headers_alone, zeropp_headers_alone_mpi, ... A vendor that is not there leaves its headers out.
 function(zeropp_headers_alone)
-    set(mpi_headers "^(transport/)?mpi(_wire)?\\.hpp$")
-    set(nccl_headers "^(transport/)?nccl(_call)?\\.hpp$")
+    set(mpi_headers "^(transport/)?mpi\\.hpp$")
+    set(nccl_headers "^(transport/)?nccl\\.hpp$")
     set(checksummed_headers "^(transport/)?checksummed\\.hpp$")
     set(cuda_headers "^(execution/cuda_(stream|workspace)|transport/staged)\\.hpp$|^codec/cuda/")
 

@@ -73,13 +73,13 @@ def centre(rank):
 def hop_text(messages, part):
     """One hop in words, from its messages."""
     others = [m for m in messages if m["from"] != m["to"]]
-    intra_node = {m["from"] // PER_NODE == m["to"] // PER_NODE for m in others}
-    assert len(intra_node) == 1, "a hop is either inside nodes or across them"
+    within = {m["from"] // PER_NODE == m["to"] // PER_NODE for m in others}
+    assert len(within) == 1, "a hop is either inside nodes or across them"
     peers = {sum(m["from"] == r for m in others) for r in range(RANKS)}
     slots = {len(m["carries"]) for m in others}
     assert len(peers) == 1 and len(slots) == 1, "all ranks send alike"
     to, of = peers.pop(), slots.pop()
-    where = "inside the node" if intra_node.pop() else "across nodes"
+    where = "inside the node" if within.pop() else "across nodes"
     return f"{where}: {of} {part}{'s' if of > 1 else ''} to {'its counterpart' if to == 1 else f'each of {to}'}"
 
 

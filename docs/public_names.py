@@ -119,8 +119,8 @@ def public_names(xml):
             if kind in ("class", "struct", "union", "concept"):
                 if "<" in full or compound.get("prot") == "private":
                     continue
-                intra_node, name = full.removeprefix("zeropp::").rpartition("::")[::2]
-                entry = Name(name, kind, place.get("file"), int(place.get("line")), intra_node)
+                scope, name = full.removeprefix("zeropp::").rpartition("::")[::2]
+                entry = Name(name, kind, place.get("file"), int(place.get("line")), scope)
                 names[entry.anchor] = names.get(entry.anchor, []) + [entry]
             for member in compound.iter("memberdef"):
                 entry = member_name(member, kind, full)
@@ -143,8 +143,8 @@ def member_name(member, compound_kind, compound):
         return None
     if "DETAIL" in name or not place.get("file").startswith("zeropp/"):
         return None
-    intra_node = "" if compound_kind in ("namespace", "file") else compound.removeprefix("zeropp::")
-    return Name(name, kind, place.get("file"), int(place.get("line")), intra_node)
+    scope = "" if compound_kind in ("namespace", "file") else compound.removeprefix("zeropp::")
+    return Name(name, kind, place.get("file"), int(place.get("line")), scope)
 
 
 def share_comments(names, header):

@@ -57,7 +57,7 @@ def platform(nodes, ranks_per_node, links):
              '<platform version="4.1">', '<zone id="cluster" routing="Full">']
     for node in range(nodes):
         lines.append(f'<cluster id="node{node}" prefix="node{node}_" suffix="" radical="0-{ranks_per_node - 1}" '
-                     f'speed="1Gf" {inside} sharing_policy="SPLITDUPLEX" router_id="node{node}_switch"/>')
+                     f'speed="1Gf" {intra_node} sharing_policy="SPLITDUPLEX" router_id="node{node}_switch"/>')
     for node in range(nodes):
         lines.append(f'<link id="nic{node}" bandwidth="{links.inter_node_rate!r}Bps" latency="{inter_node_latency!r}s" '
                      'sharing_policy="SPLITDUPLEX"/>')

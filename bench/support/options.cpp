@@ -123,9 +123,8 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
     app.add_option("-J,--output_file", o.output_file, "write the results to this file, as JSON");
     app.add_option("-q,--quantizer", o.quantizers,
                    (program.quantizes == wire::two_hops
-                        ? "quantizers of the hop inside the node and of the one across, INSIDE+ACROSS, "
-                          "or one name for both; several by commas. Pairs have bf16 or int8:256 inside and fewer bits "
-                          "across. One of "
+                        ? "quantizers of the hops, INTRA_NODE+INTER_NODE, or one name for both; several by "
+                          "commas. Pairs have bf16 or int8:256 intra-node and fewer bits inter-node. One of "
                         : "quantizers, by commas. One of ") +
                        (program.quantizes == wire::codec ? codec_quantizers::list() : bench_quantizers::list()))
         ->delimiter(',')

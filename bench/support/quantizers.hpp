@@ -64,7 +64,7 @@ struct hop_quantizers {
         return q;
     }
 
-    /// Calls f(inside, across). Returns false, without a call, if the pair is not compiled.
+    /// Calls f(intra_node, inter_node). Returns false, without a call, if the pair is not compiled.
     template <class F>
     bool visit(F f) const {
         return std::visit(

@@ -24,20 +24,20 @@ int main() try {
         const auto rank = static_cast<std::uint64_t>(comm.rank());
         const std::uint64_t step = 17;
         using int4 = zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::bfloat16>;
-        const zeropp::stochastic<int4> inter_node(rank, step);  // a seed for each rank, and the step's number
+        const zeropp::stochastic<int4> noisy(rank, step);  // a seed for each rank, and the step's number
         // [seeds]
 
         const auto reduce = [&](const auto& exec, int chunks) {
             std::vector<std::byte> scratch(zeropp::quantized_all_reduce_workspace_bytes(
-                comm.topology(), zeropp::hops{int8, inter_node, int8}, n, {.chunks = chunks}));
-            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{int8, inter_node, int8}, gradient, result,
+                comm.topology(), zeropp::hops{int8, noisy, int8}, n, {.chunks = chunks}));
+            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{int8, noisy, int8}, gradient, result,
                                          {.chunks = chunks}, scratch);
         };
         reduce(zeropp::host{}, 1);
         expected = result;
 
         const zeropp::host_threads three(3);
-        const zeropp::host_queue intra_node, outside;
+        const zeropp::host_queue intra_node, inter_node;
         const auto same = [&](const char* what) {
             if (result != expected) throw zeropp::error(what);
             std::fill(result.begin(), result.end(), 0.0f);
@@ -45,10 +45,10 @@ int main() try {
         reduce(zeropp::host{}, 1), same("another run");
         reduce(three, 1), same("three threads");
         reduce(zeropp::host{}, 7), same("seven chunks");
-        const zeropp::pipeline<zeropp::host_queue> both{intra_node, outside};
+        const zeropp::pipeline<zeropp::host_queue> both{intra_node, inter_node};
         std::vector<std::byte> scratch(zeropp::quantized_all_reduce_workspace_bytes(
-            comm.topology(), zeropp::hops{int8, inter_node, int8}, n, {.chunks = 5}));
-        zeropp::quantized_all_reduce(both, comm, zeropp::hops{int8, inter_node, int8}, gradient, result, {.chunks = 5},
+            comm.topology(), zeropp::hops{int8, noisy, int8}, n, {.chunks = 5}));
+        zeropp::quantized_all_reduce(both, comm, zeropp::hops{int8, noisy, int8}, gradient, result, {.chunks = 5},
                                      scratch);
         intra_node.wait();
         same("two queues, five chunks");

@@ -47,7 +47,7 @@ void train(Communicator& comm, int steps) {
 
     const zeropp::host exec;
     for (std::uint64_t step = 1; step <= static_cast<std::uint64_t>(steps); ++step) {
-        // Forward (qwZ), and this rank's part of it kept on the way.
+        // Forward (qwZ). This rank keeps its part.
         zeropp::quantized_all_gather(exec, comm, int8{}, shard, weights, {}, scratch.view());
         secondary.store(exec, weights, step);
         // Backward (hpZ): from what the node keeps.

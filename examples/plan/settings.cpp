@@ -159,22 +159,21 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     std::string differences = "int2:64:signed:bf16:h32", difference_gradients = differences;
     app.add_option("--plain", plain, "what ZeRO-3 sends")->capture_default_str();
     app.add_option("--weights", weights, "quantizer of weights (qwZ)")->capture_default_str();
-    app.add_option("--gradients-intra-node", gradients_intra_node, "quantizer of gradients inside nodes (qgZ)")
+    app.add_option("--gradients-intra-node", gradients_intra_node, "quantizer of intra-node gradients (qgZ)")
         ->capture_default_str();
-    app.add_option("--gradients-inter-node", gradients_inter_node, "quantizer of gradients across nodes (qgZ)")
+    app.add_option("--gradients-inter-node", gradients_inter_node, "quantizer of inter-node gradients (qgZ)")
         ->capture_default_str();
     app.add_option("--secondary", secondary, "quantizer of the secondary partition (hpZ)")->capture_default_str();
     app.add_option("--differences", differences, "quantizer of differences of the weights that nodes keep")
         ->capture_default_str();
-    app.add_option("--difference-gradients", difference_gradients, "quantizer of gradients across nodes beside them")
+    app.add_option("--difference-gradients", difference_gradients, "quantizer of inter-node gradients beside them")
         ->capture_default_str();
     std::string by_layer = "lloyd2:128:unbiased:h128", block_gradients = "lloyd3:128:h128";
     std::string embedding_gradients = "int4:128:signed:bf16:h32";
     app.add_option("--by-layer-differences", by_layer, "by_layer: quantizer of differences")
         ->needs(of_vocabulary)
         ->capture_default_str();
-    app.add_option("--by-layer-block-gradients", block_gradients,
-                   "by_layer: quantizer of blocks' gradients across nodes")
+    app.add_option("--by-layer-block-gradients", block_gradients, "by_layer: quantizer of blocks' inter-node gradients")
         ->needs(of_vocabulary)
         ->capture_default_str();
     app.add_option("--by-layer-embedding-gradients", embedding_gradients, "by_layer: the same of embeddings and head")
@@ -198,10 +197,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--inter-node-gbit", inter_node_rate, "Gbit/s of a whole node to others, each way")
         ->check(between(1e-6, 1e6))
         ->capture_default_str();
-    app.add_option("--intra-node-us", intra_node_latency, "microseconds that a message inside waits")
+    app.add_option("--intra-node-us", intra_node_latency, "latency of an intra-node message in microseconds")
         ->check(between(0.0, 1e9))
         ->capture_default_str();
-    app.add_option("--inter-node-us", inter_node_latency, "microseconds that a message across waits")
+    app.add_option("--inter-node-us", inter_node_latency, "latency of an inter-node message in microseconds")
         ->check(between(0.0, 1e9))
         ->capture_default_str();
     app.add_option("--codec-gb", codec_rate, "GB/s that a rank's codec reads and writes; 0 does not count it")

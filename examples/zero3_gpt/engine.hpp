@@ -57,7 +57,7 @@ struct sum_squares {
 /// ZeRO stage 3: every rank keeps its shards of each unit's weights (float), gradient and AdamW state. Whole weights
 /// exist only while a unit computes. Bytes move between ranks through the library:
 ///
-///   forward   quantized_all_gather of the unit's weights; with hpZ it also fills the secondary partition
+///   forward   quantized_all_gather of the unit's weights; with hpZ, `store` of the secondary partition
 ///   backward  secondary_partition_gather with hpZ, otherwise quantized_all_gather again
 ///   gradient  hierarchical_quantized_reduce_scatter to the mean over ranks, with error feedback if configured
 ///
@@ -66,7 +66,7 @@ struct sum_squares {
 /// Stage 0 is plain data parallelism: every rank keeps whole weights and AdamW state, nothing is gathered, and
 /// gradients go through quantized_all_reduce.
 ///
-/// With weight differences, every node keeps the whole weights, divided over its ranks: quantized_update_gather in the
+/// With weight differences, every node keeps the whole weights, divided over its ranks: quantized_update in the
 /// forward pass, secondary_partition_gather in the backward pass.
 ///
 /// Embeddings and head may have their own formats, with more bits than the blocks'.

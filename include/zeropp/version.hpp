@@ -3,7 +3,7 @@
 /// The version of the library. CMake reads it from here: change it only here.
 
 /// The version, for the preprocessor.
-#define ZEROPP_VERSION_MAJOR 1
+#define ZEROPP_VERSION_MAJOR 2
 #define ZEROPP_VERSION_MINOR 0
 #define ZEROPP_VERSION_PATCH 0
 

@@ -1,22 +1,17 @@
 #pragma once
 /// \file
-/// The library on host memory: primitives, quantizers, topologies, executions, the thread transport and plans. Needs
-/// neither MPI nor CUDA; zeropp/mpi.hpp, nccl.hpp, cuda.cuh and checksummed.hpp are opt-in.
+/// The library on host memory. Needs neither MPI nor CUDA: zeropp/mpi.hpp, nccl.hpp, cuda.cuh and checksummed.hpp are
+/// opt-in.
 ///
 /// Folders of zeropp/:
-///   collective/  one header for each primitive, with its size function: quantized_all_gather (qwZ),
-///                hierarchical_quantized_reduce_scatter (qgZ), secondary_partition_gather (hpZ), quantized_all_reduce,
-///                quantized_update;
-///                arguments of calls: options, error_feedback, scratch, pipeline
-///   quantizer/   block_integer, block_float, spike_reserving, lloyd_max, cast_to; around another one: hadamard,
-///                stochastic, scale_search; named (by text), residual_storage
-///   topology/    two_level, flat; shard_owners (if some nodes own no shards)
-///   layout/      partition (which rank owns which elements), tensor_list, wire_layout (bytes of a message)
-///   transport/   threads, mpi, nccl, callback, any; around another one: checked, counting, checksummed, staged;
-///                adaptor and wire, for your own transports; communicator, which joins a transport to a topology
+///   collective/  the primitives, one header each, and the arguments of their calls
+///   quantizer/   formats of messages, and abilities around them; named chooses one by text
+///   topology/    nodes of the ranks: flat, two_level, shard_owners
+///   layout/      partition of tensors over ranks, tensor_list, and wire_layout of messages
+///   transport/   transports, decorators around them, and the communicator, which joins one to a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
-///   plan/        volume, memory and time before anything runs
-///   core/        view and workspace (memory), error, element (half, bfloat16)
+///   plan/        bytes, memory and time of a training step, before it runs
+///   core/        views, workspaces, errors and element types
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>

@@ -6,6 +6,7 @@
 #include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/options.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 

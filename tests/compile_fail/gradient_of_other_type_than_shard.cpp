@@ -1,4 +1,4 @@
-// expect: full and shard must have the same element type
+// expect: tensors of a call must have the same element type
 #include <zeropp/zeropp.hpp>
 
 #include <vector>

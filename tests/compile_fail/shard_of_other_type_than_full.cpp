@@ -1,4 +1,4 @@
-// expect: shard and full must have the same element type
+// expect: tensors of a call must have the same element type
 #include <zeropp/zeropp.hpp>
 
 #include <vector>

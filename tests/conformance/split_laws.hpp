@@ -163,7 +163,7 @@ void carries_two_splits_at_once(Transport& world, expectations& expect) {
     check(column, column_received);
 }
 
-/// group and across connect the ranks that the topology gives, in its order.
+/// `intra_node` and `inter_node` connect the ranks that the topology gives, in its order.
 template <class Topology, class Transport>
 void joins(const Topology& topology, Transport world, expectations& expect) {
     zeropp::communicator comm(topology, std::move(world));

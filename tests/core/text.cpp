@@ -32,15 +32,6 @@ TEST_CASE("short text writes integers", "[core][text]") {
     }
 }
 
-TEST_CASE("short text writes floats so that each can be told from any other", "[core][text]") {
-    CHECK(short_text("x ").append(65536.0f).append(", ").append(0.5f).str() == "x 65536, 0.5");
-    CHECK(short_text().append(0.0f).str() == "0");
-    using limits = std::numeric_limits<float>;
-    for (const float x : {0.1f, 1e-7f, 0x1p30f, -1.17549435e-38f, limits::max(), 16777217.0f}) {
-        CHECK(std::stof(short_text().append(x).str()) == x);
-    }
-}
-
 TEST_CASE("short text is cut at its capacity", "[core][text]") {
     const std::string full(short_text::capacity, 'x');
     CHECK(short_text(full).str() == full);

@@ -40,9 +40,6 @@ static_assert(mutable_array_in<const host_view<float>&, host_space>);
 static_assert(!mutable_array_in<host_view<const float>&, host_space>);
 static_assert(mutable_array_in<device_view<float>, device_space> && !mutable_array_in<device_view<float>, host_space>);
 
-static_assert(std::same_as<zeropp::element_of<const floats&, host_space>, float>);
-static_assert(std::same_as<zeropp::element_of<device_view<const int>, device_space>, int>);
-
 static_assert(std::convertible_to<host_view<float>, host_view<const float>>);
 static_assert(!std::convertible_to<host_view<const float>, host_view<float>>);
 static_assert(!std::convertible_to<host_view<float>, device_view<float>>);

@@ -3,6 +3,7 @@
 /// The collectives as one program for host and GPU: what a rank ends with must be the same bits.
 
 #include "gpu/device.hpp"
+#include "support/difference.hpp"
 #include "support/expectations.hpp"
 #include "support/samples.hpp"
 

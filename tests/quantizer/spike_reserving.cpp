@@ -47,6 +47,14 @@ typename Q::stats stats_of(const std::vector<placed>& elements) {
     return s;
 }
 
+/// Half a step; for the two extremes, their rounding to a `Scale`.
+template <int Bits, int BlockSize, class Scale>
+float error_bound(const spike_reserving<Bits, BlockSize, Scale>& q, float x,
+                  const typename spike_reserving<Bits, BlockSize, Scale>::params& p, std::uint32_t position) {
+    if (position == p.low_at || position == p.high_at) return std::fabs(q.decode(0, p, position) - x);
+    return zeropp::block_integer<Bits, BlockSize, zeropp::asymmetric, Scale>().error_bound(x, p.between);
+}
+
 template <class Q>
 quantized_block spike_round_trip(const std::vector<float>& block) {
     const Q q{};
@@ -58,7 +66,7 @@ quantized_block spike_round_trip(const std::vector<float>& block) {
     for (std::uint32_t i = 0; i != block.size(); ++i) {
         result.codes.push_back(q.encode(block[i], p, i));
         result.decoded.push_back(q.decode(result.codes.back(), p, i));
-        result.bounds.push_back(q.error_bound(block[i], p, i));
+        result.bounds.push_back(error_bound(q, block[i], p, i));
     }
     return result;
 }

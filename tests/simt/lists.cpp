@@ -90,15 +90,15 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     using device_codec = zeropp::codec<zeropp::cuda_stream>;
 
     const zeropp::detail::list_division whole(lists.host->over_ranks(), nullptr, lists.host->elements(), 0);
-    const std::size_t kept = 4 * zeropp::detail::whole_wire_bytes<Storage>(whole);
+    const std::size_t kept = 4 * zeropp::detail::wire_bytes_of<Storage>(whole);
     std::vector<std::byte> host_kept(kept);
     const simt::device_array<std::byte> device_kept(host_kept);
     for (std::size_t c = 0; c != on_host.size(); ++c) {
         if (on_host[c].sections() == 0) continue;
         const auto host_where = on_host[c].in_slots(ranks.order(), 0, 4);
         const auto device_where = on_device[c].in_slots(ranks.order(), 0, 4);
-        const std::size_t in = zeropp::detail::chunk_wire_bytes<From>(host_where);
-        const std::size_t out = zeropp::detail::chunk_wire_bytes<To>(host_where);
+        const std::size_t in = zeropp::detail::wire_bytes_of<From>(host_where);
+        const std::size_t out = zeropp::detail::wire_bytes_of<To>(host_where);
         // What four contributors sent, each as this list with another scale.
         std::vector<std::byte> messages(4 * in), all(3 * 4 * in), sums(4 * out);
         const simt::device_array<std::byte> device_messages(messages.size()), device_all(all.size()),
@@ -181,7 +181,7 @@ TEST_CASE("kernels on lists: one launch for each pass of 4096 tensors", "[simt][
     both_lists<float> lists(random, ranks, 4096, 70);
     const block_integer<8, 64> q;
     const auto where = chunks_of(*lists.device, 1, 64)[0].in_slots({}, 0, 2);
-    const simt::device_array<std::byte> messages(2 * zeropp::detail::chunk_wire_bytes<block_integer<8, 64>>(where));
+    const simt::device_array<std::byte> messages(2 * zeropp::detail::wire_bytes_of<block_integer<8, 64>>(where));
     const simt::owned_stream stream;
     const std::size_t before = simt::calls("cudaLaunchKernel");
     const zeropp::tensor_table<float> tensors{lists.device->resident_tensors()};

@@ -13,6 +13,8 @@ namespace simt = zeropp_test::simt;
 using zeropp::nccl_transport;
 using zeropp_test::thrown;
 
+static_assert(zeropp::transport_on<nccl_transport, zeropp::cuda_stream>);
+
 namespace {
 
 simt::any_transport nccl(zeropp::thread_transport& world) {

@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <set>
@@ -37,6 +38,8 @@ using zeropp_test::same_on_every_rank;
 using zeropp_test::thrown;
 using zeropp_test::watchdog;
 using namespace std::chrono_literals;
+
+static_assert(std::copyable<thread_transport>);
 
 /// Runs work(transport, expect) on `ranks` threads, of which some throw, and returns what run_on_threads throws.
 template <class Error, class Work>

@@ -73,7 +73,7 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 /// rotated values are summed, and rotated back once. A single message is the sum over one contributor.
 template <quantizer Q>
 struct message_sum {
-    [[no_unique_address]] Q quantizer;
+    Q quantizer;
     const std::byte* messages;
     int contributors = 1;
     float divisor = 1.0f;

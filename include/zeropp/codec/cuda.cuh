@@ -11,7 +11,6 @@
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <type_traits>
 

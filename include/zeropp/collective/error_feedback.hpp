@@ -21,9 +21,10 @@
 
 namespace zeropp {
 
-/// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers: on the intra-node hop
-/// of its whole gradient, on the inter-node hop of its node's sums for the ranks of its index, in the all-gather phase
-/// of its shard of the result. Refers to the caller's storage of `storage_bytes(...)`, with any initial contents.
+/// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers. The intra-node hop
+/// has residuals of its whole gradient, the inter-node hop of its node's sums for the ranks of its index. The
+/// all-gather phase has residuals of its shard of the result. Refers to the caller's storage of `storage_bytes(...)`,
+/// with any initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
@@ -38,8 +39,10 @@ namespace zeropp {
 template <class Hops, class Storage, class Space>
 class error_feedback {
 public:
+    /// The quantizers that residuals are for.
     using hops_type = Hops;
     using space = Space;
+    /// Quantizers that store the residuals of each hop.
     using intra_node_storage = typename Storage::template storage<typename Hops::intra_node_type>;
     using inter_node_storage = typename Storage::template storage<typename Hops::inter_node_type>;
     /// Without an all-gather phase, the inter-node hop's.
@@ -123,10 +126,10 @@ private:
             : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()), list(gradient.text()),
               ranks(topology.size()), groups(topology.groups()) {
             if (has_intra_node_hop(topology))
-                intra_node = static_cast<std::size_t>(ranks) * detail::whole_wire_bytes<intra_node_storage>(gradient);
+                intra_node = static_cast<std::size_t>(ranks) * detail::wire_bytes_of<intra_node_storage>(gradient);
             if (has_inter_node_hop(topology))
-                inter_node = static_cast<std::size_t>(groups) * detail::whole_wire_bytes<inter_node_storage>(gradient);
-            if (Hops::has_all_gather) all_gather = detail::whole_wire_bytes<all_gather_storage>(gradient);
+                inter_node = static_cast<std::size_t>(groups) * detail::wire_bytes_of<inter_node_storage>(gradient);
+            if (Hops::has_all_gather) all_gather = detail::wire_bytes_of<all_gather_storage>(gradient);
         }
 
         std::size_t all() const { return intra_node + inter_node + all_gather; }
@@ -156,13 +159,15 @@ private:
 /// Quantizers of a reduction that adds the residuals of the last call on every hop, and keeps new ones: in place of the
 /// `hops` that `residuals` are for. Refers to the residuals.
 template <class Hops, class Feedback>
-class with_error_feedback {
+class [[nodiscard]] with_error_feedback {
 public:
+    /// Refers to `residuals`, and copies `quantizers`.
     with_error_feedback(const Hops& quantizers, Feedback& residuals) : quantizers_(quantizers), residuals_(residuals) {
         static_assert(std::same_as<Hops, typename Feedback::hops_type>,
                       "error feedback must be for the same quantizers, that of the all-gather phase included");
     }
 
+    /// The quantizers, and the residuals for them.
     const Hops& quantizers() const { return quantizers_; }
     Feedback& residuals() const { return residuals_; }
 

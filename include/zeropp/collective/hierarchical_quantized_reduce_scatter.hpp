@@ -20,20 +20,11 @@
 #include <concepts>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <type_traits>
 
 namespace zeropp {
 
 namespace detail {
-/// Bytes of workspace of a call, whether its hops overlap or not.
-template <class Hops, topology Topology, class Division>
-std::size_t reduce_scatter_workspace(const Topology& ranks, const Division& whole, const reduce_options& options) {
-    return largest_for_chunks(
-        options.chunks, ranks, whole_wire_bytes<typename Hops::inter_node_type>(whole),
-        [&](int chunks) { return reduce_scatter_plan<Hops, Division>(ranks, whole, chunks).workspace_bytes(); });
-}
-
 /// Reduces chunk by chunk into this rank's shard.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Shard, class Memory>
 void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
@@ -64,8 +55,12 @@ template <topology Topology, reduction_hops Hops>
 std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology& ranks, const Hops&,
                                                                   const tensors_shape& tensors,
                                                                   const reduce_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::reduce_scatter_workspace<detail::hops_of<Hops>>(ranks, whole, options);
+    using quantizers = detail::hops_of<Hops>;
+    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
+        const std::size_t message = detail::wire_bytes_of<typename quantizers::inter_node_type>(whole);
+        return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
+            return detail::reduce_scatter_plan<quantizers, Division>(ranks, whole, chunks).workspace_bytes();
+        });
     });
 }
 
@@ -96,13 +91,9 @@ template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, t
 void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm, const Hops& by_hop, Full&& full,
                                            Shard&& shard, const reduce_options& options = {}, Scratch&& scratch = {}) {
     using space = space_of<Exec>;
-    using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
-    using T = detail::element_of_tensors<Shard, space>;
-    static_assert(std::same_as<T, detail::element_of_tensors<Full, space>>,
-                  "full and shard must have the same element type");
-    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
-                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
-                  "full and shard must both be arrays, or both tensor_lists");
+    const pipeline on(exec);
+    using execution_type = typename decltype(on)::execution_type;
+    using T = typename detail::shared_element<space, Shard, Full>::type;
     using quantizers = detail::hops_of<Hops>;
     using inter_node_type = typename quantizers::inter_node_type;
     static_assert(!quantizers::has_all_gather, "a reduce-scatter has no all-gather phase: expected two quantizers");
@@ -110,12 +101,11 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
                       codec_execution<execution_type, inter_node_type, T>,
                   "no codec for this execution: include its entry header");
 
-    const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(shard);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const int chunks = detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<inter_node_type>(whole),
+    const int chunks = detail::chunks_for(options.chunks, ranks, detail::wire_bytes_of<inter_node_type>(whole),
                                           detail::overlaps_hops(on));
 
     const detail::reduce_scatter_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(ranks, whole, chunks);
@@ -137,16 +127,13 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
         return "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
     });
     call.require([&] { return memory.problem(whole, ranks); });
-    call.run(
-        on, comm.world(), scratch, [&] { return detail::reduce_scatter_workspace<quantizers>(ranks, whole, options); },
-        plan.workspace_bytes(),
-        [&](std::byte* work) {
-            if (whole.elements() != 0) {
-                detail::reduce_and_decode(on, comm, q, plan, in, out, divisor, last, work, memory);
-            }
-            // Calls of no elements count too: error feedback numbers its uses.
-            memory.advance();
-        });
+    call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {
+        if (whole.elements() != 0) {
+            detail::reduce_and_decode(on, comm, q, plan, in, out, divisor, last, work, memory);
+        }
+        // Calls of no elements count too: error feedback numbers its uses.
+        memory.advance();
+    });
 }
 
 }  // namespace zeropp

@@ -78,7 +78,7 @@ private:
     template <quantizer Q>
     static std::size_t largest_message(const Division& whole, const typename Division::chunks& cut) {
         std::size_t bytes = 0;
-        for (std::size_t c = 0; c != cut.size(); ++c) bytes = std::max(bytes, chunk_wire_bytes<Q>(cut[c]));
+        for (std::size_t c = 0; c != cut.size(); ++c) bytes = std::max(bytes, wire_bytes_of<Q>(cut[c]));
         return whole.elements() != 0 ? bytes : 0;
     }
 };
@@ -97,7 +97,7 @@ void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hop
     if (plan.intra_node_hop) {
         codec::write(exec.intra_node, by_hop.intra_node, full, to_all, buffers.intra_node_send, memory.intra_node());
         const std::size_t bytes =
-            static_cast<std::size_t>(groups) * chunk_wire_bytes<typename Hops::intra_node_type>(chunk);
+            static_cast<std::size_t>(groups) * wire_bytes_of<typename Hops::intra_node_type>(chunk);
         comm.intra_node().all_to_all(exec.intra_node, buffers.intra_node_send, buffers.intra_node_receive, bytes);
         if (!plan.inter_node_hop) {
             last(exec.intra_node, by_hop.intra_node, buffers.intra_node_receive, ranks.group_size());
@@ -112,7 +112,7 @@ void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hop
     }
     exec.inter_node.wait(exec.intra_node.record());
     comm.inter_node().all_to_all(exec.inter_node, buffers.inter_node_send, buffers.inter_node_receive,
-                                 chunk_wire_bytes<typename Hops::inter_node_type>(chunk));
+                                 wire_bytes_of<typename Hops::inter_node_type>(chunk));
     last(exec.inter_node, by_hop.inter_node, buffers.inter_node_receive, groups);
 }
 

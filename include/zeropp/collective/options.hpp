@@ -8,11 +8,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string_view>
 
 namespace zeropp {
 
-/// Options of an all-gather.
+/// Options of an all-gather, and of an update.
 struct gather_options {
     /// Number of chunks of each shard, above 0, or `auto_chunks`: while one is gathered within the node and decoded,
     /// others cross nodes. Fewer if the shard has fewer blocks. `auto_chunks` means `automatic_chunks`, and 1 where no

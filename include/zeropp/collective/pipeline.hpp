@@ -4,30 +4,32 @@
 
 #include <zeropp/execution/execution.hpp>
 
+#include <utility>
+
 namespace zeropp {
 
 /// Two executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
 /// `inter_node`, another moves within the node on `intra_node`. Refers to both.
 template <execution Execution>
 struct pipeline {
+    /// The type of both.
+    using execution_type = Execution;
+
+    /// Hops overlap.
+    constexpr pipeline(const Execution& intra, const Execution& inter) : intra_node(intra), inter_node(inter) {}
+    /// Hops run one after the other.
+    constexpr explicit pipeline(const Execution& both) : pipeline(both, both) {}
+    // Temporaries would end before the pipeline.
+    pipeline(const Execution&&, const Execution&) = delete;
+    pipeline(const Execution&, const Execution&&) = delete;
+    pipeline(const Execution&&, const Execution&&) = delete;
+    explicit pipeline(const Execution&&) = delete;
+
     const Execution& intra_node;
     const Execution& inter_node;
 };
 
 namespace detail {
-
-template <class E>
-struct pipeline_traits;
-template <execution E>
-struct pipeline_traits<E> {
-    using execution_type = E;
-    static pipeline<E> of(const E& exec) { return {exec, exec}; }
-};
-template <execution E>
-struct pipeline_traits<pipeline<E>> {
-    using execution_type = E;
-    static const pipeline<E>& of(const pipeline<E>& exec) { return exec; }
-};
 
 /// True if hops can overlap.
 template <execution E>
@@ -47,12 +49,12 @@ void join(const pipeline<E>& exec) {
 
 /// The execution argument of a collective: an execution, on which hops run one after the other, or a pipeline.
 template <class E>
-concept execution_or_pipeline = requires {
-    typename detail::pipeline_traits<E>::execution_type;
+concept execution_or_pipeline = requires(const E& exec) {
+    pipeline(exec);
 };
 
 /// Memory space of an execution or a pipeline.
 template <execution_or_pipeline E>
-using space_of = typename detail::pipeline_traits<E>::execution_type::space;
+using space_of = typename decltype(pipeline(std::declval<const E&>()))::execution_type::space;
 
 }  // namespace zeropp

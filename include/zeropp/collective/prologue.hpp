@@ -16,7 +16,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 namespace zeropp {
 
@@ -62,27 +61,6 @@ void run_to_completion(const pipeline<Execution>& exec, Transport& transport, En
     });
 }
 
-/// Calls enqueue(memory) with the caller's `scratch`, or with bytes() bytes that last until `intra_node` has completed,
-/// and so all work of the call.
-template <execution Execution, class Transport, class Scratch, class Bytes, class Enqueue>
-void with_scratch(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Bytes bytes,
-                  Enqueue enqueue) {
-    using space = typename Execution::space;
-    using given = std::remove_cvref_t<Scratch>;
-    const auto block = [&](workspace<space> own) { run_to_completion(exec, transport, [&] { enqueue(own.view()); }); };
-    if constexpr (std::same_as<given, none>) {
-        block(workspace<space>(bytes()));
-    } else if constexpr (requires { workspace<space>(bytes(), exec.intra_node, scratch); }) {
-        workspace<space> own(bytes(), exec.intra_node, scratch);
-        if (overlaps_hops(exec)) join(exec);
-        complete_on_error(exec, transport, [&] { enqueue(own.view()); });
-    } else if constexpr (allocates_in<std::remove_reference_t<Scratch>, space>) {
-        block(workspace<space>(bytes(), scratch));
-    } else {
-        enqueue(view<std::byte, space>(as_view<space>(scratch)));
-    }
-}
-
 /// One call of a collective on this rank. Collects the first problem of its arguments and the terms that all ranks must
 /// share, and compares both with the other ranks before any message.
 class prologue {
@@ -120,31 +98,48 @@ public:
         require([&] { return chunks_problem(wanted); });
     }
 
+    /// Makes `begin` compare with no other rank: this one exchanges no messages.
+    void exchange_nothing() { alone_ = true; }
+
     /// Compares the call with the other ranks of `transport`. Throws precondition_error if this rank has a problem, or
     /// another rank that the transport compares with.
     template <class Transport>
     void begin(Transport& transport) const {
+        if (alone_) return require_no_problem(call_, problem_);
         begin_collective(transport, call_, problem_);
     }
-    /// The same for a rank that exchanges no messages with others.
-    void begin_alone() const { require_no_problem(call_, problem_); }
 
     /// Begins on `transport`, and enqueues the messages with move(memory). The memory is `scratch`, which must have
-    /// `bytes` bytes, or a workspace of `most_bytes()` bytes.
-    template <execution Execution, class Transport, class Scratch, class Most, class Move>
-    void run(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, Most most_bytes,
-             std::size_t bytes, Move move) {
-        with_scratch(exec, transport, std::forward<Scratch>(scratch), most_bytes,
-                     [&](const view<std::byte, typename Execution::space>& work) {
-                         require([&] { return workspace_problem(work, bytes); });
-                         begin(transport);
-                         move(work.data());
-                     });
+    /// `bytes` bytes, or a workspace that lasts until `intra_node` has completed, and so all work of the call.
+    template <execution Execution, class Transport, class Scratch, class Move>
+    void run(const pipeline<Execution>& exec, Transport& transport, Scratch&& scratch, std::size_t bytes, Move move) {
+        using space = typename Execution::space;
+        using given = std::remove_reference_t<Scratch>;
+        const auto enqueue = [&](const view<std::byte, space>& work) {
+            require([&] { return workspace_problem(work, bytes); });
+            begin(transport);
+            move(work.data());
+        };
+        const auto block = [&](workspace<space> own) {
+            run_to_completion(exec, transport, [&] { enqueue(own.view()); });
+        };
+        if constexpr (std::same_as<std::remove_const_t<given>, none>) {
+            block(workspace<space>(bytes));
+        } else if constexpr (requires { workspace<space>(bytes, exec.intra_node, scratch); }) {
+            workspace<space> own(bytes, exec.intra_node, scratch);
+            if (overlaps_hops(exec)) join(exec);
+            complete_on_error(exec, transport, [&] { enqueue(own.view()); });
+        } else if constexpr (allocates_in<given, space>) {
+            block(workspace<space>(bytes, scratch));
+        } else {
+            enqueue(as_view<space>(scratch));
+        }
     }
 
 private:
     collective_call call_;
     std::string problem_;
+    bool alone_ = false;
 };
 
 }  // namespace detail

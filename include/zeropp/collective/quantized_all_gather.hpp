@@ -36,15 +36,8 @@ template <quantizer Q, topology Topology, class Division>
 std::size_t gather_bytes(const Division& whole, const Topology& ranks, int chunks) {
     const auto cut = gather_chunks<Q>(whole, chunks);
     std::size_t bytes = 0;
-    for (std::size_t c = 0; c != cut.size(); ++c) bytes += chunk_wire_bytes<Q>(cut[c]);
-    return gather_workspace(ranks, bytes);
-}
-
-/// Bytes of workspace of a call, whether its hops overlap or not.
-template <quantizer Q, topology Topology, class Division>
-std::size_t largest_gather_bytes(const Topology& ranks, const Division& whole, const gather_options& options) {
-    return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
-                              [&](int chunks) { return gather_bytes<Q>(whole, ranks, chunks); });
+    for (std::size_t c = 0; c != cut.size(); ++c) bytes += wire_bytes_of<Q>(cut[c]);
+    return static_cast<std::size_t>(ranks.size()) * bytes;
 }
 
 /// Encodes this rank's shards, and gathers and decodes all ranks', chunk by chunk.
@@ -59,7 +52,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
-        const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
+        const std::size_t bytes = wire_bytes_of<Q>(chunk);
         codec::write(exec.intra_node, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
@@ -68,7 +61,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
-        const std::size_t bytes = chunk_wire_bytes<Q>(chunk);
+        const std::size_t bytes = wire_bytes_of<Q>(chunk);
         gather_inter_node(exec.inter_node, comm, messages, bytes);
         exec.intra_node.wait(exec.inter_node.record());
         gather_intra_node(exec.intra_node, comm, messages, bytes);
@@ -86,7 +79,9 @@ template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::largest_gather_bytes<Quantizer>(ranks, whole, options);
+        return detail::largest_for_chunks(
+            options.chunks, ranks, detail::wire_bytes_of<Quantizer>(whole),
+            [&](int chunks) { return detail::gather_bytes<Quantizer>(whole, ranks, chunks); });
     });
 }
 
@@ -114,22 +109,17 @@ template <execution_or_pipeline Exec, class Communicator, quantizer Quantizer, t
 void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer& q, Shard&& shard, Full&& full,
                           const gather_options& options = {}, Scratch&& scratch = {}) {
     using space = space_of<Exec>;
-    using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
-    using T = detail::element_of_tensors<Full, space>;
-    static_assert(std::same_as<T, detail::element_of_tensors<Shard, space>>,
-                  "shard and full must have the same element type");
-    static_assert(detail::is_tensor_list<std::remove_cvref_t<Shard>> ==
-                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
-                  "shard and full must both be arrays, or both tensor_lists");
+    const pipeline on(exec);
+    using execution_type = typename decltype(on)::execution_type;
+    using T = typename detail::shared_element<space, Full, Shard>::type;
     static_assert(codec_execution<execution_type, Quantizer, T>,
                   "no codec for this execution: include its entry header");
 
-    const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
     const auto in = detail::operand_of<space>(shard);
     const auto out = detail::operand_of<space>(full);
     const auto& ranks = comm.topology();
     const auto whole = out.over_ranks(ranks);
-    const std::size_t message = detail::whole_wire_bytes<Quantizer>(whole);
+    const std::size_t message = detail::wire_bytes_of<Quantizer>(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
     detail::prologue call("quantized_all_gather", whole.elements(), element_traits<T>::name);
@@ -139,12 +129,9 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     call.require_chunks(options.chunks);
     call.require([&] { return out.whole_problem(ranks); });
     call.require([&] { return in.shard_problem(whole, comm.rank()); });
-    call.run(
-        on, comm.world(), scratch, [&] { return detail::largest_gather_bytes<Quantizer>(ranks, whole, options); },
-        detail::gather_bytes<Quantizer>(whole, ranks, chunks),
-        [&](std::byte* work) {
-            if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work);
-        });
+    call.run(on, comm.world(), scratch, detail::gather_bytes<Quantizer>(whole, ranks, chunks), [&](std::byte* work) {
+        if (whole.elements() != 0) detail::gather_and_decode(on, comm, q, whole, chunks, in, out, work);
+    });
 }
 
 }  // namespace zeropp

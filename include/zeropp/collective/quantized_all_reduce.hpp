@@ -21,7 +21,6 @@
 #include <concepts>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -39,9 +38,13 @@ struct all_reduce_plan {
     std::size_t ranks;
     std::size_t gathered_bytes = 0;  // all ranks' messages: of the largest chunk's all-gather phase, or one-shot
 
+    /// If the call `feeds_back`, `by_size` is `two_shot`.
     template <topology Topology>
-    all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_algorithm wanted, int chunks)
-        : reduce(topology, whole, chunks), algorithm(wanted_algorithm(topology, whole, wanted)),
+    all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_algorithm wanted, int chunks,
+                    bool feeds_back = false)
+        : reduce(topology, whole, chunks),
+          algorithm(feeds_back && wanted == all_reduce_algorithm::by_size ? all_reduce_algorithm::two_shot
+                                                                          : wanted_algorithm(topology, whole, wanted)),
           ranks(static_cast<std::size_t>(topology.size())) {
         if (whole.elements() == 0) return;
         if (algorithm == all_reduce_algorithm::one_shot) {
@@ -49,7 +52,7 @@ struct all_reduce_plan {
             return;
         }
         for (std::size_t c = 0; c != reduce.cut.size(); ++c) {
-            gathered_bytes = std::max(gathered_bytes, ranks * chunk_wire_bytes<all_gather_type>(reduce.cut[c]));
+            gathered_bytes = std::max(gathered_bytes, ranks * wire_bytes_of<all_gather_type>(reduce.cut[c]));
         }
     }
 
@@ -67,8 +70,8 @@ private:
     /// Bytes of one shard's message with the quantizer of the first hop.
     template <topology Topology>
     static std::size_t first_hop_bytes(const Topology& topology, const Division& whole) {
-        return has_intra_node_hop(topology) ? whole_wire_bytes<typename Hops::intra_node_type>(whole)
-                                            : whole_wire_bytes<typename Hops::inter_node_type>(whole);
+        return has_intra_node_hop(topology) ? wire_bytes_of<typename Hops::intra_node_type>(whole)
+                                            : wire_bytes_of<typename Hops::inter_node_type>(whole);
     }
     template <topology Topology>
     static all_reduce_algorithm wanted_algorithm(const Topology& topology, const Division& whole,
@@ -87,7 +90,7 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
     const auto& ranks = comm.topology();
     const typename Division::chunks all(whole, 1, Q::block_size);
     const auto slices = all[0].in_slots(ranks.order(), 0, ranks.size());
-    const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * chunk_wire_bytes<Q>(slices);
+    const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * wire_bytes_of<Q>(slices);
     codec::write(exec.intra_node, q, full, slices, own_message(comm, messages, bytes));
     exec.inter_node.wait(exec.intra_node.record());
     gather_inter_node(exec.inter_node, comm, messages, bytes);
@@ -111,7 +114,7 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
     const auto& cut_of_result = cut.of(out);
     const auto way_out = [&](std::size_t c) {
         const auto chunk = cut[c];
-        const std::size_t bytes = chunk_wire_bytes<all_gather_type>(chunk);
+        const std::size_t bytes = wire_bytes_of<all_gather_type>(chunk);
         std::byte* const messages = plan.gathered(work, c);
         reduce_chunk(exec, comm, by_hop, plan.reduce, plan.reduce.buffers(work, c), full, chunk, memory,
                      [&](const Execution& on, const auto& from, const std::byte* parts, int contributors) {
@@ -126,7 +129,7 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         const auto chunk = cut_of_result[c];
         std::byte* const messages = plan.gathered(work, c);
         exec.intra_node.wait(crossed);
-        gather_intra_node(exec.intra_node, comm, messages, chunk_wire_bytes<all_gather_type>(chunk));
+        gather_intra_node(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
         codec::read(exec.intra_node, message_sum{by_hop.all_gather, messages},
                     chunk.in_slots(ranks.order(), 0, ranks.size()), result);
     };
@@ -145,21 +148,6 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
     if (before != cut.size()) way_in(before, crossed);
 }
 
-/// Bytes of workspace of a call, whether its hops overlap or not.
-template <class Hops, topology Topology, class Division>
-std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, const all_reduce_options& options) {
-    const auto bytes = [&](all_reduce_algorithm algorithm) {
-        return largest_for_chunks(
-            options.chunks, ranks, whole_wire_bytes<typename Hops::inter_node_type>(whole), [&](int chunks) {
-                return all_reduce_plan<Hops, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
-            });
-    };
-    // With error feedback, `by_size` is `two_shot`.
-    return options.algorithm == all_reduce_algorithm::by_size
-               ? std::max(bytes(options.algorithm), bytes(all_reduce_algorithm::two_shot))
-               : bytes(options.algorithm);
-}
-
 }  // namespace detail
 
 /// Bytes of workspace that quantized_all_reduce needs for `tensors`, an element count or a tensor_list of whole
@@ -167,8 +155,18 @@ std::size_t all_reduce_workspace(const Topology& ranks, const Division& whole, c
 template <topology Topology, reduction_hops Hops>
 std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Hops&, const tensors_shape& tensors,
                                                  const all_reduce_options& options = {}) {
-    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return detail::all_reduce_workspace<detail::hops_of<Hops>>(ranks, whole, options);
+    using quantizers = detail::hops_of<Hops>;
+    return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
+        const std::size_t message = detail::wire_bytes_of<typename quantizers::inter_node_type>(whole);
+        const auto bytes = [&](all_reduce_algorithm algorithm) {
+            return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
+                return detail::all_reduce_plan<quantizers, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
+            });
+        };
+        // With error feedback, `by_size` is `two_shot`.
+        return options.algorithm == all_reduce_algorithm::by_size
+                   ? std::max(bytes(options.algorithm), bytes(all_reduce_algorithm::two_shot))
+                   : bytes(options.algorithm);
     });
 }
 
@@ -203,39 +201,31 @@ template <execution_or_pipeline Exec, class Communicator, reduction_hops Hops, t
 void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_hop, Full&& full, Result&& result,
                           const all_reduce_options& options = {}, Scratch&& scratch = {}) {
     using space = space_of<Exec>;
-    using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
-    using T = detail::element_of_tensors<Result, space>;
-    static_assert(std::same_as<T, detail::element_of_tensors<Full, space>>,
-                  "full and result must have the same element type");
-    static_assert(detail::is_tensor_list<std::remove_cvref_t<Result>> ==
-                      detail::is_tensor_list<std::remove_cvref_t<Full>>,
-                  "full and result must both be arrays, or both tensor_lists");
+    const pipeline on(exec);
+    using execution_type = typename decltype(on)::execution_type;
+    using T = typename detail::shared_element<space, Result, Full>::type;
     using quantizers = detail::hops_of<Hops>;
     using inter_node_type = typename quantizers::inter_node_type;
     static_assert(quantizers::has_all_gather, "an all-reduce has an all-gather phase: expected three quantizers");
-    static_assert(codec_execution<execution_type, typename quantizers::intra_node_type, T> &&
-                      codec_execution<execution_type, inter_node_type, T> &&
-                      codec_execution<execution_type, typename quantizers::all_gather_type, T>,
-                  "no codec for this execution: include its entry header");
+    static_assert(
+        codec_execution<execution_type, typename quantizers::intra_node_type, T> &&
+            codec_execution<execution_type, inter_node_type, T> &&
+            (!quantizers::has_all_gather || codec_execution<execution_type, typename quantizers::all_gather_type, T>),
+        "no codec for this execution: include its entry header");
 
-    const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(result);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const int chunks = detail::chunks_for(options.chunks, ranks, detail::whole_wire_bytes<inter_node_type>(whole),
+    const int chunks = detail::chunks_for(options.chunks, ranks, detail::wire_bytes_of<inter_node_type>(whole),
                                           detail::overlaps_hops(on));
 
     const quantizers& q = detail::quantizers_of(by_hop);
     auto&& memory = detail::residuals_of(by_hop);
     // In `one_shot`, all ranks make all sums: residuals have no owner.
-    constexpr bool feeds_back = !std::same_as<Hops, quantizers>;
-    const all_reduce_algorithm algorithm = feeds_back && options.algorithm == all_reduce_algorithm::by_size
-                                               ? all_reduce_algorithm::two_shot
-                                               : options.algorithm;
-
-    const detail::all_reduce_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(ranks, whole, algorithm,
-                                                                                         chunks);
+    constexpr bool feeds_back = !std::same_as<std::remove_cvref_t<decltype(memory)>, detail::no_error_feedback>;
+    const detail::all_reduce_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(
+        ranks, whole, options.algorithm, chunks, feeds_back);
     const bool gathers = plan.algorithm == all_reduce_algorithm::one_shot;
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
 
@@ -256,24 +246,21 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
         if (!gathers || !feeds_back) return {};
         return "expected the algorithm `two_shot` for error feedback, given `one_shot`";
     });
-    call.run(
-        on, comm.world(), scratch, [&] { return detail::all_reduce_workspace<quantizers>(ranks, whole, options); },
-        plan.workspace_bytes(),
-        [&](std::byte* work) {
-            if (whole.elements() == 0) {
-                memory.advance();
-            } else if (!gathers) {
-                detail::scatter_and_gather(on, comm, q, plan, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
-                                           work, memory);
-                memory.advance();
-            } else if (plan.reduce.intra_node_hop) {
-                detail::gather_and_sum(on, comm, q.intra_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
-                                       divisor, work);
-            } else {
-                detail::gather_and_sum(on, comm, q.inter_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
-                                       divisor, work);
-            }
-        });
+    call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {
+        if (whole.elements() == 0) {
+            memory.advance();
+        } else if (!gathers) {
+            detail::scatter_and_gather(on, comm, q, plan, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
+                                       work, memory);
+            memory.advance();
+        } else if (plan.reduce.intra_node_hop) {
+            detail::gather_and_sum(on, comm, q.intra_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
+                                   divisor, work);
+        } else {
+            detail::gather_and_sum(on, comm, q.inter_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
+                                   divisor, work);
+        }
+    });
 }
 
 }  // namespace zeropp

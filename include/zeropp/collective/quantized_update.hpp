@@ -36,7 +36,7 @@ namespace zeropp {
 
 namespace detail {
 
-/// Chunks of an update with Q that is gathered through Inside: whole blocks of both.
+/// Chunks of an update with Q that is gathered through `IntraNode`: whole blocks of both.
 template <quantizer Q, quantizer IntraNode, class Division>
 typename Division::chunks update_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, IntraNode::block_size))};
@@ -50,11 +50,11 @@ std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunk
     std::size_t of_groups = 0;
     std::size_t of_ranks = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) {
-        of_groups += chunk_wire_bytes<Q>(cut[c]);
-        of_ranks += chunk_wire_bytes<IntraNode>(cut[c]);
+        of_groups += wire_bytes_of<Q>(cut[c]);
+        of_ranks += wire_bytes_of<IntraNode>(cut[c]);
     }
     // Chunks of a list leave out padding between tensors.
-    of_ranks = gathered ? std::max(of_ranks, whole_wire_bytes<IntraNode>(whole)) : 0;
+    of_ranks = gathered ? std::max(of_ranks, wire_bytes_of<IntraNode>(whole)) : 0;
     return update_workspace(ranks, of_groups, of_ranks);
 }
 
@@ -62,7 +62,7 @@ std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunk
 template <quantizer Q, quantizer IntraNode, class Division, topology Topology>
 std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, const gather_options& options,
                                  bool gathered) {
-    return largest_for_chunks(options.chunks, ranks, whole_wire_bytes<Q>(whole),
+    return largest_for_chunks(options.chunks, ranks, wire_bytes_of<Q>(whole),
                               [&](int chunks) { return update_bytes<Q, IntraNode>(whole, ranks, chunks, gathered); });
 }
 
@@ -126,7 +126,7 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
     const int in_chunks = replaces ? 1 : chunks;
     const auto cut = update_chunks<Quantizer, IntraNode>(whole, in_chunks);
     const auto bytes_of = [&](const auto& chunk) {
-        return replaces ? replica.slot_bytes() : chunk_wire_bytes<Quantizer>(chunk);
+        return replaces ? replica.slot_bytes() : wire_bytes_of<Quantizer>(chunk);
     };
     // Whole weights arrive in the storage of the replica.
     std::byte* const first = replaces ? replica.slot(0) : work;
@@ -161,7 +161,7 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
         if constexpr (!std::same_as<Out, none>) {
             const auto of_out = update_chunks<Quantizer, IntraNode>(out.over_ranks(owners), in_chunks)[c];
             gather_stored(on.intra_node, comm, replica, of_out, cut.size() == 1, out, gathering);
-            gathering += static_cast<std::size_t>(owners.size()) * chunk_wire_bytes<IntraNode>(chunk);
+            gathering += static_cast<std::size_t>(owners.size()) * wire_bytes_of<IntraNode>(chunk);
         }
     }
 }
@@ -232,10 +232,12 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
                       const replica_update<Replica, Out>& to, const gather_options& options = {},
                       Scratch&& scratch = {}) {
     using space = space_of<Exec>;
-    using execution_type = typename detail::pipeline_traits<Exec>::execution_type;
+    const pipeline on(exec);
+    using execution_type = typename decltype(on)::execution_type;
     using IntraNode = typename Replica::quantizer_type;
     using T = typename Replica::element_type;
     constexpr bool gathers = !std::same_as<Out, none>;
+    static_assert(std::same_as<typename Replica::space, space>, "the replica must lie in the execution's memory space");
     static_assert(codec_execution<execution_type, Quantizer, T>,
                   "no codec for this execution: include its entry header");
     if constexpr (gathers) {
@@ -247,12 +249,11 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
 
     Replica& replica = to.replica;
     const auto in = detail::operand_of<space>(shard);
-    const pipeline<execution_type> on = detail::pipeline_traits<Exec>::of(exec);
     const shard_owners& owners = replica.owners();
     const auto whole = replica.whole(in);
     const bool replaces = !replica.version();
-    const int chunks = detail::chunks_for(options.chunks, owners, detail::whole_wire_bytes<Quantizer>(whole),
-                                          detail::overlaps_hops(on));
+    const int chunks =
+        detail::chunks_for(options.chunks, owners, detail::wire_bytes_of<Quantizer>(whole), detail::overlaps_hops(on));
 
     detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name);
     call.quantize_with("", q);
@@ -272,18 +273,15 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
         call.require([&] { return replica.tensors_problem(to.full); });
     }
     call.require([&] { return detail::version_problem(replica, to.version); });
-    call.run(
-        on, comm.world(), scratch,
-        [&] { return detail::largest_update_bytes<Quantizer, IntraNode>(whole, owners, options, gathers); },
-        detail::update_bytes<Quantizer, IntraNode>(whole, owners, chunks, gathers),
-        [&](std::byte* work) {
-            // A replica between two versions has none, if this throws.
-            replica.invalidate();
-            if (replica.elements() != 0) {
-                detail::move_update(on, comm, q, in, replica, whole, replaces, chunks, to.full, work);
-            }
-            replica.stamp(to.version);
-        });
+    call.run(on, comm.world(), scratch, detail::update_bytes<Quantizer, IntraNode>(whole, owners, chunks, gathers),
+             [&](std::byte* work) {
+                 // A replica between two versions has none, if this throws.
+                 replica.invalidate();
+                 if (replica.elements() != 0) {
+                     detail::move_update(on, comm, q, in, replica, whole, replaces, chunks, to.full, work);
+                 }
+                 replica.stamp(to.version);
+             });
 }
 
 /// Compares the groups' replicas by hashes of their bits: for use in doubt, and not for every step.
@@ -311,12 +309,12 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
     call.begin(comm.world());
     if (groups == 1 || replica.elements() == 0) return;
     std::string bits(static_cast<std::size_t>(replica.owners().groups()) * replica.slot_bytes(), '\0');
-    detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(),
+    detail::run_to_completion(pipeline(exec), comm.world(),
                               [&] { exec.copy_to_host(bits.data(), replica.slot(0), bits.size()); });
     std::vector<std::uint64_t> hashes(groups, std::hash<std::string_view>()(bits));
     workspace<space> of_groups(groups * sizeof(std::uint64_t)), own(sizeof(std::uint64_t));
     own.assign(hashes.data(), sizeof(std::uint64_t));
-    detail::run_to_completion(pipeline<Execution>{exec, exec}, comm.world(), [&] {
+    detail::run_to_completion(pipeline(exec), comm.world(), [&] {
         comm.inter_node().all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
         exec.copy_to_host(hashes.data(), of_groups.view().data(), groups * sizeof(std::uint64_t));
     });

@@ -70,7 +70,7 @@ public:
     /// Bytes of storage for `tensors` over a group of `group_size` ranks.
     static std::size_t storage_bytes(const Quantizer&, const tensors_shape& tensors, int group_size) {
         return detail::over_group(group_size, tensors,
-                                  [](const auto& whole) { return detail::whole_wire_bytes<Quantizer>(whole); });
+                                  [](const auto& whole) { return detail::wire_bytes_of<Quantizer>(whole); });
     }
 
     /// Keeps this rank's part of `full`, stamped with `version`. Enqueued on `exec`; no communication. Throws
@@ -101,14 +101,12 @@ public:
     int index() const { return index_; }
     /// Version of the stored message; none before the first `store` and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
-    /// The message to gather.
-    const std::byte* message() const { return storage_.data(); }
 
     /// For collectives: this rank's message, the division of whole tensors into the group's messages, the number of
     /// these, and their order.
     template <class Execution, class Operand, class Slices>
     const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, std::byte*) const {
-        return message();
+        return storage_.data();
     }
     template <class Operand>
     auto division_of(const Operand& full) const {

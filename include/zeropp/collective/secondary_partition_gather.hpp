@@ -19,8 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <utility>
 
 namespace zeropp {
 
@@ -29,7 +27,7 @@ namespace zeropp {
 template <quantizer Quantizer>
 std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Quantizer&, const tensors_shape& tensors) {
     return detail::over_group(group_size, tensors, [&](const auto& whole) {
-        return static_cast<std::size_t>(group_size) * detail::whole_wire_bytes<Quantizer>(whole);
+        return static_cast<std::size_t>(group_size) * detail::wire_bytes_of<Quantizer>(whole);
     });
 }
 
@@ -39,7 +37,7 @@ template <topology Topology, quantizer IntraNode>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const IntraNode&,
                                                        const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return static_cast<std::size_t>(ranks.size()) * detail::whole_wire_bytes<IntraNode>(whole);
+        return static_cast<std::size_t>(ranks.size()) * detail::wire_bytes_of<IntraNode>(whole);
     });
 }
 
@@ -50,7 +48,7 @@ template <execution Execution, class Communicator, class Secondary, class Slices
 void gather_stored(const Execution& exec, Communicator& comm, const Secondary& secondary, const Slices& chunk, bool all,
                    const Operand& full, std::byte* work) {
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / secondary.group_size()) *
-                              chunk_wire_bytes<typename Secondary::quantizer_type>(chunk);
+                              wire_bytes_of<typename Secondary::quantizer_type>(chunk);
     const std::byte* messages =
         secondary.messages(exec, full, chunk, all, work + static_cast<std::size_t>(comm.index()) * bytes);
     if (comm.topology().group_size() > 1) {
@@ -95,7 +93,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     const auto whole = secondary.division_of(out);
     const int slots = secondary.slots();
     const std::size_t bytes =
-        static_cast<std::size_t>(slots / secondary.group_size()) * detail::whole_wire_bytes<Quantizer>(whole);
+        static_cast<std::size_t>(slots / secondary.group_size()) * detail::wire_bytes_of<Quantizer>(whole);
 
     detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name);
     call.quantize_with("", q);
@@ -116,22 +114,13 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
     // A rank that is its whole group has nobody to agree with, and comm.intra_node() would be ranks of other nodes.
-    const bool alone = group_size == 1 && comm.topology().groups() != 1;
-    const auto run = [&](const view<std::byte, space>& work) {
-        call.require([&] { return workspace_problem(work, static_cast<std::size_t>(group_size) * bytes); });
-        if (alone) {
-            call.begin_alone();
-        } else {
-            call.begin(comm.intra_node());
-        }
-        if (whole.elements() == 0) return;
-
-        const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-        detail::gather_stored(exec, comm, secondary, all, true, out, work.data());
-    };
-    detail::with_scratch(
-        pipeline<Execution>{exec, exec}, comm.intra_node(), scratch,
-        [&] { return static_cast<std::size_t>(group_size) * bytes; }, run);
+    if (group_size == 1 && comm.topology().groups() != 1) call.exchange_nothing();
+    call.run(pipeline(exec), comm.intra_node(), scratch, static_cast<std::size_t>(group_size) * bytes,
+             [&](std::byte* work) {
+                 if (whole.elements() == 0) return;
+                 const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
+                 detail::gather_stored(exec, comm, secondary, all, true, out, work);
+             });
 }
 
 }  // namespace zeropp

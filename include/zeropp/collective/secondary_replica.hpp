@@ -30,17 +30,17 @@ namespace zeropp {
 /// An update of `replica` to `version` by quantized_update. `full` is the operand of tensors to gather after it, or
 /// none.
 template <class Replica, class Full>
-struct replica_update {
+struct [[nodiscard]] replica_update {
     Replica& replica;
     std::uint64_t version;
     Full full;
 };
 
-/// This rank's part of a tensor, or of each tensor of a list, that its group holds whole: the shards of the ranks of
-/// its index in all groups, which the inter-node hop of an all-gather brings to it. In the elements T of `Exact`, a
-/// cast_to<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes whole
-/// tensors of it within the group, in messages of `IntraNode`. Refers to the caller's storage, of `storage_bytes(...)`:
-/// as in hpZ, 1/k of the tensors for k ranks in a group.
+/// This rank's part of a tensor, or of each tensor of a list, that its group holds whole. It consists of the shards of
+/// the ranks of its index in all groups, as the inter-node hop of an all-gather brings them. In the elements T of
+/// `Exact`, a cast_to<T>. `quantized_update` brings it up to date by differences. `secondary_partition_gather` makes
+/// whole tensors of it within the group, in messages of `IntraNode`. Refers to the caller's storage, of
+/// `storage_bytes(...)`: as in hpZ, 1/k of the tensors for k ranks in a group.
 ///
 /// If only some groups own shards (shard_owners), these are the owners' shards. Ranks of other groups keep the shards
 /// of the owners of their index.
@@ -74,7 +74,7 @@ public:
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
         return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
-                   return detail::whole_wire_bytes<Exact>(whole);
+                   return detail::wire_bytes_of<Exact>(whole);
                });
     }
 
@@ -153,7 +153,7 @@ public:
                 slot_bytes_ / sizeof(element_type)};
     }
     /// Messages of `chunk` to gather within the group, one for each group that owns shards: the storage itself if `all`
-    /// is in the chunk and Inside is Exact, otherwise encoded into `own`.
+    /// is in the chunk and `IntraNode` is Exact, otherwise encoded into `own`.
     template <execution Execution, class Operand, class Slices>
     const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
                               std::byte* own) const {
@@ -210,11 +210,11 @@ private:
     element_type* const* resident_tensors() const {
         return reinterpret_cast<element_type* const*>(resident_segments() + segments_.size());
     }
-    void keep(const detail::tensor_division& whole) { slot_bytes_ = detail::whole_wire_bytes<Exact>(whole); }
+    void keep(const detail::tensor_division& whole) { slot_bytes_ = detail::wire_bytes_of<Exact>(whole); }
 
     /// Makes the table: segments, and addresses of each tensor's stored shards: the first one, and this rank's own.
     void keep(const detail::list_division& whole) {
-        slot_bytes_ = detail::whole_wire_bytes<Exact>(whole);
+        slot_bytes_ = detail::wire_bytes_of<Exact>(whole);
         segments_.assign(whole.segments().begin(), whole.segments().end());
         digest_ = whole.digest();
         auto* const first = reinterpret_cast<element_type*>(storage_.data());

@@ -2,11 +2,9 @@
 /// \file
 /// Text with a fixed capacity, so that names never allocate.
 
-#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -49,13 +47,6 @@ public:
         if (number >= 10) append(static_cast<Integer>(number / 10));
         const char digit = static_cast<char>('0' + number % 10);
         return append(std::string_view(&digit, 1));
-    }
-
-    /// Appends a number in the fewest digits that identify it among floats.
-    text_in_place& append(float number) {
-        char digits[16];
-        const auto written = std::to_chars(std::begin(digits), std::end(digits), number);
-        return append(std::string_view(digits, static_cast<std::size_t>(written.ptr - digits)));
     }
 
     /// The characters that fit. Stays within the array even if a peer has sent a wrong size.

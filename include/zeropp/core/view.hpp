@@ -88,10 +88,6 @@ constexpr auto as_view(R&& array) {
     }
 }
 
-/// The element type of an array, without const.
-template <class R, class Space>
-using element_of = std::remove_const_t<typename decltype(as_view<Space>(std::declval<R&>()))::element_type>;
-
 namespace detail {
 /// The address as an integer: pointers into different arrays have no order.
 inline std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }

@@ -174,6 +174,4 @@ private:
     int compute_capability_ = 0;
 };
 
-static_assert(execution<cuda_stream>);
-
 }  // namespace zeropp

@@ -39,8 +39,6 @@ struct host {
     void wait() const {}
 };
 
-static_assert(host_execution<host>);
-
 /// Runs everything at once, as `host` does. Codecs divide their work over threads, which are the execution's own or a
 /// framework's. The bits do not depend on the number of threads. Work too small to divide stays on the calling thread.
 ///
@@ -133,7 +131,5 @@ private:
 
     std::shared_ptr<team> team_;
 };
-
-static_assert(host_execution<host_threads>);
 
 }  // namespace zeropp

@@ -248,6 +248,4 @@ private:
     std::thread worker_;
 };
 
-static_assert(host_execution<host_queue>);
-
 }  // namespace zeropp

@@ -69,17 +69,11 @@ constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_
     return overlaps && has_inter_node_hop(ranks) ? automatic_chunks(message_bytes) : 1;
 }
 
-/// Workspace bytes of an all-gather: `messages` bytes from each rank.
-template <topology Topology>
-constexpr std::size_t gather_workspace(const Topology& ranks, std::size_t messages) {
-    return static_cast<std::size_t>(ranks.size()) * messages;
-}
-
 /// Workspace bytes of an update: `differences` from each node and, if it gathers whole tensors, `gathered` from each
 /// rank.
 template <topology Topology>
 constexpr std::size_t update_workspace(const Topology& ranks, std::size_t differences, std::size_t gathered) {
-    return static_cast<std::size_t>(ranks.groups()) * differences + gather_workspace(ranks, gathered);
+    return static_cast<std::size_t>(ranks.groups()) * differences + static_cast<std::size_t>(ranks.size()) * gathered;
 }
 
 /// Sizes of a reduction's buffers for one chunk, to send and to receive on each hop. Two chunks take turns.

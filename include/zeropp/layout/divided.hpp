@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace zeropp {
 
@@ -90,19 +91,6 @@ private:
 };
 
 namespace detail {
-
-/// The element type of tensors, without const.
-template <class R, class Space>
-struct tensors_element {
-    using type = element_of<R, Space>;
-};
-template <class R, class Space>
-requires is_tensor_list<std::remove_cvref_t<R>>
-struct tensors_element<R, Space> {
-    using type = std::remove_const_t<typename std::remove_cvref_t<R>::element_type>;
-};
-template <class R, class Space>
-using element_of_tensors = typename tensors_element<R, Space>::type;
 
 /// Division of one tensor into whole shards.
 class tensor_division {
@@ -241,16 +229,10 @@ auto over_group(int group_size, const tensors_shape& tensors, F f) {
                          : f(tensor_division(tensors.elements_, group_size));
 }
 
-/// Bytes of the message of one rank's whole shards.
-template <quantizer Q, class Division>
-std::size_t whole_wire_bytes(const Division& d) {
-    return wire_layout<Q>(d.last_count(), d.last()).bytes;
-}
-
-/// Bytes of each message of `chunk`.
-template <quantizer Q, class Slices>
-std::size_t chunk_wire_bytes(const Slices& chunk) {
-    return wire_layout<Q>(chunk.last_count(), chunk.last()).bytes;
+/// Bytes of each message of `tensors`: of a rank's whole shards if a division, or of chunks of them.
+template <quantizer Q, class Tensors>
+std::size_t wire_bytes_of(const Tensors& tensors) {
+    return wire_layout<Q>(tensors.last_count(), tensors.last()).bytes;
 }
 
 /// True if `part` overlaps `full` and does not begin at its element `offset`.
@@ -393,6 +375,20 @@ auto operand_of(R&& tensors) {
         return array_operand<typename decltype(array)::element_type, Space>{array};
     }
 }
+
+/// The element type of tensors, without const.
+template <class R, class Space>
+using element_of_tensors = typename decltype(operand_of<Space>(std::declval<R&>()))::element_type;
+
+/// Element type of two tensor arguments of one call.
+template <class Space, class A, class B>
+struct shared_element {
+    using of_a = decltype(operand_of<Space>(std::declval<A&>()));
+    using of_b = decltype(operand_of<Space>(std::declval<B&>()));
+    using type = typename of_a::element_type;
+    static_assert(std::same_as<type, typename of_b::element_type>, "tensors of a call must have the same element type");
+    static_assert(of_a::is_list == of_b::is_list, "tensors of a call must all be arrays, or all tensor_lists");
+};
 
 }  // namespace detail
 

@@ -63,15 +63,13 @@ struct list_tensor {
     division divided;
 };
 
-/// Any number of tensors of one element type that a collective moves as one, in one message for each peer and hop. Each
-/// tensor is divided over the ranks by itself, in blocks of its own. So its result has the bits of a call for it alone,
-/// except with a message_scaled_quantizer, where a message has one scale.
+/// Tensors of one element type that a collective moves as one, in one message for each peer and hop. Each tensor is
+/// divided over the ranks by itself, and its blocks hold no other tensor's elements. So its result has the bits of a
+/// call for it alone, except with a message_scaled_quantizer, where a message has one scale.
 ///
-/// Takes the place of an array in a call: a list of whole tensors and, for shards, a list of this rank's shards in the
-/// same order. Tensors of different element types need different lists.
-///
-/// Made once and used in every step. Refers to the tensors, and owns a table of them in Space, 104 bytes for each, that
-/// kernels read. Making it allocates and, in device_space, blocks. It must outlive the work that uses it.
+/// Takes the place of an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order.
+/// Made once and used in every step: making it allocates a table of 104 bytes for each tensor in Space and, in
+/// device_space, blocks. Refers to the tensors. It must outlive the work that uses it.
 template <class T, class Space = host_space>
 class tensor_list {
 public:

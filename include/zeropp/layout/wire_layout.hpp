@@ -64,7 +64,7 @@ struct wire_layout {
     std::size_t blocks;
     /// Offset of the parameters in bytes.
     std::size_t params_offset;
-    /// End of the parameters in bytes or, aligned, offset of the message's scale.
+    /// Offset of the message's scale in bytes, aligned for it. Without a scale, the end of the parameters.
     std::size_t scale_offset;
     /// Bytes of the whole message.
     std::size_t bytes;
@@ -76,11 +76,6 @@ struct wire_layout {
           scale_offset(
               round_up(params_offset + blocks * params_bytes<Q>, message_scaled_quantizer<Q> ? alignof(float) : 1)),
           bytes(round_up(scale_offset + message_scale_bytes<Q>, 16)) {}
-
-    /// Offset of a block's codes from the first code of its tensor, in bytes.
-    static constexpr ZEROPP_HOST_DEVICE std::size_t block_offset(std::size_t block) {
-        return block * code_bytes<Q>(block_size);
-    }
 
     /// Offsets of the codes and of the parameters of the tensor at `place`, in bytes.
     constexpr ZEROPP_HOST_DEVICE std::size_t codes_at(const message_place& place) const {

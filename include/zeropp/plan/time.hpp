@@ -8,8 +8,8 @@
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 namespace zeropp {
@@ -53,9 +53,12 @@ struct collective_time {
 
 namespace detail {
 
+/// A whole number as a double.
+constexpr double real(std::integral auto n) { return static_cast<double>(n); }
+
 /// Seconds of a hop that sends `bytes` bytes in all to `peers` peers, one message to each, one after another.
 inline double hop_seconds(const link_speed& of, int peers, double bytes) {
-    return peers == 0 ? 0.0 : static_cast<double>(peers) * of.latency_seconds + bytes / of.bytes_per_second;
+    return peers == 0 ? 0.0 : real(peers) * of.latency_seconds + bytes / of.bytes_per_second;
 }
 
 inline double codec_seconds(const machine& m, bool plain, double bytes) {
@@ -66,13 +69,11 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
 /// of the shorter.
 template <topology Topology>
 collective_time two_hops(const machine& m, const Topology& ranks, const volume& sent, std::size_t chunks) {
-    const auto pieces = static_cast<double>(chunks);
+    const double pieces = real(chunks);
     collective_time t;
-    t.intra_node =
-        pieces * hop_seconds(m.intra_node, ranks.group_size() - 1, static_cast<double>(sent.intra_node) / pieces);
-    t.inter_node =
-        pieces * hop_seconds(m.inter_node, ranks.groups() - 1,
-                             static_cast<double>(sent.inter_node) * static_cast<double>(ranks.group_size()) / pieces);
+    t.intra_node = pieces * hop_seconds(m.intra_node, ranks.group_size() - 1, real(sent.intra_node) / pieces);
+    t.inter_node = pieces * hop_seconds(m.inter_node, ranks.groups() - 1,
+                                        real(sent.inter_node) * real(ranks.group_size()) / pieces);
     t.hops = std::max(t.intra_node, t.inter_node) + std::min(t.intra_node, t.inter_node) / pieces;
     return t;
 }
@@ -88,11 +89,11 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
     if (cut.chunks == 0) return {};
     const volume sent = all_gather_volume(ranks, format, elements, chunks);
-    const auto messages = static_cast<double>(message_bytes(cut, format));
+    const auto messages = detail::real(message_bytes(cut, format));
     collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
     t.codec = detail::codec_seconds(m, format.plain,
-                                    static_cast<double>((slice + elements) * element_bytes) +
-                                        messages * (1.0 + static_cast<double>(ranks.size())));
+                                    detail::real((slice + elements) * element_bytes) +
+                                        messages * (1.0 + detail::real(ranks.size())));
     return t;
 }
 
@@ -105,16 +106,16 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
     if (elements == 0) return {};
     const volume sent = secondary_gather_volume(ranks, secondary.group_size, secondary.stored_as, elements);
     const double message =
-        static_cast<double>(secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size()));
+        detail::real(secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size()));
     collective_time t;
-    t.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, static_cast<double>(sent.intra_node));
+    t.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, detail::real(sent.intra_node));
     t.inter_node = detail::hop_seconds(m.inter_node, peers.inter_node,
-                                       static_cast<double>(sent.inter_node) * static_cast<double>(ranks.group_size()));
+                                       detail::real(sent.inter_node) * detail::real(ranks.group_size()));
     // One all-gather uses both kinds of links at once.
     t.hops = std::max(t.intra_node, t.inter_node);
-    t.codec = detail::codec_seconds(m, secondary.stored_as.plain,
-                                    static_cast<double>(elements * element_bytes) +
-                                        message * static_cast<double>(secondary.group_size));
+    t.codec =
+        detail::codec_seconds(m, secondary.stored_as.plain,
+                              detail::real(elements * element_bytes) + message * detail::real(secondary.group_size));
     return t;
 }
 
@@ -128,18 +129,17 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
                                                 std::max(differences.block_size, kept_as.block_size));
     if (cut.chunks == 0) return {};
-    const auto groups = static_cast<double>(ranks.groups());
-    const auto messages = static_cast<double>(message_bytes(cut, differences));
-    const auto kept = static_cast<double>(kept_as.bytes(slice));
+    const auto groups = detail::real(ranks.groups());
+    const auto messages = detail::real(message_bytes(cut, differences));
+    const auto kept = detail::real(kept_as.bytes(slice));
     collective_time t =
         detail::two_hops(m, ranks, update_gather_volume(ranks, differences, kept_as, elements, chunks), cut.chunks);
     // The own shard and its replica become a message; every node's message is added to its replica.
     t.codec =
-        detail::codec_seconds(
-            m, false, static_cast<double>(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +
+        detail::codec_seconds(m, false,
+                              detail::real(slice * element_bytes) + kept + messages + groups * (messages + 2 * kept)) +
         detail::codec_seconds(m, kept_as.plain,
-                              static_cast<double>(elements * element_bytes) +
-                                  kept * (groups + static_cast<double>(ranks.size())));
+                              detail::real(elements * element_bytes) + kept * (groups + detail::real(ranks.size())));
     return t;
 }
 
@@ -148,14 +148,13 @@ template <topology Topology>
 collective_time replica_gather_time(const machine& m, const Topology& ranks, const wire_format& kept_as,
                                     std::size_t elements, std::size_t element_bytes) {
     if (elements == 0) return {};
-    const auto kept = static_cast<double>(kept_as.bytes(partition(elements, ranks.size()).slice_size()));
+    const auto kept = detail::real(kept_as.bytes(partition(elements, ranks.size()).slice_size()));
     collective_time t = detail::two_hops(m, ranks, replica_gather_volume(ranks, kept_as, elements), 1);
     t.hops = t.intra_node;
     t.inter_node = 0;
-    t.codec =
-        detail::codec_seconds(m, kept_as.plain,
-                              static_cast<double>(elements * element_bytes) +
-                                  kept * (static_cast<double>(ranks.groups()) + static_cast<double>(ranks.size())));
+    t.codec = detail::codec_seconds(m, kept_as.plain,
+                                    detail::real(elements * element_bytes) +
+                                        kept * (detail::real(ranks.groups()) + detail::real(ranks.size())));
     return t;
 }
 
@@ -173,12 +172,10 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
     collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
     // Each hop's messages are written once and read once.
     double messages = 0;
-    if (has_intra_node_hop(ranks))
-        messages += static_cast<double>(ranks.size()) * static_cast<double>(intra_node.bytes(slice));
-    if (ranks.groups() > 1)
-        messages += static_cast<double>(ranks.groups()) * static_cast<double>(inter_node.bytes(slice));
+    if (has_intra_node_hop(ranks)) messages += detail::real(ranks.size()) * detail::real(intra_node.bytes(slice));
+    if (ranks.groups() > 1) messages += detail::real(ranks.groups()) * detail::real(inter_node.bytes(slice));
     t.codec = detail::codec_seconds(m, intra_node.plain && inter_node.plain,
-                                    static_cast<double>((elements + slice) * element_bytes) + 2 * messages);
+                                    detail::real((elements + slice) * element_bytes) + 2 * messages);
     return t;
 }
 

@@ -74,6 +74,15 @@ chunking planned_chunks(const Topology& ranks, const wire_format& inter_node, st
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     return {slice, chunks_for(chunks, ranks, inter_node.bytes(slice), true), block};
 }
+
+/// Bytes that a rank sends if its messages have `intra_node` and `inter_node` bytes: one to each
+/// counterpart, and one for each node to every other rank of the sender's node.
+template <topology Topology>
+volume hop_volume(const Topology& ranks, std::uint64_t intra_node, std::uint64_t inter_node) {
+    const auto groups = static_cast<std::uint64_t>(ranks.groups());
+    return {.intra_node = static_cast<std::uint64_t>(ranks.group_size() - 1) * groups * intra_node,
+            .inter_node = (groups - 1) * inter_node};
+}
 }  // namespace detail
 
 /// Bytes that a rank sends in a quantized_update that gathers, for `elements` elements: its differences to its
@@ -83,10 +92,7 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
                             std::size_t elements, int chunks = 1) {
     const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
                                                 std::max(differences.block_size, kept_as.block_size));
-    const auto groups = static_cast<std::uint64_t>(ranks.groups());
-    const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
-    return {.intra_node = (group_size - 1) * groups * message_bytes(cut, kept_as),
-            .inter_node = (groups - 1) * message_bytes(cut, differences)};
+    return detail::hop_volume(ranks, message_bytes(cut, kept_as), message_bytes(cut, differences));
 }
 
 /// Bytes that a rank sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
@@ -111,32 +117,24 @@ volume reduce_scatter_volume(const Topology& ranks, const wire_format& intra_nod
                              std::size_t elements, int chunks = 1) {
     const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
                                                 std::max(intra_node.block_size, inter_node.block_size));
-    const auto groups = static_cast<std::uint64_t>(ranks.groups());
-    const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
-    return {.intra_node = (group_size - 1) * groups * message_bytes(cut, intra_node),
-            .inter_node = (groups - 1) * message_bytes(cut, inter_node)};
+    return detail::hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node));
 }
 
 /// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
-/// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `back`.
+/// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `all_gather`.
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                         const wire_format& back, std::size_t elements, int chunks = auto_chunks) {
+                         const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks) {
     if (elements == 0) return {};
-    const auto groups = static_cast<std::uint64_t>(ranks.groups());
-    const auto group_size = static_cast<std::uint64_t>(ranks.group_size());
-    const auto gathered = [&](std::uint64_t bytes) -> volume {
-        return {.intra_node = (group_size - 1) * groups * bytes, .inter_node = (groups - 1) * bytes};
-    };
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
                                 (has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice));
-    if (prefers_one_shot(ranks.size(), whole)) return gathered(whole);
-    const chunking cut = detail::planned_chunks(
-        ranks, inter_node, elements, chunks, std::max({intra_node.block_size, inter_node.block_size, back.block_size}));
-    return volume{.intra_node = (group_size - 1) * groups * message_bytes(cut, intra_node),
-                  .inter_node = (groups - 1) * message_bytes(cut, inter_node)} +
-           gathered(message_bytes(cut, back));
+    if (prefers_one_shot(ranks.size(), whole)) return detail::hop_volume(ranks, whole, whole);
+    const chunking cut =
+        detail::planned_chunks(ranks, inter_node, elements, chunks,
+                               std::max({intra_node.block_size, inter_node.block_size, all_gather.block_size}));
+    return detail::hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node)) +
+           detail::hop_volume(ranks, message_bytes(cut, all_gather), message_bytes(cut, all_gather));
 }
 
 /// Number of a rank's peers in its secondary group of `group_size` consecutive ranks, on its node and on others.

@@ -10,7 +10,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <type_traits>
 
 namespace zeropp {
 
@@ -52,14 +51,12 @@ private:
 ///
 /// Format     `e4m3`, `e5m2`, `e2m3`, `e3m2` or `e2m1`
 /// BlockSize  a power of two from 8 to 65536
-/// Scale      type of stored scales. float, half or bfloat16: the block's absmax over the largest value of the format,
-///            rounded up, so that nothing is clipped. `e8m0`: the power of two that gives the absmax the format's
-///            largest exponent. It clips an absmax with a mantissa beyond the format's: by up to an eighth in `e4m3`,
-///            `e5m2` and `e3m2`, a sixteenth in `e2m3`, a quarter in `e2m1`
-/// A code is x * (1 / scale) in float, rounded to nearest even. A block decodes to NaN in every element if it holds NaN
-/// or Inf, or if `Scale` cannot hold its scale. Half cannot for an absmax over 65504 times the largest value of the
-/// format, bfloat16 for one within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0:
-/// 2^-127).
+/// Scale      type of stored scales. float, half or bfloat16: the absmax over the format's largest value, rounded up,
+///            clips nothing. `e8m0`: a power of two that gives the absmax the format's largest exponent. It clips by up
+///            to an eighth (`e2m3`: a sixteenth, `e2m1`: a quarter)
+/// A code is x * (1 / scale) in float, rounded to nearest even. A block with NaN, Inf or a scale beyond `Scale` decodes
+/// to NaN in every element. For half that is an absmax over 65504 times the format's largest value; for bfloat16, one
+/// within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0: 2^-127).
 /// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
 template <class Format, int BlockSize, class Scale = float>
 requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
@@ -136,13 +133,12 @@ template <class Format>
 requires(Format::bits == 6) using mxfp6 = block_float<Format, 32, e8m0>;
 using mxfp4 = block_float<e2m1, 32, e8m0>;
 
-/// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`. Scales are in units
-/// of a float for the whole message.
+/// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`, in units of a float
+/// for the whole message.
 ///
-/// A block's scale is its absmax / 6 in these units, rounded to nearest and not to zero. Rounding down clips elements
-/// above the largest code: by up to a sixteenth, or a third in blocks 2^15 times smaller than the message's largest. A
-/// code is x * (1 / scale) in float, rounded to nearest even. A block that holds NaN or Inf decodes to NaN in every
-/// element. Scales are at least 2^-126.
+/// A block's scale is its absmax / 6, rounded to nearest and not to zero. Rounding down clips elements by up to a
+/// sixteenth, or a third in blocks 2^15 times smaller than the message's largest. A code is x * (1 / scale) in float,
+/// rounded to nearest even. A block with NaN or Inf decodes to NaN in every element. Scales are at least 2^-126.
 /// Requires   elements with magnitudes up to the `absmax` of `scaled_for`: larger ones are clipped
 /// Source     NVIDIA, Pretraining Large Language Models with NVFP4 (arXiv 2509.25149), section 2 and appendix B
 struct nvfp4 {

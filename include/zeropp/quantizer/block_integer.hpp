@@ -17,10 +17,10 @@ namespace zeropp {
 /// BlockSize  a power of two from 8 to 65536. Smaller blocks cost more scales and lose less accuracy
 /// Scheme     `symmetric`, `signed_absmax` or `asymmetric`
 /// Scale      type of stored scales: float, half or bfloat16
-/// A code is x * (1 / step) in float, for `asymmetric` from the minimum on, rounded to nearest even. A block decodes to
-/// NaN in every element if it holds NaN or Inf, or if `Scale` cannot hold its scale or minimum. With `symmetric`, half
-/// cannot for an absmax over 65504 * qmax, bfloat16 for one within 1 % of the largest float. Nonzero steps are at least
-/// 2^-126 (half: 2^-24); elements below half of that decode to zero (`asymmetric`: to the minimum).
+/// A code is x * (1 / step) in float, for `asymmetric` from the minimum on, rounded to nearest even. A block with NaN,
+/// Inf, or a scale or minimum beyond `Scale` decodes to NaN in every element. With `symmetric` and half that is an
+/// absmax over 65504 * qmax, with bfloat16 one within 1 % of the largest float. Nonzero steps are at least 2^-126
+/// (half: 2^-24); elements below half of that decode to zero (`asymmetric`: to the minimum).
 /// Source     ZeRO++ (arXiv 2306.10209), section 3.1
 template <int Bits, int BlockSize, class Scheme = symmetric, scale_type Scale = float>
 struct block_integer {

@@ -3,6 +3,7 @@
 /// The quantizers of a reduction, one for each hop.
 
 #include <zeropp/core/config.hpp>
+#include <zeropp/core/text.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ struct hops {
     using intra_node_type = IntraNode;
     using inter_node_type = InterNode;
     using all_gather_type = AllGather;
+    /// True for the three quantizers of an all-reduce.
     static constexpr bool has_all_gather = !std::is_same_v<AllGather, none>;
 
     /// Elements of the largest block. Block sizes are powers of two, so it is a multiple of the others.

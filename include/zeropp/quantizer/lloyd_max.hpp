@@ -21,13 +21,13 @@ struct unbiased {};
 
 /// Each block of `BlockSize` elements becomes codes of `Levels` values and a scale of one byte.
 ///
-/// Levels     2: a sign. 3: with zero, in two bits of which one code is not used. 4: two magnitudes
+/// Levels     2: a sign. 3: with zero, in two bits. 4: two magnitudes
 /// BlockSize  a power of two from 8 to 65536
 /// Bias       `least_error` or `unbiased`
-/// Levels and the thresholds between them lose least of a normal distribution, symmetric around zero. The scale is the
-/// largest level of `least_error`, a power of 2^(1/4). Candidates are the smallest not below the block's absmax and the
-/// 15 below it; the least squared error decides. A block that holds NaN or Inf, or an absmax above 2^23.5, decodes to
-/// NaN in every element. A block with an absmax up to 2^-40 decodes to zeros.
+/// Levels and thresholds lose least of a normal distribution around zero. The scale, the largest level of
+/// `least_error`, is a power of 2^(1/4): of the smallest not below the absmax and the 15 below it, the one of least
+/// squared error. A block with NaN, Inf or an absmax above 2^23.5 decodes to NaN in every element, one with an absmax
+/// up to 2^-40 to zeros.
 /// Use        on rotated elements: `hadamard<lloyd_max<2, 128, unbiased>, 128>`
 /// Source     Lloyd (1982); Max, Quantizing for Minimum Distortion (1960), table I; for `unbiased` EDEN (arXiv
 ///            2108.08842), and MS-EDEN (arXiv 2601.22813)

@@ -52,6 +52,10 @@ template <quantizer... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
 
+    /// These quantizers, and `More`.
+    template <quantizer... More>
+    using with = named_quantizers<Quantizers..., More...>;
+
     /// The quantizer with this name. Throws precondition_error that lists the right names.
     static variant parse(std::string_view name) {
         variant result;
@@ -73,6 +77,20 @@ struct named_quantizers {
         ((names += (names.empty() ? "" : ", ") + short_text(Quantizers{}.name()).str()), ...);
         return names;
     }
+
+    /// Index of the quantizer with this canonical name; their number if there is none.
+    static consteval std::size_t index_of(std::string_view name) {
+        constexpr short_text names[] = {short_text(Quantizers{}.name())...};
+        std::size_t i = 0;
+        while (i != sizeof...(Quantizers) && std::string_view(names[i]) != name) ++i;
+        return i;
+    }
+    /// The quantizer at `Index`.
+    template <std::size_t Index>
+    struct at {
+        static_assert(Index < sizeof...(Quantizers), "quantizer_named: no quantizer of known_quantizers has this name");
+        using type = std::variant_alternative_t<Index, variant>;
+    };
 };
 
 /// Pairs of quantizers that a program was compiled with, by both names. Each is an instance of the reductions.
@@ -114,13 +132,6 @@ using standard_quantizers = named_quantizers<
     mxfp6<e3m2>, mxfp4, nvfp4>;
 
 namespace detail {
-template <class Names, quantizer... More>
-struct with_more;
-template <quantizer... Quantizers, quantizer... More>
-struct with_more<named_quantizers<Quantizers...>, More...> {
-    using type = named_quantizers<Quantizers..., More...>;
-};
-
 template <int Bits, int Block, int Window>
 using rotated = hadamard<block_integer<Bits, Block, signed_absmax, bfloat16>, Window>;
 template <int Levels, class Bias = least_error>
@@ -129,15 +140,13 @@ using rotated_levels = hadamard<lloyd_max<Levels, 128, Bias>, 128>;
 
 /// All quantizers that have a name in this library: `standard_quantizers`, and formats with few bits. The list compiles
 /// no codec. A new quantizer gets its name here; programs choose it by `quantizer_named`.
-using known_quantizers =
-    detail::with_more<standard_quantizers, block_integer<8, 64, symmetric, half>, block_integer<6, 64, symmetric, half>,
-                      block_integer<4, 64, symmetric, half>, block_integer<6, 128, symmetric, bfloat16>,
-                      hadamard<block_integer<8, 256, symmetric, bfloat16>>, detail::rotated<4, 128, 32>,
-                      detail::rotated<3, 128, 32>, detail::rotated<2, 64, 32>, detail::rotated<2, 128, 128>,
-                      block_float<e4m3, 128, bfloat16>, spike_reserving<3, 256>, spike_reserving<2, 256>,
-                      lloyd_max<2, 128>, detail::rotated_levels<4>, detail::rotated_levels<3>,
-                      detail::rotated_levels<2>, detail::rotated_levels<4, unbiased>,
-                      detail::rotated_levels<3, unbiased>, detail::rotated_levels<2, unbiased>>::type;
+using known_quantizers = standard_quantizers::with<
+    block_integer<8, 64, symmetric, half>, block_integer<6, 64, symmetric, half>, block_integer<4, 64, symmetric, half>,
+    block_integer<6, 128, symmetric, bfloat16>, hadamard<block_integer<8, 256, symmetric, bfloat16>>,
+    detail::rotated<4, 128, 32>, detail::rotated<3, 128, 32>, detail::rotated<2, 64, 32>, detail::rotated<2, 128, 128>,
+    block_float<e4m3, 128, bfloat16>, spike_reserving<3, 256>, spike_reserving<2, 256>, lloyd_max<2, 128>,
+    detail::rotated_levels<4>, detail::rotated_levels<3>, detail::rotated_levels<2>,
+    detail::rotated_levels<4, unbiased>, detail::rotated_levels<3, unbiased>, detail::rotated_levels<2, unbiased>>;
 
 namespace detail {
 /// A name as a template argument.
@@ -147,31 +156,10 @@ struct name_literal {
     consteval name_literal(const char (&literal)[Size]) { std::copy_n(literal, Size, text); }
     constexpr std::string_view view() const { return {text, Size - 1}; }
 };
-
-template <class Names>
-struct by_name;
-template <quantizer... Quantizers>
-struct by_name<named_quantizers<Quantizers...>> {
-    static constexpr short_text names[sizeof...(Quantizers)] = {short_text(Quantizers{}.name())...};
-
-    /// Index of the quantizer with this canonical name; their number if there is none.
-    static consteval std::size_t index_of(std::string_view name) {
-        std::size_t i = 0;
-        while (i != sizeof...(Quantizers) && std::string_view(names[i]) != name) ++i;
-        return i;
-    }
-    template <std::size_t Index>
-    struct at {
-        static_assert(Index < sizeof...(Quantizers), "quantizer_named: no quantizer of known_quantizers has this name");
-        using type = std::variant_alternative_t<Index, std::variant<Quantizers...>>;
-    };
-};
 }  // namespace detail
 
 /// The type of a quantizer of known_quantizers, by its canonical name: quantizer_named<"int4:128:signed:bf16">.
 template <detail::name_literal Name>
-using quantizer_named =
-    typename detail::by_name<known_quantizers>::template at<detail::by_name<known_quantizers>::index_of(
-        Name.view())>::type;
+using quantizer_named = typename known_quantizers::at<known_quantizers::index_of(Name.view())>::type;
 
 }  // namespace zeropp

@@ -7,7 +7,6 @@
 #include <zeropp/core/text.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 

@@ -59,7 +59,7 @@ private:
     /// Width of the last candidate's range, relative to the fitted one.
     static constexpr float narrowest = 1.0f - 0.02f * static_cast<float>(Candidates - 1);
 
-    /// The largest error of one element.
+    /// The largest `error` of one element: the sum over a block fits into 32 bits.
     static constexpr std::uint32_t most = 0x80000000u / static_cast<std::uint32_t>(Base::block_size);
 
     /// Units in a step: few enough that `most` has room for the clipped part of an element. Otherwise extremes would

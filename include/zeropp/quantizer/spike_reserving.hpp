@@ -22,6 +22,7 @@ namespace zeropp {
 /// Scale      type of the stored step, minimum and two elements: half, bfloat16 or float
 /// A block takes 10 bytes of parameters, 12 if positions need two bytes, 20 with float. It decodes to NaN in every
 /// element if it holds NaN or Inf, or if `Scale` cannot hold an extreme, the range or the step.
+/// Error      half a step; of the two extremes, their rounding to a `Scale`
 /// Source     FlashCommunication V2 (arXiv 2508.03760), section 3
 template <int Bits, int BlockSize, scale_type Scale = half>
 struct spike_reserving {
@@ -106,13 +107,6 @@ public:
         const float between = others().decode(code, p.between);
         const float not_low = position == p.high_at ? static_cast<float>(p.high) : between;
         return position == p.low_at ? static_cast<float>(p.low) : not_low;
-    }
-
-    /// Half a step; for the two extremes, their rounding to a `Scale`.
-    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p, std::uint32_t position) const noexcept {
-        if (position != p.low_at && position != p.high_at) return others().error_bound(x, p.between);
-        const float d = decode(0, p, position) - x;
-        return d < 0 ? -d : d;
     }
 
     /// "spike4:128", "spike2:32:bf16": a Scale other than half is spelt out.

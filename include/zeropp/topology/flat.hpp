@@ -32,6 +32,4 @@ private:
     int size_;
 };
 
-static_assert(topology<flat>);
-
 }  // namespace zeropp

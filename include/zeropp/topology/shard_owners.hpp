@@ -71,8 +71,6 @@ private:
     two_level owners_;
 };
 
-static_assert(topology<shard_owners>);
-
 namespace detail {
 /// Owners of shards: the ranks of all groups, unless `ranks` is a shard_owners.
 template <topology Topology>

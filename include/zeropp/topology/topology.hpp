@@ -5,7 +5,6 @@
 #include <zeropp/core/math.hpp>
 
 #include <concepts>
-#include <cstddef>
 
 namespace zeropp {
 

@@ -36,7 +36,8 @@ public:
             if (group_of_node[node] < 0) group_of_node[node] = groups_++;
             position_.push_back({group_of_node[node], ranks_on_node[node]++});
         }
-        require_even(nodes, ranks_on_node);
+        const auto uneven = [&](int ranks) { return ranks != ranks_on_node.front(); };
+        if (std::any_of(ranks_on_node.begin(), ranks_on_node.end(), uneven)) throw_uneven(nodes, ranks_on_node);
         group_size_ = ranks_on_node.front();
         ranks_.resize(position_.size());
         for (std::size_t rank = 0; rank != position_.size(); ++rank) {
@@ -95,12 +96,6 @@ private:
         return node_of_rank;
     }
 
-    static void require_even(const std::vector<int>& nodes, const std::vector<int>& ranks_on_node) {
-        const auto even = [&](int ranks) { return ranks == ranks_on_node.front(); };
-        if (std::all_of(ranks_on_node.begin(), ranks_on_node.end(), even)) return;
-        throw_uneven(nodes, ranks_on_node);
-    }
-
     [[noreturn, gnu::cold]] static void throw_uneven(const std::vector<int>& nodes,
                                                      const std::vector<int>& ranks_on_node) {
         std::string counts;
@@ -123,7 +118,5 @@ private:
     std::vector<position> position_;  // by rank
     std::vector<int> ranks_;          // by slot
 };
-
-static_assert(topology<two_level>);
 
 }  // namespace zeropp

@@ -65,12 +65,6 @@ private:
         /// Text of the problem. Its end is searched within the array, because a peer sent the bytes.
         std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
 
-        bool same_call(const statement& other) const {
-            return call.primitive == other.call.primitive && call.elements == other.call.elements &&
-                   call.element == other.call.element && call.quantizer == other.call.quantizer &&
-                   call.options == other.call.options;
-        }
-
         std::string text() const {
             std::string t = call.primitive.str() + " of " + std::to_string(call.elements) + " elements of " +
                             call.element.str() + " with " + call.quantizer.str();
@@ -87,7 +81,7 @@ private:
                                          std::string(problem));
             }
         }
-        const auto same = [&](const statement& s) { return s.same_call(all.front()); };
+        const auto same = [&](const statement& s) { return s.call == all.front().call; };
         if (std::all_of(all.begin(), all.end(), same)) return;
         std::string given;
         for (std::size_t r = 0; r != all.size(); ++r) {

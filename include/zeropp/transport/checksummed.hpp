@@ -21,16 +21,15 @@
 
 namespace zeropp {
 
-/// Carries bytes through `Transport` unchanged, and a checksum of each message (XXH3, 64 bits) after them. Detects
-/// flipped bits, another message, and an older one: a checksum covers operation, source and destination. Then every
-/// rank of the transport throws the same integrity_error, which names the collective and the world ranks of source and
-/// destination. The transport can go on.
+/// Carries bytes through `Transport`, and a checksum of each message (XXH3, 64 bits) after them. Detects changed,
+/// misplaced and older messages: a checksum covers bytes, operation, source and destination. Then every rank of the
+/// transport throws the same integrity_error, which names the collective and the world ranks of source and destination.
+/// The transport can go on.
 ///
-/// Two small operations follow each one, of checksums and of verdicts. Together they send `overhead_bytes` from every
-/// rank to every other, in a broadcast too. A message is read once more where it is sent and where it arrives; nothing
-/// is copied or allocated. The part that a rank keeps for itself is not checked. Only the rank that receives a changed
-/// verdict throws, and ranks outside a split do not learn of its errors: as with any failed rank, the caller has to
-/// release them.
+/// Two small operations follow each one, also a broadcast: `overhead_bytes` from every rank to every other. Both sides
+/// read each message once more; nothing is copied or allocated. The part that a rank keeps for itself is not checked.
+/// If a verdict changes on its way, only its receiver throws, and ranks outside a split do not learn of its errors: the
+/// caller has to release the others.
 ///
 /// Decorators around this one see only the data; `Transport` also sees checksums and verdicts. Copies are the same
 /// rank. For host memory; `staged<checksummed<mpi_transport>>` checks messages between GPUs.

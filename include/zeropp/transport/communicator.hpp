@@ -23,9 +23,6 @@ namespace zeropp {
 template <topology Topology, class Transport>
 class communicator {
 public:
-    using topology_type = Topology;
-    using transport_type = Transport;
-
     /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport, and
     /// if the program was compiled with flags of -ffast-math.
     ///

@@ -100,7 +100,7 @@ struct operation_in_call {
         return operation == other.operation && bytes == other.bytes && roots == other.roots;
     }
 
-    /// Text such as "broadcast of 4096 bytes from 2 ranks".
+    /// Text such as "broadcast of 4096 bytes from 2 ranks", the roots.
     [[gnu::cold]] std::string move_text() const {
         std::string what = name_of(operation) + " of " + std::to_string(bytes) + " bytes";
         if (operation == operation::broadcast) {

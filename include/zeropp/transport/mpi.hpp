@@ -167,45 +167,23 @@ private:
     int thread_level_ = MPI_THREAD_SINGLE;
 };
 
-static_assert(wire<mpi_wire<host_space>>);
-
-/// True if MPI says that it cannot work on device memory. Only Open MPI, its derivatives and MPICH since 4.0 can be
-/// asked.
-inline bool mpi_refuses_device_memory() {
-#if defined(MPIX_CUDA_AWARE_SUPPORT) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
-    return MPIX_Query_cuda_support() == 0;
-#else
-    return false;
-#endif
-}
 }  // namespace detail
 
-/// Moves bytes in `Space` with MPI's nonblocking point-to-point calls. All peers are served at once; messages of any
-/// size travel in pieces. A rank that waits long sleeps between calls to MPI, at most 250 us, so ranks may share cores.
-/// Must be destroyed before MPI_Finalize.
+/// Ranks that are MPI processes and exchange memory in `Space`, by nonblocking point-to-point calls.
+/// wire_transport describes timeouts and failure. A rank that waits long sleeps between calls to MPI, at most 250 us:
+/// ranks may share cores. Must be destroyed before MPI_Finalize.
 ///
-/// If ranks disagree about a size, ranks that receive throw if both sizes take the same number of pieces (256 KiB; in
-/// device memory 1 GiB). Otherwise they wait for each other, unless the transport has a timeout or is `checked`. MPICH
-/// passes errors of requests to the error handler of MPI_COMM_WORLD, newer versions to that of MPI_COMM_SELF. Unless it
-/// is MPI_ERRORS_RETURN, MPICH then ends the program.
-///
-/// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer, see
-/// peer_exchange. A rank that gives up tells its peers, which throw its timeout_error, or peer_error for another cause.
-///
-/// Every error of an operation is final, except a message of the wrong length (MPI_ERR_TRUNCATE, or too short) that no
-/// acknowledgement explains. After a final error, all transports split from one another throw that error again and
-/// never free their communicators, because MPI_Comm_free is collective. Destruction does not block. MPI_Finalize may;
-/// then MPI_Abort ends the program.
-///
-/// Memory after a final error: MPI may still read `send`; it may be changed but not freed. Receives are cancelled, but
-/// MPI may still write a piece that had begun to arrive: neither use nor free `recv` before the process ends.
-///
-/// Host memory (`mpi_transport`): `host{}` and `host_threads` work with any thread level. A `host_queue` calls MPI from
-/// its own thread: operations throw precondition_error unless MPI was initialised with MPI_THREAD_MULTIPLE.
-///
-/// Device memory (`cuda_aware_mpi_transport`): operations wait for the stream, block the caller until the bytes have
-/// arrived, and cannot be captured. Making a transport throws precondition_error if MPI says that it has no CUDA
-/// support; `staged<mpi_transport>` works with any MPI.
+/// Sizes    if ranks disagree about a size, receivers throw if both sizes take the same number of pieces (256 KiB;
+///          in device memory 1 GiB). Otherwise ranks wait for each other, unless there is a timeout, or `checked`
+/// Errors   MPICH passes a request's error to the handler of MPI_COMM_WORLD, newer versions to that of MPI_COMM_SELF.
+///          Unless it is MPI_ERRORS_RETURN, MPICH then ends the program
+/// Failure  communicators are never freed, because MPI_Comm_free is collective. MPI_Finalize may block; then MPI_Abort
+///          ends the program. Until the process ends, MPI may still read `send`, which must not be freed, and write a
+///          piece that had begun to arrive: neither use nor free `recv`
+/// Host     (`mpi_transport`) operations on a `host_queue` throw precondition_error unless MPI was initialised with
+///          MPI_THREAD_MULTIPLE. `host{}` and `host_threads` work with any thread level
+/// Device   (`cuda_aware_mpi_transport`) making a transport throws precondition_error if MPI says that it has no CUDA
+///          support. `staged<mpi_transport>` works with any MPI
 template <class Space>
 class basic_mpi_transport : public wire_transport<detail::mpi_wire<Space>> {
     using wire_type = detail::mpi_wire<Space>;
@@ -262,11 +240,14 @@ private:
     }
 
     static void require_support() {
-        if (std::same_as<Space, device_space> && detail::mpi_refuses_device_memory()) {
+        // Only Open MPI, its derivatives and MPICH since 4.0 can be asked.
+#if defined(MPIX_CUDA_AWARE_SUPPORT) || (defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000300)
+        if (std::same_as<Space, device_space> && MPIX_Query_cuda_support() == 0) {
             throw precondition_error(wire_type::name,
                                      "an MPI with support for CUDA (staged<mpi_transport> works with any)",
                                      "one that says it has none");
         }
+#endif
     }
 
     template <class S>

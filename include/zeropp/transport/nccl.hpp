@@ -63,27 +63,24 @@ inline bool nccl_settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milli
 
 }  // namespace detail
 
-/// Moves bytes between GPUs with NCCL, on the caller's stream. Operations never wait for the stream's work, so
-/// collectives can be captured into a CUDA graph.
+/// Moves bytes between GPUs with NCCL 2.18 or newer, on the caller's stream. Operations never wait for the stream's
+/// work, so collectives can be captured into a CUDA graph.
 ///
-/// NCCL notices some errors later (a dead peer, a broken link). The next operation, `check()` or `wait()` throws them
-/// as nccl_error. After such an error, a timeout, or a failure of the stream's work, all transports split from one
-/// another abort the communicators that they own and throw that error again. So nothing leaks and the streams' work
-/// ends; then buffers are the caller's.
-///
-/// NCCL waits for its peers on the GPU, without a deadline. With a timeout, use `wait(exec)`, not `exec.wait()`: it
-/// aborts and throws if the stream's work takes longer. The collectives' blocking overloads use it, through wait_for.
-/// The host's own waits (connecting, splitting, an operation that NCCL has not yet accepted) also end at the deadline.
-/// NCCL does not say which ranks were missing. The destructor waits for the communicator's work. With a timeout it
-/// waits no longer than that, and then aborts all. Needs NCCL 2.18 or newer.
-///
-/// Graphs   A captured graph refers to the communicators: destroy it before the transport, which would wait for it.
-///          Refused with a timeout, because an abort would wait for the graph. A replay repeats the captured noise of
-///          `stochastic`, versions, and residuals that counted as zeros
-/// Streams  A pipeline keeps two communicators of a device busy. NCCL promises progress if all ranks launch in the same
-///          order, as the collectives do, and the kernels of both communicators fit on the GPU. With
-///          CUDA_DEVICE_MAX_CONNECTIONS=1, no launch of another stream comes between theirs
-/// Threads  One thread at a time uses transports that are split from one another
+/// Errors   NCCL notices some later (a dead peer, a broken link): the next operation, `check()` or `wait()` throws
+///          nccl_error. After an error, a timeout or failed work of the stream, all transports split from one another
+///          abort the communicators that they own. They throw that error again. The streams' work ends, and buffers
+///          are the caller's
+/// Timeout  ends `wait(exec)`, which the collectives' blocking overloads use, and the host's own waits: to connect, to
+///          split, and for NCCL to accept an operation. It does not end `exec.wait()`, because NCCL waits on the GPU.
+///          NCCL does not say which ranks were missing. The destructor waits for the communicator's work; with a
+///          timeout no longer than that, and then it aborts all
+/// Graphs   destroy a captured graph before the transport, which would wait for it. With a timeout, capture is refused:
+///          an abort would wait for the graph. A replay repeats the captured noise of `stochastic`, versions, and
+///          residuals that counted as zeros
+/// Streams  a pipeline keeps two communicators of a device busy. NCCL needs the kernels of both to fit on the GPU, and
+///          all ranks to launch in one order, as the collectives do. With CUDA_DEVICE_MAX_CONNECTIONS=1, no launch of
+///          another stream comes between theirs
+/// Threads  one thread at a time uses transports that are split from one another
 class nccl_transport {
     struct state;
 
@@ -224,20 +221,15 @@ private:
 
         state(ncclComm_t c, bool own, std::shared_ptr<family> f, detail::call_log l)
             : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
-            // Not `settle`: after an exception here no destructor aborts the communicator.
-            const char* call = "ncclCommUserRank";
-            ncclResult_t code = ncclCommUserRank(comm, &rank);
-            if (code == ncclSuccess) {
-                call = "ncclCommCount";
-                code = ncclCommCount(comm, &size);
-            }
-            if (code == ncclSuccess) {
+            // After an exception here no destructor aborts the communicator.
+            try {
+                detail::require_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm);
+                detail::require_nccl(ncclCommCount(comm, &size), "ncclCommCount", comm);
                 relatives->members.push_back(this);
-                return;
+            } catch (...) {
+                if (owned) ncclCommAbort(comm);
+                throw;
             }
-            const std::string detail = detail::nccl_last_error(comm);
-            if (owned) ncclCommAbort(comm);
-            throw nccl_error(call, code, detail);
         }
 
         ~state() {
@@ -384,7 +376,5 @@ private:
 
     std::unique_ptr<state> state_;
 };
-
-static_assert(transport_on<nccl_transport, cuda_stream>);
 
 }  // namespace zeropp

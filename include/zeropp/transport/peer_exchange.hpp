@@ -16,36 +16,34 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace zeropp {
 
-/// Runs a transport's operations over a wire, one at a time. All peers are served at once; messages travel in pieces, a
-/// few of each in flight.
+/// Runs a transport's operations over a wire, one at a time. All peers are served at once; messages travel in pieces.
 ///
 /// With a timeout (on all ranks or on none), each operation ends with an acknowledgement from each peer: it ran the
 /// same operation, and its wire is done with all it sent. Ranks that ran different operations throw precondition_error,
-/// unless the deadline passes first. A rank that gives up tells its peers. They throw its timeout_error, or peer_error
-/// for another cause. So no rank succeeds with bytes from the memory of a peer that has given up.
+/// unless the deadline passes first. A rank that gives up tells its peers, which throw its timeout_error, or peer_error
+/// for another cause. So no rank succeeds with bytes of a peer that has given up.
 ///
-/// Every error of an operation is final, except a message of the wrong length that no acknowledgement explains. After a
-/// final error this exchange and all of its family (exchanges split from one another) throw that error again.
+/// Every error of an operation is final, except a message of the wrong length that no acknowledgement explains. After
+/// a final error, the whole family (exchanges split from one another) throws it again.
 ///
 /// Not movable.
 template <wire Wire>
 class peer_exchange {
 public:
-    /// First exchange of a family. `name` is for errors and must outlive the exchange. A piece has `piece` bytes.
-    peer_exchange(Wire& wire, std::string_view name, std::size_t piece, transport_options options)
-        : peer_exchange(wire, name, piece, options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
+    /// First exchange of a family.
+    peer_exchange(Wire& wire, transport_options options)
+        : peer_exchange(wire, options.timeout, detail::call_log(), detail::world_ranks(wire.size()),
                         std::make_shared<detail::first_failure>()) {}
 
     /// Exchange of the same family as `parent`, over a wire between its ranks `members`.
     peer_exchange(Wire& wire, const peer_exchange& parent, std::span<const int> members)
-        : peer_exchange(wire, parent.name_, parent.piece_, parent.timeout_, parent.log_.split(),
-                        detail::world_ranks(parent.world_ranks_, members), parent.failure_) {}
+        : peer_exchange(wire, parent.timeout_, parent.log_.split(), detail::world_ranks(parent.world_ranks_, members),
+                        parent.failure_) {}
 
     peer_exchange(const peer_exchange&) = delete;
     peer_exchange& operator=(const peer_exchange&) = delete;
@@ -99,10 +97,10 @@ private:
         std::size_t received = 0;
     };
 
-    peer_exchange(Wire& wire, std::string_view name, std::size_t piece, std::chrono::milliseconds timeout,
-                  detail::call_log log, std::vector<int> world_ranks, std::shared_ptr<detail::first_failure> failure)
-        : wire_(wire), name_(name), piece_(piece), timeout_(timeout), log_(std::move(log)),
-          world_ranks_(std::move(world_ranks)), failure_(std::move(failure)), requests_(in_flight * round_size()) {
+    peer_exchange(Wire& wire, std::chrono::milliseconds timeout, detail::call_log log, std::vector<int> world_ranks,
+                  std::shared_ptr<detail::first_failure> failure)
+        : wire_(wire), timeout_(timeout), log_(std::move(log)), world_ranks_(std::move(world_ranks)),
+          failure_(std::move(failure)), requests_(in_flight * round_size()) {
         if (!timed()) return;
         acknowledgements_->peers.resize(peers());
         ack_receives_ = std::vector<request>(peers());
@@ -128,17 +126,18 @@ private:
         std::size_t expected = 0;
         for (std::size_t i = 0; i != peers(); ++i) expected += what_.sends(source(i)) ? what_.bytes : 0;
         if (all.received != expected) {
-            throw precondition_error(name_, std::to_string(expected) + " bytes from the other ranks",
+            throw precondition_error(Wire::name, std::to_string(expected) + " bytes from the other ranks",
                                      std::to_string(all.received));
         }
     }
 
     void move(const std::byte* send, std::byte* recv, outcome& all) {
-        const std::size_t pieces = ceil_div(what_.bytes, piece_);  // of each message; one round moves one to every peer
+        // Pieces of each message. One round moves one to every peer.
+        const std::size_t pieces = ceil_div(what_.bytes, wire_.piece());
         if (timed()) post_acknowledgements();
         for (std::size_t p = 0; p != pieces; ++p) {
             if (p >= in_flight) await(round(p), all);
-            post(round(p), send, recv, p * piece_);
+            post(round(p), send, recv, p * wire_.piece());
         }
         const std::size_t oldest = pieces - std::min(pieces, in_flight);
         if (timed()) acknowledge(oldest, pieces);
@@ -151,10 +150,10 @@ private:
 
     /// Starts to move one piece of every peer's message: the bytes after the first `done`.
     void post(std::span<request> round, const std::byte* send, std::byte* recv, std::size_t done) {
-        const std::size_t bytes = std::min(piece_, what_.bytes - done);
+        const std::size_t bytes = std::min(wire_.piece(), what_.bytes - done);
         // A piece must not match one of a message with another size or other roots, or, if ranks are out of step, of
         // the previous or next operations.
-        const std::size_t size = ceil_div(what_.bytes, piece_) + static_cast<std::size_t>(what_.roots) * 31;
+        const std::size_t size = ceil_div(what_.bytes, wire_.piece()) + static_cast<std::size_t>(what_.roots) * 31;
         const int tag = static_cast<int>(operations_ % operation_tags * size_tags + size % size_tags);
         // Every rank starts with another peer, so that no rank is the first destination of all.
         for (std::size_t i = 0; i != peers(); ++i) {
@@ -209,7 +208,7 @@ private:
             given.require_done();
             if (given.operation != what_) {
                 const auto on = [&](int r) { return " on rank " + std::to_string(world_rank(r)); };
-                throw precondition_error(name_, "the same operation on every rank",
+                throw precondition_error(Wire::name, "the same operation on every rank",
                                          what_.text() + on(wire_.rank()) + ", " + given.operation.text() +
                                              on(source(i)));
             }
@@ -297,7 +296,7 @@ private:
         if (missing.empty()) missing = std::move(waited_for);
         std::sort(missing.begin(), missing.end());
         missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-        throw detail::timed_out(name_, what_, timeout_, detail::world_ranks(world_ranks_, missing));
+        throw detail::timed_out(Wire::name, what_, timeout_, detail::world_ranks(world_ranks_, missing));
     }
 
     /// Throws the family's first failure again, if any. Tells the peers before, so that they do not wait.
@@ -316,7 +315,7 @@ private:
         std::erase_if(receives, [&](const request* r) { return !wire_.active(*r); });
         for (request* r : receives) wire_.cancel(*r);
         if (timed()) {
-            acknowledgements_->abort = acknowledgement::of_failure(*failure_, name_, world_rank(wire_.rank()));
+            acknowledgements_->abort = acknowledgement::of_failure(*failure_, Wire::name, world_rank(wire_.rank()));
             for (std::size_t i = 0; i != peers(); ++i) {
                 request sent{};
                 try {
@@ -365,8 +364,6 @@ private:
     static constexpr std::chrono::milliseconds moment{100};
 
     Wire& wire_;
-    std::string_view name_;
-    std::size_t piece_;
     std::chrono::milliseconds timeout_;
     detail::call_log log_;
     std::vector<int> world_ranks_;                    // of this wire's ranks

@@ -26,17 +26,13 @@
 
 namespace zeropp {
 
-/// Connects threads of one process through shared memory; needs no installation. Each rank's handle belongs to one
-/// thread and the executions on which that thread enqueues. Copies of a handle are the same rank.
-///
-/// On a GPU, each thread enqueues on its own stream. The threads meet, and their streams wait for one another by
-/// events.
+/// Connects threads of one process through shared memory. Each rank's handle belongs to one thread, and to the
+/// executions on which it enqueues. Copies of a handle are the same rank. On GPUs, each thread enqueues on its own
+/// stream: the threads meet, and their streams wait for one another by events.
 ///
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
-/// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then every waiting or
-/// later call, on any rank and any split, throws the same peer_error or timeout_error.
-///
-/// After these errors buffers are the caller's again: ranks access a peer's only while both are in the operation.
+/// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then all waiting and
+/// later calls, also of splits, throw the same peer_error or timeout_error. After an error, buffers are the caller's.
 class thread_transport {
 public:
     /// Handles for `ranks` ranks, one for each thread. Throws precondition_error unless ranks > 0 and the timeout is
@@ -392,7 +388,5 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
         }
     }
 }
-
-static_assert(std::copyable<thread_transport>);
 
 }  // namespace zeropp

@@ -74,6 +74,8 @@ struct collective_call {
     agreed_text quantizer;
     /// Other settings that the ranks must agree on, in words.
     agreed_text options;
+
+    friend bool operator==(const collective_call&, const collective_call&) = default;
 };
 
 namespace detail {

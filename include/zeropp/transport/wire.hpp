@@ -20,27 +20,25 @@ struct wire_completion {
     std::exception_ptr truncated = nullptr;
 };
 
-/// Messages between a group of ranks, buffered or not. Messages with one source and tag go into the receives posted for
-/// that source and tag, in order, each once; none is lost. A message shorter than its buffer completes the receive.
-/// Tags are from 0 to 32767. Functions do not block, and throw the network's errors; a post that throws leaves no
-/// message.
+/// Messages between a group of ranks, buffered or not. Messages with one source and tag, from 0 to 32767, go into the
+/// receives posted for these, in order, each once; none is lost. One shorter than its buffer completes the receive.
+/// Functions do not block, and throw the network's errors; a post that throws leaves no message.
 ///   `rank()`, `size()`
-///   `request`                             a message on its way; inactive if default-constructed
+///   `request`             a message on its way; inactive if default-constructed
 ///   `post_receive(r, to, bytes, source, tag)`, `post_send(r, from, bytes, destination, tag)`
-///                                         start a message. Its memory and `r` stay in place until it is complete
-///   `test(r)`                             returns the message's state; an inactive request is complete. A complete
-///                                         message makes `r` inactive
-///   `active(r)`                           true if `r` stands for a message
-///   `cancel(r)`                           cancels a receive. If bytes of it have arrived, `test` may never find it
-///                                         complete; otherwise it will. Does nothing to a send
-///   `abandon(r)`                          makes `r` inactive. The message may still use its memory
-///   `space`                               memory that the wire reads and writes: host_space or device_space
-///   `name`                                of the transport, for errors
-///   `piece()`                             bytes of the pieces in which long messages travel, equal on all ranks
-///   `split(members)`                      returns a wire of `members`, as a transport's split. All ranks call it. A
-///                                         rank with an empty list only takes part, and gets nothing
-///   `require_other_threads()`             throws precondition_error unless any thread may call the functions
-///   `keep()`                              called after a failure: destruction must not wait for other ranks
+///                         start a message. Its memory and `r` stay in place until it is complete
+///   `test(r)`             state of the message, which makes `r` inactive once complete. Inactive requests are complete
+///   `active(r)`           true if `r` stands for a message
+///   `cancel(r)`           cancels a receive: `test` finds it complete, or perhaps never if bytes of it have arrived.
+///                         Does nothing to a send
+///   `abandon(r)`          makes `r` inactive. The message may still use its memory
+///   `space`               memory that the wire reads and writes: host_space or device_space
+///   `name`                of the transport, for errors
+///   `piece()`             bytes of the pieces in which long messages travel, equal on all ranks
+///   `split(members)`      a wire of `members`, as a transport's split. All ranks call it; one with an empty list only
+///                         takes part, and gets nothing
+///   `require_other_threads()`  throws precondition_error unless any thread may call the functions
+///   `keep()`              called after a failure: destruction must not wait for other ranks
 template <class W>
 concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,
                         std::size_t bytes, int peer, int tag, std::span<const int> members,

@@ -43,8 +43,6 @@ public:
     int size() const { return state_->network.size(); }
     /// Returns the wire.
     const Wire& network() const { return state_->network; }
-    /// True if an operation of this transport's family has failed.
-    bool failed() const { return state_->peers.failed(); }
 
     /// Names the collective in errors of later operations. See begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
@@ -105,8 +103,7 @@ private:
         Wire network;
         peer_exchange<Wire> peers;
 
-        state(Wire w, transport_options options)
-            : network(std::move(w)), peers(network, Wire::name, network.piece(), options) {}
+        state(Wire w, transport_options options) : network(std::move(w)), peers(network, options) {}
 
         /// A split of `members` from `parent`.
         state(Wire w, const state& parent, std::span<const int> members)

@@ -191,8 +191,9 @@ struct integer_converter {
     }
 
 private:
-    /// Bits of the half 1, and of the half 2^(10 - Place): an integer added at bit `Place` adds its value.
+    /// Bits of the half 1.
     static constexpr std::uint32_t one = 0x3c00;
+    /// Bits of the half 2^(10 - Place). An integer added to them at bit `Place` adds its value to the half.
     template <int Place>
     static constexpr std::uint32_t exponent = (25u - Place) << 10;
     /// Two halves 2^(10 - Place), plus the offset that makes a two's complement integer positive.

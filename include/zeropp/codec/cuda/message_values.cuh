@@ -77,7 +77,7 @@ struct kernel_residuals<feedback<Storage>> {
         for (int i = 0; i != granule_size; ++i) x[i] += old[i];
     }
 
-    /// error <- new residuals, made of quantization errors.
+    /// error <- new residuals: the quantization errors, or the old residuals where an error is not finite.
     __device__ void mix(const cursor& s, std::size_t granule, int valid, float (&error)[granule_size]) const {
         float old[granule_size];
         load(s, granule, valid, old);
@@ -188,8 +188,10 @@ struct message_values {
                 return Whole || is_in_whole_window<Source::rotation>(size, granule(n));
             });
             if constexpr (Source::sums) {
+                if (source.divisor != 1.0f) {
 #pragma unroll
-                for (std::size_t n = 0; n != N; ++n) source.finish(x[n]);
+                    for (std::size_t n = 0; n != N; ++n) source.finish(x[n]);
+                }
             }
             rotate_granules<rotation_size<Q>(), Lanes, PerLane, Run>(x, false, [=](std::size_t n) {
                 return Whole || is_in_whole_window<rotation_size<Q>()>(size, granule(n));

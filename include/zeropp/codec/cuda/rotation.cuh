@@ -7,7 +7,6 @@
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
-#include <cstdint>
 
 namespace zeropp::detail {
 

@@ -8,7 +8,6 @@
 #include <zeropp/codec/host/target.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
@@ -21,7 +20,7 @@
 
 namespace zeropp::detail::avx512 {
 
-/// True if `Size` says that the count is a multiple of N in an AVX-512 loop.
+/// True if an AVX-512 loop takes a count of type `Size`: the type says that it is a multiple of N.
 template <class Size, std::size_t N>
 inline constexpr bool serves = is_multiple_on<Size, host_target::avx512, N>;
 

@@ -18,7 +18,7 @@ namespace zeropp::detail {
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// values[i] <- values[i] + old[i], which `last` accumulates.
+/// Adds `old` elements to `values`. Those that are not finite count as 0 if `last` drops them.
 template <element T, class Size>
 void add_old(const T* old, Size n, epilogue last, float* values) {
     alignas(64) float present[piece_size];

@@ -63,10 +63,10 @@ struct rotation_in_vectors {
 
     /// The stages within one vector, from `Stride` on, for windows of `Size`.
     template <std::size_t Size, int Stride = 1>
-    static void all_intra_node(floats& x) {
+    static void all_inside(floats& x) {
         if constexpr (Stride < static_cast<int>(Size) && Stride < Lanes) {
             float_vector<Lanes>::template butterflies<Stride>(x);
-            all_intra_node<Size, 2 * Stride>(x);
+            all_inside<Size, 2 * Stride>(x);
         }
     }
 
@@ -81,7 +81,7 @@ struct rotation_in_vectors {
             ZEROPP_DETAIL_UNROLL(32)
             for (std::size_t k = 0; k != many; ++k) {
                 std::memcpy(&x[k], from + i + k * lanes, sizeof x[k]);
-                all_intra_node<Size>(x[k]);
+                all_inside<Size>(x[k]);
             }
             ZEROPP_DETAIL_UNROLL(5)
             for (std::size_t stride = 1; stride < many; stride *= 2) {

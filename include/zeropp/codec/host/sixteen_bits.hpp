@@ -8,7 +8,6 @@
 #include <zeropp/core/element.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <type_traits>
 

@@ -175,7 +175,7 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
 /// Writes the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
 /// instances.
 template <quantizer Q, class Source, class Slices, class Residuals>
-void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, const Residuals& residuals,
+void write_slots(const Q& q, const Source& source, const Slices& where, std::byte* messages, Residuals residuals,
                  const host_threads* threads) {
     const auto layout = layout_of<Q>(where);
     const auto open = opener(source, where);
@@ -187,7 +187,7 @@ void write_slots(const Q& q, const Source& source, const Slices& where, std::byt
     if constexpr (message_scaled_quantizer<Q>) write_scales<Q>(layout, where, values_of, messages);
     constexpr bool sums = is_message_sum<Source>;
     divide(threads, where, [&](const share& mine) {
-        // In the order of reads.
+        // In the order in which the source lies in memory.
         for_each_part(where, sums ? part_order::messages : part_order::tensors, mine, [&](const section_part& part) {
             std::byte* const message = message_at(messages, part.slot, layout.bytes);
             const coded<std::byte> to(layout, part.of.place, message);

@@ -1,0 +1,4 @@
+// expect: deleted
+#include <zeropp/zeropp.hpp>
+
+const zeropp::pipeline<zeropp::host> both{zeropp::host{}, zeropp::host{}};
