@@ -30,8 +30,11 @@ struct hops {
         return size;
     }();
 
+    /// Quantizer of the hop within the node.
     IntraNode intra_node;
+    /// Quantizer of the hop between nodes.
     InterNode inter_node;
+    /// Quantizer of the all-gather phase, if there is one.
     AllGather all_gather{};
 
     /// "INTRA_NODE + INTER_NODE", and " + ALL_GATHER" if there is one.
