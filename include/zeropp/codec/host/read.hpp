@@ -33,28 +33,44 @@ void add_old(const T* old, Size n, epilogue last, float* values) {
     }
 }
 
+/// to[i] <- element i of a section of one message, for i in [first, first + size); `first` begins a block and a tile.
+/// A loop apart from that of sums, in which some formats would take 1.3 times as long.
+template <quantizer Q, element T>
+void decode_section(const Q& q, const coded_section& from, std::size_t first, std::size_t size, T* to) {
+    for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
+        const std::size_t begin = first + done;
+        T* const slice = to + begin;
+        if (decode_by_table(quantizer_of(q, from), from, begin, n, slice)) return;
+        if constexpr (std::is_same_v<T, float>) {
+            decode_to_floats(q, from, begin, n, slice);
+        } else {
+            // Two loops: compilers do not vectorise one loop with both conversions.
+            alignas(64) float values[piece_size];
+            decode_to_floats(q, from, begin, n, values);
+            store_elements(values, n, slice);
+        }
+    });
+}
+
 /// to[i] <- element i of a section, for i in [first, first + size); `first` begins a block and a tile.
 template <quantizer Q, element T>
 void read_section(const section_sum<Q>& source, std::size_t first, std::size_t size, epilogue last, T* to) {
     const message_sum<Q>& sum = source.of;
-    const bool as_stored = sum.contributors == 1 && sum.divisor == 1.0f && !last.accumulate;
+    if (sum.contributors == 1 && sum.divisor == 1.0f && !last.accumulate) {
+        return decode_section(sum.quantizer, source.first, first, size, to);
+    }
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;
-        if (as_stored && decode_by_table(quantizer_of(sum.quantizer, source.first), source.first, begin, n, slice)) {
-            return;
-        }
         alignas(64) float buffer[piece_size];
+        float* sums = buffer;
         if constexpr (std::is_same_v<T, float>) {
-            // In the tensor itself, so that memory takes some values while the next ones are computed.
-            if (!last.accumulate) {
-                source(begin, n, slice);
-                return;
-            }
+            // In the tensor itself, so that memory takes some sums while the next ones are computed.
+            if (!last.accumulate) sums = slice;
         }
-        source(begin, n, buffer);
+        source(begin, n, sums);
+        if (sums != buffer) return;
         if (last.accumulate) add_old(slice, n, last, buffer);
-        // A second loop: compilers do not vectorise one loop with both conversions.
         store_elements(buffer, n, slice);
     });
 }

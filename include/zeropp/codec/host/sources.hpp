@@ -193,6 +193,15 @@ bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_se
     return false;
 }
 
+/// to <- elements [begin, begin + n) of a section, rotated back if Q rotates.
+template <quantizer Q, class Size>
+void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, Size n, float* to) {
+    if (!sum_in_vectors(q, from, 0, 1, begin, n, to)) {
+        decode_elements(quantizer_of(q, from), from, begin, n, [=](std::size_t i, float x) { to[i] = x; });
+    }
+    rotate<Q>(to, n, true, to);
+}
+
 /// sums <- the sum of elements [begin, begin + n) of a section over `contributors` messages, `stride` bytes apart, in
 /// order. If Q rotates, rotated back at the end.
 template <quantizer Q, class Size>
