@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as torch_fsdp
 import zeropp_torch as zeropp
-from models import batch, loss_of, network, shard, train
+from models import Given, batch, loss_of, network, shard, train
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
@@ -64,17 +64,6 @@ def inter_node(messages, gather):
 
 def close(ours, plain, tolerance):
     return all(abs(a / b - 1) < tolerance for a, b in zip(ours, plain, strict=True))
-
-
-class Given(nn.Module):
-    """Its gradient is what it is given."""
-
-    def __init__(self, n):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(n))
-
-    def forward(self, gradient):
-        return (self.weight * gradient).sum()
 
 
 def reduced(gradient, reduce_dtype, formats=None, ranks_per_node=PER_NODE):

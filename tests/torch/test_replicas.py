@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, refusals, shard, train, whole_parameters
+from models import Given, assert_same, batch, loss_of, network, refusals, shard, train, whole_parameters
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -81,17 +81,6 @@ def test_clipped_gradients_are_those_of_plain_hsdp(ranks):
 
 def test_one_replica_with_hpz(ranks):
     ranks.run(4, lossless, 1, 2, False, {"secondary": 2})
-
-
-class Given(nn.Module):
-    """A parameter with the gradient that forward is given."""
-
-    def __init__(self, n):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(n))
-
-    def forward(self, gradient):
-        return (self.weight * gradient).sum()
 
 
 def gradient_of(rank, n):
