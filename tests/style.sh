@@ -63,8 +63,7 @@ echo "== words"
 # Relative clauses in place of a noun. Backquoted names may be called so.
 # shellcheck disable=SC2016  # backquotes of comments
 riddles=$(files 'include/*.hpp' 'include/*.cuh' 'examples/*.cpp' 'examples/*.cu' 'examples/zero3_gpt/*.hpp' \
-    'examples/zero3_gpt/*.cpp' 'examples/plan/*' 'examples/torch/*.cpp' 'examples/torch/*.hpp' 'examples/torch/*.h' \
-    'bench/*.hpp' 'bench/*.cpp' 'tests/support/*pp' 'tests/conformance/*' | xargs grep -Hno '//.*' |
+    'examples/zero3_gpt/*.cpp' 'examples/plan/*' 'examples/c/*.cpp' 'examples/c/*.hpp' 'bench/*.hpp' 'bench/*.cpp' 'tests/support/*pp' 'tests/conformance/*' | xargs grep -Hno '//.*' |
     sed 's/`[^`]*`//g' |
     grep -E '\b([Ww]hat|[Ww]hose|[Ll]ikewise|[Ss]o many|but for|[Tt]hose of|[Aa]s above)\b' || true)
 [ -z "$riddles" ] || wrong "comments that name no noun (.github/CONTRIBUTING.md, English):"$'\n'"$riddles"

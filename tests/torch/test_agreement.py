@@ -61,7 +61,7 @@ def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks, what):
         "another format": "with bf16 + bf16",
         "a mean": "mean",
         "another function": "quantized_all_gather of 4096",
-        "an update": "zt_update_gather of 4096",
+        "an update": "zeropp_update_gather of 4096",
         "another length": "of 4095 elements",
         "another name": "for b",
     }

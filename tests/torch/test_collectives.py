@@ -197,7 +197,7 @@ def test_what_cannot_be_done_is_refused_in_words(ranks):
 
 def test_cuda_tensors_have_their_library_or_are_refused_in_words():
     try:
-        assert zeropp._library.library("cuda").zt_device() == b"cuda"
+        assert zeropp._library.library("cuda").zeropp_device() == b"cuda"
     except zeropp.ZeroppError as error:
         assert "no library for CUDA tensors; install it again with nvcc" in str(error)
 

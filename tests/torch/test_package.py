@@ -19,7 +19,7 @@ def test_one_wheel_serves_every_python():
 
 
 def test_library_and_package_have_one_version():
-    assert _library.library("cpu").zt_version().decode() == importlib.metadata.version("zeropp-torch")
+    assert _library.library("cpu").zeropp_version().decode() == importlib.metadata.version("zeropp-torch")
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def install(tmp_path, monkeypatch):
 
     def make(torch_cuda, *majors):
         for major in majors:
-            (tmp_path / f"libzeropp_torch_cuda{major}.so").touch()
+            (tmp_path / f"libzeropp_c_cuda{major}.so").touch()
         monkeypatch.setattr(_library, "__file__", str(tmp_path / "_library.py"))
         monkeypatch.setattr(torch.version, "cuda", torch_cuda)
 
     return make
 
 
-@pytest.mark.parametrize("cuda, name", [("12.8", "libzeropp_torch_cuda12.so"), ("13.0", "libzeropp_torch_cuda13.so")])
+@pytest.mark.parametrize("cuda, name", [("12.8", "libzeropp_c_cuda12.so"), ("13.0", "libzeropp_c_cuda13.so")])
 def test_cuda_library_is_the_one_for_pytorch(install, cuda, name):
     install(cuda, 12, 13)
     assert _library._path("cuda").name == name
@@ -44,7 +44,7 @@ def test_cuda_library_is_the_one_for_pytorch(install, cuda, name):
 @pytest.mark.parametrize(
     "cuda, majors, words",
     [
-        ("12.8", (13,), "expected a library for CUDA 12, as PyTorch has; this installation has libzeropp_torch_cuda13.so;"),
+        ("12.8", (13,), "expected a library for CUDA 12, as PyTorch has; this installation has libzeropp_c_cuda13.so;"),
         ("13.0", (), "has no library for CUDA tensors; install it again with nvcc 13 on the PATH"),
         (None, (12, 13), "expected a PyTorch with CUDA, given one without"),
     ],
@@ -77,4 +77,4 @@ def test_cuda_is_built_for_one_architecture_and_named_for_its_cuda(tmp_path):
     assert "CMAKE_CUDA_ARCHITECTURES:STRING=80\n" in cache
     version = subprocess.run(["nvcc", "--version"], check=True, capture_output=True, text=True).stdout
     major = version.split("release ")[1].split(".")[0]
-    assert f" libzeropp_torch_cuda{major}.so" in (tmp_path / "build.ninja").read_text()
+    assert f" libzeropp_c_cuda{major}.so" in (tmp_path / "build.ninja").read_text()

@@ -31,9 +31,9 @@ for processor in x86_64 aarch64; do
     else
         "$build_dir/venv/bin/python" -m zipfile -e "$wheel" "$into"
     fi
-    library=$into/zeropp_torch/libzeropp_torch.so
-    others=$(nm -D --defined-only "$library" | awk '$3 !~ /^zt_/ { print $3 }')
-    [ -z "$others" ] || failed "expected exported names zt_*, given also ${others//$'\n'/, }"
+    library=$into/zeropp_torch/libzeropp_c.so
+    others=$(nm -D --defined-only "$library" | awk '$3 !~ /^zeropp_/ { print $3 }')
+    [ -z "$others" ] || failed "expected exported names zeropp_*, given also ${others//$'\n'/, }"
 
     "$build_dir/venv/bin/python" -m ziglang cc -target "$processor-linux-gnu.2.28" -O2 "$root/tests/torch/wheel.c" \
         -o "$build_dir/smoke-$processor" -lm -ldl

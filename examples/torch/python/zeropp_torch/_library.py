@@ -1,4 +1,4 @@
-"""The C library of src/zeropp_torch.h, with errors as exceptions."""
+"""The C library of zeropp_c.h, with errors as exceptions."""
 
 from __future__ import annotations
 
@@ -64,70 +64,70 @@ class ZeroppError(RuntimeError):
 
 
 _SIGNATURES = {
-    "zt_version": (ctypes.c_char_p, []),
-    "zt_device": (ctypes.c_char_p, []),
-    "zt_error": (ctypes.c_char_p, []),
-    "zt_gather_formats": (ctypes.c_char_p, []),
-    "zt_difference_formats": (ctypes.c_char_p, []),
-    "zt_reduce_formats": (ctypes.c_char_p, []),
-    "zt_communicator_create": (
+    "zeropp_version": (ctypes.c_char_p, []),
+    "zeropp_device": (ctypes.c_char_p, []),
+    "zeropp_error": (ctypes.c_char_p, []),
+    "zeropp_gather_formats": (ctypes.c_char_p, []),
+    "zeropp_difference_formats": (ctypes.c_char_p, []),
+    "zeropp_reduce_formats": (ctypes.c_char_p, []),
+    "zeropp_communicator_create": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, Callbacks, ctypes.POINTER(ctypes.c_void_p)],
     ),
-    "zt_communicator_destroy": (None, [ctypes.c_void_p]),
-    "zt_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
-    "zt_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
-    "zt_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
-    "zt_traffic": (None, [ctypes.c_void_p] + 3 * [ctypes.POINTER(ctypes.c_uint64)]),
-    "zt_all_gather": (
+    "zeropp_communicator_destroy": (None, [ctypes.c_void_p]),
+    "zeropp_compare": (None, [ctypes.c_void_p, ctypes.c_size_t]),
+    "zeropp_name": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+    "zeropp_refuse": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
+    "zeropp_traffic": (None, [ctypes.c_void_p] + 3 * [ctypes.POINTER(ctypes.c_uint64)]),
+    "zeropp_all_gather": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
         + [ctypes.c_size_t, ctypes.c_void_p],
     ),
-    "zt_reduce_scatter": (
+    "zeropp_reduce_scatter": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
-    "zt_all_reduce": (
+    "zeropp_all_reduce": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
     ),
-    "zt_feedback_create": (
+    "zeropp_feedback_create": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
     ),
-    "zt_all_reduce_feedback_create": (
+    "zeropp_all_reduce_feedback_create": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]
         + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
     ),
-    "zt_feedback_destroy": (None, [ctypes.c_void_p]),
-    "zt_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
-    "zt_replica_create": (
+    "zeropp_feedback_destroy": (None, [ctypes.c_void_p]),
+    "zeropp_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "zeropp_replica_create": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
     ),
-    "zt_replica_destroy": (None, [ctypes.c_void_p]),
-    "zt_replica_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
-    "zt_replica_invalidate": (None, [ctypes.c_void_p]),
-    "zt_update_gather": (
+    "zeropp_replica_destroy": (None, [ctypes.c_void_p]),
+    "zeropp_replica_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "zeropp_replica_invalidate": (None, [ctypes.c_void_p]),
+    "zeropp_update_gather": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
         + [ctypes.c_size_t, ctypes.c_void_p],
     ),
-    "zt_replica_gather": (
+    "zeropp_replica_gather": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(TensorView), ctypes.c_size_t, ctypes.c_void_p],
     ),
-    "zt_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
-    "zt_quantize": (
+    "zeropp_message_bytes": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+    "zeropp_quantize": (
         ctypes.c_int,
         [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
     ),
-    "zt_dequantize": (
+    "zeropp_dequantize": (
         ctypes.c_int,
         [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p],
     ),
@@ -135,33 +135,33 @@ _SIGNATURES = {
 
 # Functions that only the host's library has: threads, and planning.
 _HOST = {
-    "zt_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
-    "zt_gather_volume": (
+    "zeropp_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
+    "zeropp_gather_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zt_reduce_volume": (
+    "zeropp_reduce_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zt_all_reduce_volume": (
+    "zeropp_all_reduce_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zt_update_volume": (
+    "zeropp_update_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zt_replica_volume": (
+    "zeropp_replica_volume": (
         ctypes.c_int,
         [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
-    "zt_predict": (ctypes.c_int, [ctypes.POINTER(Plan), ctypes.POINTER(Prediction)]),
+    "zeropp_predict": (ctypes.c_int, [ctypes.POINTER(Plan), ctypes.POINTER(Prediction)]),
 }
 
 
@@ -169,7 +169,7 @@ def _path(device_type: str) -> pathlib.Path:
     """The library's file for tensors on `device_type`; for CUDA, that of torch's major version of CUDA."""
     folder = pathlib.Path(__file__).parent
     if device_type == "cpu":
-        path = folder / "libzeropp_torch.so"
+        path = folder / "libzeropp_c.so"
         if not path.exists():
             raise ZeroppError(f"zeropp_torch: {path} is missing; install the package again")
         return path
@@ -178,9 +178,9 @@ def _path(device_type: str) -> pathlib.Path:
     if torch.version.cuda is None:
         raise ZeroppError("zeropp_torch: expected a PyTorch with CUDA, given one without")
     major = torch.version.cuda.split(".")[0]
-    path = folder / f"libzeropp_torch_cuda{major}.so"
+    path = folder / f"libzeropp_c_cuda{major}.so"
     if not path.exists():
-        others = ", ".join(sorted(other.name for other in folder.glob("libzeropp_torch_cuda*.so")))
+        others = ", ".join(sorted(other.name for other in folder.glob("libzeropp_c_cuda*.so")))
         raise ZeroppError(
             f"zeropp_torch: expected a library for CUDA {major}, as PyTorch has; this installation has "
             f"{others or 'no library for CUDA tensors'}; install it again with nvcc {major} on the PATH and "
@@ -205,7 +205,7 @@ def require_success(loaded: ctypes.CDLL, status: int) -> None:
     """Raises ZeroppError unless `status` is success."""
     if status != SUCCESS:
         # A text that was cut, or that a peer sent, may be invalid UTF-8.
-        raise ZeroppError(loaded.zt_error().decode(errors="replace"))
+        raise ZeroppError(loaded.zeropp_error().decode(errors="replace"))
 
 
 def element_of(tensor: torch.Tensor) -> int:
@@ -243,7 +243,7 @@ def _threads(_process: int, count: int) -> int | None:
         return None
     handle = ctypes.c_void_p()
     loaded = library("cpu")
-    require_success(loaded, loaded.zt_threads_create(count, ctypes.byref(handle)))
+    require_success(loaded, loaded.zeropp_threads_create(count, ctypes.byref(handle)))
     return handle.value
 
 

@@ -46,7 +46,7 @@ class ErrorFeedback:
         self.handle = None
         handle = ctypes.c_void_p()
         communicator.call(
-            "zt_all_reduce_feedback_create" if of_all_reduce else "zt_feedback_create",
+            "zeropp_all_reduce_feedback_create" if of_all_reduce else "zeropp_feedback_create",
             communicator.handle, intra_node.encode(), (inter_node or intra_node).encode(),
             _library.element_of(tensors[0]), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
         )
@@ -54,12 +54,12 @@ class ErrorFeedback:
 
     def __del__(self) -> None:
         if getattr(self, "handle", None) is not None:
-            self._library.zt_feedback_destroy(self.handle)
+            self._library.zeropp_feedback_destroy(self.handle)
 
     @property
     def nbytes(self) -> int:
         """Memory on this rank, in bytes."""
-        return self._library.zt_feedback_bytes(self.handle)
+        return self._library.zeropp_feedback_bytes(self.handle)
 
 
 def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str, *, name: str = "") -> None:
@@ -76,7 +76,7 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
         views = _views(communicator, parts, wholes, "shards as full tensors")
         return weights.encode(), _library.element_of(wholes[0]), *views, len(wholes), _library.stream_of(wholes[0])
 
-    communicator.collective("zt_all_gather", name, arguments)
+    communicator.collective("zeropp_all_gather", name, arguments)
 
 
 class Replica:
@@ -92,23 +92,23 @@ class Replica:
         self.dtype = tensors[0].dtype
         handle = ctypes.c_void_p()
         communicator.call(
-            "zt_replica_create", communicator.handle, _library.element_of(tensors[0]), _library.views_of(tensors),
+            "zeropp_replica_create", communicator.handle, _library.element_of(tensors[0]), _library.views_of(tensors),
             len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
 
     def __del__(self) -> None:
         if getattr(self, "handle", None) is not None:
-            self._library.zt_replica_destroy(self.handle)
+            self._library.zeropp_replica_destroy(self.handle)
 
     @property
     def nbytes(self) -> int:
         """Memory on this rank, in bytes."""
-        return self._library.zt_replica_bytes(self.handle)
+        return self._library.zeropp_replica_bytes(self.handle)
 
     def invalidate(self) -> None:
         """Has the next update send whole tensors in place of differences. One rank's call is enough for all."""
-        self._library.zt_replica_invalidate(self.handle)
+        self._library.zeropp_replica_invalidate(self.handle)
 
     def require_type(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises ZeroppError unless `tensors` have the replica's element type, or if there are none."""
@@ -134,7 +134,7 @@ def update_gather(
         replica.require_type(wholes)
         return replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(wholes[0])
 
-    communicator.collective("zt_update_gather", name, arguments)
+    communicator.collective("zeropp_update_gather", name, arguments)
 
 
 def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica, *, name: str = "") -> None:
@@ -146,7 +146,7 @@ def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica,
         replica.require_type(wholes)
         return replica.handle, _library.views_of(wholes), len(wholes), _library.stream_of(wholes[0])
 
-    communicator.collective("zt_replica_gather", name, arguments)
+    communicator.collective("zeropp_replica_gather", name, arguments)
 
 
 def reduce_scatter(
@@ -173,7 +173,7 @@ def reduce_scatter(
             feedback.handle if feedback is not None else None, _library.stream_of(wholes[0]),
         )
 
-    communicator.collective("zt_reduce_scatter", name, arguments)
+    communicator.collective("zeropp_reduce_scatter", name, arguments)
 
 
 def all_reduce(
@@ -200,7 +200,7 @@ def all_reduce(
             int(mean), feedback.handle if feedback is not None else None, _library.stream_of(listed[0]),
         )
 
-    communicator.collective("zt_all_reduce", name, arguments)
+    communicator.collective("zeropp_all_reduce", name, arguments)
 
 
 def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
@@ -208,10 +208,10 @@ def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
     _library.require_contiguous(tensor)
     loaded = _library.library(tensor.device.type)
     size = ctypes.c_size_t()
-    _library.require_success(loaded, loaded.zt_message_bytes(format.encode(), tensor.numel(), ctypes.byref(size)))
+    _library.require_success(loaded, loaded.zeropp_message_bytes(format.encode(), tensor.numel(), ctypes.byref(size)))
     message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
     with _library.on_device(tensor.device):
-        status = loaded.zt_quantize(
+        status = loaded.zeropp_quantize(
             format.encode(), _library.element_of(tensor), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
             _library.stream_of(tensor),
         )
@@ -224,14 +224,14 @@ def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: t
     loaded = _library.library(message.device.type)
     tensor = torch.empty(size, dtype=dtype, device=message.device)
     expected = ctypes.c_size_t()
-    _library.require_success(loaded, loaded.zt_message_bytes(format.encode(), tensor.numel(), ctypes.byref(expected)))
+    _library.require_success(loaded, loaded.zeropp_message_bytes(format.encode(), tensor.numel(), ctypes.byref(expected)))
     if message.dtype != torch.uint8 or not message.is_contiguous() or message.numel() != expected.value:
         raise ZeroppError(
             f"dequantize: expected {expected.value} contiguous bytes for {tensor.numel()} elements of {format}, given "
             f"{message.numel()} of {message.dtype}"
         )
     with _library.on_device(message.device):
-        status = loaded.zt_dequantize(
+        status = loaded.zeropp_dequantize(
             format.encode(), _library.element_of(tensor), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
             _library.stream_of(message),
         )

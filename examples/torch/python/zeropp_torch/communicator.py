@@ -174,7 +174,7 @@ class Communicator:
         handle = ctypes.c_void_p()
         self._handle = None
         self.call(
-            "zt_communicator_create",
+            "zeropp_communicator_create",
             (ctypes.c_int * self.size)(*self.nodes),
             self.size,
             self.rank,
@@ -186,7 +186,7 @@ class Communicator:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
-            self._library.zt_communicator_destroy(self._handle)
+            self._library.zeropp_communicator_destroy(self._handle)
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -199,23 +199,23 @@ class Communicator:
     def traffic(self) -> Traffic:
         """Bytes and collectives of this rank, through this communicator. Comparisons are not counted."""
         numbers = [ctypes.c_uint64() for _ in range(3)]
-        self._library.zt_traffic(self._handle, *(ctypes.byref(n) for n in numbers))
+        self._library.zeropp_traffic(self._handle, *(ctypes.byref(n) for n in numbers))
         return Traffic(*(n.value for n in numbers))
 
     def compare(self, calls: int) -> None:
         """Compares `calls` more collectives before they move data; the number must be equal on all ranks. Each rank sends
         0.9 KB for a collective, twice that for an update, and on a GPU waits for the stream."""
-        self._library.zt_compare(self._handle, calls)
+        self._library.zeropp_compare(self._handle, calls)
 
     def collective(self, function: str, name: str, arguments: Callable[[], tuple[object, ...]]) -> None:
         """Calls `function`, a collective called `name`, with `arguments()`. If these raise a ZeroppError, ranks that compare
         the call raise too."""
-        self._library.zt_name(self._handle, name.encode())
+        self._library.zeropp_name(self._handle, name.encode())
         try:
             given = arguments()
         except ZeroppError as refused:
             stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
-            self.call("zt_refuse", self._handle, function.encode(), str(refused).encode(), stream)
+            self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
         else:
             self.call(function, self._handle, *given)
 

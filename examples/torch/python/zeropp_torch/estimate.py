@@ -103,7 +103,7 @@ def predict(
         *dataclasses.astuple(machine),
     )
     predicted = _library.Prediction()
-    _library.require_success(loaded, loaded.zt_predict(ctypes.byref(plan), ctypes.byref(predicted)))
+    _library.require_success(loaded, loaded.zeropp_predict(ctypes.byref(plan), ctypes.byref(predicted)))
     before, after = predicted.before, predicted.after
     return Estimate(
         baseline_gb=before.inter_node * ranks_per_node / 1e9,

@@ -51,7 +51,7 @@ def gradient_formats(gradients: Gradients, argument: str = "gradients") -> Gradi
     intra_node, inter_node = (gradients, gradients) if isinstance(gradients, str) else gradients
     if intra_node == inter_node == OWN_TYPE:
         return GradientFormats(intra_node, inter_node)
-    known = library("cpu").zt_reduce_formats().decode().split(", ")
+    known = library("cpu").zeropp_reduce_formats().decode().split(", ")
     if f"{intra_node} + {inter_node}" not in known:
         pairs = ", ".join([OWN_TYPE, *known])
         raise ZeroppError(f"{argument}: expected one of {pairs}, given {intra_node} + {inter_node}")
@@ -68,7 +68,7 @@ def replica_formats(replicas: Optional[Gradients]) -> Optional[GradientFormats]:
 
 def weight_format(weights: str) -> str:
     """Returns `weights`. Raises ZeroppError unless it is a format of weights."""
-    known = library("cpu").zt_gather_formats().decode().split(", ")
+    known = library("cpu").zeropp_gather_formats().decode().split(", ")
     if weights not in [*known, OWN_TYPE]:
         raise ZeroppError(f"weights: expected one of {', '.join([OWN_TYPE, *known])}, given {weights}")
     return weights
@@ -76,7 +76,7 @@ def weight_format(weights: str) -> str:
 
 def difference_format(differences: str) -> str:
     """Returns `differences`. Raises ZeroppError unless it is a format of weight differences."""
-    known = library("cpu").zt_difference_formats().decode().split(", ")
+    known = library("cpu").zeropp_difference_formats().decode().split(", ")
     if differences not in known:
         raise ZeroppError(f"differences: expected one of {', '.join(known)}, given {differences}")
     return differences

@@ -99,12 +99,12 @@ class Installation:
         moved.secondary = moved.secondary or bool(secondary)
 
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
-        before = after = _volume("zt_gather_volume", communicator.nodes, plain, elements)
+        before = after = _volume("zeropp_gather_volume", communicator.nodes, plain, elements)
         backward: Optional[Traffic] = None
         if self._chosen.differences is not None:
             row.weights = "differences in " + self._chosen.differences
-            after = _volume("zt_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
-            backward = _volume("zt_replica_volume", communicator.nodes, plain, elements)
+            after = _volume("zeropp_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
+            backward = _volume("zeropp_replica_volume", communicator.nodes, plain, elements)
             update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
@@ -113,10 +113,10 @@ class Installation:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
-            after = _volume("zt_gather_volume", communicator.nodes, row.weights, elements)
+            after = _volume("zeropp_gather_volume", communicator.nodes, row.weights, elements)
             module.set_custom_all_gather(AllGather(communicator, row.weights, row.unit, self._compared_steps))
         if secondary:
-            backward = _volume("zt_gather_volume", secondary, plain, elements)
+            backward = _volume("zeropp_gather_volume", secondary, plain, elements)
         row.before += before if kept else before + before
         row.after += after if kept else after + (after if backward is None else backward)
 
@@ -128,11 +128,11 @@ class Installation:
         own = formats.LOSSLESS[reduced]
         if ranks in self._moved:
             self._moved[ranks].plain_gradients = own
-        before = after = _volume("zt_reduce_volume", communicator.nodes, own, own, elements)
+        before = after = _volume("zeropp_reduce_volume", communicator.nodes, own, own, elements)
         if self._chosen.gradients is not None:
             hops = self._chosen.gradients.of(reduced)
             row.gradients = " + ".join(hops)
-            after = _volume("zt_reduce_volume", communicator.nodes, *hops, elements)
+            after = _volume("zeropp_reduce_volume", communicator.nodes, *hops, elements)
             # FSDP divides by its own factor, so zeropp only sums.
             module.set_force_sum_reduction_for_comms(True)
             module.set_custom_reduce_scatter(
@@ -157,13 +157,13 @@ class Installation:
         nodes = self._nodes_of(ranks)
         elements = units.shard_elements(units.trained(group))
         own = formats.LOSSLESS[reduced]
-        row.replicas_before = row.replicas_after = _volume("zt_all_reduce_volume", nodes, own, own, elements, 1)
+        row.replicas_before = row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, own, own, elements, 1)
         if self._replicas is None:
             row.tell("the all-reduce between replicas stays torch's")
         else:
             hops = self._replicas.of(reduced)
             row.replicas = " + ".join(hops)
-            row.replicas_after = _volume("zt_all_reduce_volume", nodes, *hops, elements, int(self._error_feedback))
+            row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, *hops, elements, int(self._error_feedback))
             if ranks not in self._between_replicas:
                 self._between_replicas[ranks] = Communicator(
                     process_group, nodes=nodes, device=group.device, compared_calls=0

@@ -8,20 +8,20 @@
 #include <variant>
 #include <vector>
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
 namespace {
 
 /// Runs call(the replica_of<T>, T{}).
 template <class Call>
-void with_replica(const zt_replica& replica, Call call) {
+void with_replica(const zeropp_replica& replica, Call call) {
     with_element(replica.element, [&]<class T>(T) { call(replica.memory.as<replica_of<T>>(), T{}); });
 }
 
 /// Returns the next version, equal on all ranks. Empties the replicas if their versions differ, so that the next update
 /// sends whole weights. Each rank sends 8 bytes, not counted, and waits.
 template <class Replica>
-std::uint64_t next_version(zt_communicator& communicator, Replica& kept) {
+std::uint64_t next_version(zeropp_communicator& communicator, Replica& kept) {
     std::vector<std::uint64_t> versions(static_cast<std::size_t>(communicator.comm.size()));
     const std::uint64_t own = kept.version().value_or(0);
     communicator.channel.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(&own),
@@ -33,8 +33,8 @@ std::uint64_t next_version(zt_communicator& communicator, Replica& kept) {
 
 }  // namespace
 
-zt_status zt_replica_create(zt_communicator* communicator, zt_element element, const zt_tensor* fulls, size_t count,
-                            zt_replica** replica) {
+zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_element element,
+                                    const zeropp_tensor* fulls, size_t count, zeropp_replica** replica) {
     return status_of([&] {
         with_element(element, [&]<class T>(T) {
             auto& comm = communicator->comm;
@@ -43,21 +43,22 @@ zt_status zt_replica_create(zt_communicator* communicator, zt_element element, c
                 replica_of<T>::storage_bytes(comm.topology(), full), [&](zeropp::view<std::byte, space> storage) {
                     return replica_of<T>(comm.topology(), comm.rank(), full, storage);
                 });
-            *replica = new zt_replica{std::move(memory), element};
+            *replica = new zeropp_replica{std::move(memory), element};
         });
     });
 }
 
-void zt_replica_destroy(zt_replica* replica) { delete replica; }
+void zeropp_replica_destroy(zeropp_replica* replica) { delete replica; }
 
-size_t zt_replica_bytes(const zt_replica* replica) { return replica->memory.bytes; }
+size_t zeropp_replica_bytes(const zeropp_replica* replica) { return replica->memory.bytes; }
 
-void zt_replica_invalidate(zt_replica* replica) {
+void zeropp_replica_invalidate(zeropp_replica* replica) {
     with_replica(*replica, [](auto& kept, auto) { kept.invalidate(); });
 }
 
-zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, const char* format,
-                           const zt_tensor* shards, const zt_tensor* fulls, size_t count, void* stream) {
+zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica, const char* format,
+                                   const zeropp_tensor* shards, const zeropp_tensor* fulls, size_t count,
+                                   void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         communicator->pending.keep(replica->memory.memory);
         const auto quantizer = difference_formats::parse(format);
@@ -73,7 +74,7 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
                 },
                 quantizer);
             // Before versions are exchanged: a rank in another call would take them for its data.
-            communicator->compare({"zt_update_gather",
+            communicator->compare({"zeropp_update_gather",
                                    kept.elements(),
                                    zeropp::element_traits<T>::name,
                                    zeropp::agreed_text(std::string_view(format)),
@@ -88,8 +89,8 @@ zt_status zt_update_gather(zt_communicator* communicator, zt_replica* replica, c
     });
 }
 
-zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* replica, const zt_tensor* fulls,
-                            size_t count, void* stream) {
+zeropp_status zeropp_replica_gather(zeropp_communicator* communicator, const zeropp_replica* replica,
+                                    const zeropp_tensor* fulls, size_t count, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         communicator->pending.keep(replica->memory.memory);
         with_replica(*replica, [&]<class T>(const replica_of<T>& kept, T) {
@@ -98,7 +99,7 @@ zt_status zt_replica_gather(zt_communicator* communicator, const zt_replica* rep
             const std::uint64_t version = kept.version().value_or(0);
             const auto scratch = communicator->scratch_of(
                 zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full));
-            communicator->compare({"zt_replica_gather",
+            communicator->compare({"zeropp_replica_gather",
                                    kept.elements(),
                                    zeropp::element_traits<T>::name,
                                    {},

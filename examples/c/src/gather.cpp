@@ -3,21 +3,21 @@
 #include <cstddef>
 #include <variant>
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
 namespace {
 
 /// Runs call(quantizer, T{}) for the format's name and the element type.
 template <class Call>
-void with_format(const char* format, zt_element element, Call call) {
+void with_format(const char* format, zeropp_element element, Call call) {
     const auto quantizer = gather_formats::parse(format);
     with_element(element, [&]<class T>(T) { std::visit([&](const auto& q) { call(q, T{}); }, quantizer); });
 }
 
 }  // namespace
 
-zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_element element, const zt_tensor* shards,
-                        const zt_tensor* fulls, size_t count, void* stream) {
+zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format, zeropp_element element,
+                                const zeropp_tensor* shards, const zeropp_tensor* fulls, size_t count, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         with_format(format, element, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
@@ -29,15 +29,15 @@ zt_status zt_all_gather(zt_communicator* communicator, const char* format, zt_el
     });
 }
 
-zt_status zt_message_bytes(const char* format, size_t elements, size_t* bytes) {
+zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes) {
     return status_of([&] {
         *bytes =
             std::visit([&](const auto& q) { return zeropp::wire_bytes(q, elements); }, gather_formats::parse(format));
     });
 }
 
-zt_status zt_quantize(const char* format, zt_element element, const void* tensor, size_t elements, void* message,
-                      void* stream) {
+zeropp_status zeropp_quantize(const char* format, zeropp_element element, const void* tensor, size_t elements,
+                              void* message, void* stream) {
     return status_of([&] {
         with_format(format, element, [&]<class T>(const auto& q, T) {
             zeropp::codec<execution>::write(on(stream), q, static_cast<const T*>(tensor),
@@ -47,8 +47,8 @@ zt_status zt_quantize(const char* format, zt_element element, const void* tensor
     });
 }
 
-zt_status zt_dequantize(const char* format, zt_element element, const void* message, size_t elements, void* tensor,
-                        void* stream) {
+zeropp_status zeropp_dequantize(const char* format, zeropp_element element, const void* message, size_t elements,
+                                void* tensor, void* stream) {
     return status_of([&] {
         with_format(format, element, [&]<class T>(const auto& q, T) {
             zeropp::codec<execution>::read(on(stream), zeropp::message_sum{q, static_cast<const std::byte*>(message)},

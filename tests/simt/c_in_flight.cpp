@@ -3,7 +3,7 @@
 
 #include "simt/cuda_emulation.hpp"
 
-#include "../../examples/torch/src/in_flight.hpp"
+#include "../../examples/c/src/in_flight.hpp"
 #include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "simt/echoing_transport.hpp"
@@ -33,7 +33,7 @@ using list_type = zeropp::tensor_list<float, device_space>;
 using memory = zeropp::workspace<device_space>;
 
 /// Gathers a shard, as the library does: lists are made for the call, and scratch is every call's.
-void gather(zeropp_torch::in_flight<cuda_stream>& pending, const cuda_stream& exec, auto& comm,
+void gather(zeropp_c::in_flight<cuda_stream>& pending, const cuda_stream& exec, auto& comm,
             const simt::device_array<float>& shard, const simt::device_array<float>& full,
             const std::shared_ptr<memory>& scratch) {
     const auto listed = [](const simt::device_array<float>& a) {
@@ -59,7 +59,7 @@ TEST_CASE("PyTorch library: lists outlive the kernels that read them, and scratc
         const std::vector<float> second = zeropp_test::normal_floats(n / 2, 2);
         const simt::device_array<float> a(first), b(second), full_a(n), full_b(n);
         const std::size_t blocks = simt::live().device_blocks;
-        std::optional<zeropp_torch::in_flight<cuda_stream>> pending(std::in_place);
+        std::optional<zeropp_c::in_flight<cuda_stream>> pending(std::in_place);
         {
             const auto scratch =
                 std::make_shared<memory>(zeropp::quantized_all_gather_workspace_bytes(on.comm.topology(), floats, n));

@@ -2,11 +2,11 @@
 
 #include <cstddef>
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
-zt_status zt_reduce_scatter(zt_communicator* communicator, const char* intra_node, const char* inter_node,
-                            zt_element element, const zt_tensor* fulls, const zt_tensor* shards, size_t count, int mean,
-                            zt_feedback* feedback, void* stream) {
+zeropp_status zeropp_reduce_scatter(zeropp_communicator* communicator, const char* intra_node, const char* inter_node,
+                                    zeropp_element element, const zeropp_tensor* fulls, const zeropp_tensor* shards,
+                                    size_t count, int mean, zeropp_feedback* feedback, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
         with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
@@ -20,22 +20,24 @@ zt_status zt_reduce_scatter(zt_communicator* communicator, const char* intra_nod
             } else {
                 communicator->pending.keep(feedback->memory.memory);
                 zeropp::hierarchical_quantized_reduce_scatter(
-                    exec, comm, zeropp::with_error_feedback(hops, feedback->of<feedback_of<Hops>>("zt_reduce_scatter")),
-                    full, shard, options, scratch);
+                    exec, comm,
+                    zeropp::with_error_feedback(hops, feedback->of<feedback_of<Hops>>("zeropp_reduce_scatter")), full,
+                    shard, options, scratch);
             }
         });
     });
 }
 
-zt_status zt_feedback_create(zt_communicator* communicator, const char* intra_node, const char* inter_node,
-                             zt_element element, const zt_tensor* fulls, size_t count, zt_feedback** feedback) {
+zeropp_status zeropp_feedback_create(zeropp_communicator* communicator, const char* intra_node, const char* inter_node,
+                                     zeropp_element element, const zeropp_tensor* fulls, size_t count,
+                                     zeropp_feedback** feedback) {
     return status_of([&] {
         with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
-            *feedback = zt_feedback::made<feedback_of<Hops>, T>(*communicator, fulls, count);
+            *feedback = zeropp_feedback::made<feedback_of<Hops>, T>(*communicator, fulls, count);
         });
     });
 }
 
-void zt_feedback_destroy(zt_feedback* feedback) { delete feedback; }
+void zeropp_feedback_destroy(zeropp_feedback* feedback) { delete feedback; }
 
-size_t zt_feedback_bytes(const zt_feedback* feedback) { return feedback->memory.bytes; }
+size_t zeropp_feedback_bytes(const zeropp_feedback* feedback) { return feedback->memory.bytes; }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "in_flight.hpp"
-#include "zeropp_torch.h"
+#include <zeropp_c.h>
 
 #include <zeropp/transport/callback.hpp>
 #include <zeropp/zeropp.hpp>
@@ -22,7 +22,7 @@
 #include <variant>
 #include <vector>
 
-namespace zeropp_torch {
+namespace zeropp_c {
 
 /// The execution that this build serves: a CUDA stream by nvcc, host threads otherwise. A null pool is one thread.
 #ifdef __CUDACC__
@@ -63,42 +63,42 @@ struct callback_failure : std::exception {
     const char* what() const noexcept override { return "a callback has failed"; }
 };
 
-/// Keeps the text for zt_error on this thread.
+/// Keeps the text for zeropp_error on this thread.
 void keep_error(const std::string& words) noexcept;
 
-/// Runs call() and returns its exception as a status. The text goes to zt_error.
+/// Runs call() and returns its exception as a status. The text goes to zeropp_error.
 template <class Call>
-zt_status status_of(Call call) noexcept {
+zeropp_status status_of(Call call) noexcept {
     try {
         call();
-        return zt_success;
+        return zeropp_success;
     } catch (const callback_failure&) {
-        return zt_callback_failed;
+        return zeropp_callback_failed;
     } catch (const std::exception& e) {
         keep_error(e.what());
     } catch (...) {
         keep_error("an unknown exception");
     }
-    return zt_failure;
+    return zeropp_failure;
 }
 
 /// Runs call(T{}) for the element type.
 template <class Call>
-void with_element(zt_element element, Call call) {
+void with_element(zeropp_element element, Call call) {
     switch (element) {
-    case zt_float32:
+    case zeropp_float32:
         return call(float{});
-    case zt_float16:
+    case zeropp_float16:
         return call(zeropp::half{});
-    case zt_bfloat16:
+    case zeropp_bfloat16:
         return call(zeropp::bfloat16{});
     }
-    throw zeropp::precondition_error("zeropp_torch", "an element type from 0 to 2", std::to_string(element));
+    throw zeropp::precondition_error("zeropp_c", "an element type from 0 to 2", std::to_string(element));
 }
 
 /// Runs call(hops, T{}) for the formats' names and the element type.
 template <class Call>
-void with_hops(std::string_view intra_node, std::string_view inter_node, zt_element element, Call call) {
+void with_hops(std::string_view intra_node, std::string_view inter_node, zeropp_element element, Call call) {
     const auto formats = reduce_formats::parse(intra_node, inter_node);
     with_element(element, [&]<class T>(T) { std::visit([&](const auto& hops) { call(hops, T{}); }, formats); });
 }
@@ -118,7 +118,7 @@ template <class Hops>
 using all_reduce_feedback_of = feedback_of<decltype(all_reduce_hops(Hops{}))>;
 
 template <class T>
-std::vector<zeropp::list_tensor<T, space>> listed(const zt_tensor* tensors, std::size_t count) {
+std::vector<zeropp::list_tensor<T, space>> listed(const zeropp_tensor* tensors, std::size_t count) {
     std::vector<zeropp::list_tensor<T, space>> list;
     list.reserve(count);
     for (std::size_t t = 0; t != count; ++t) {
@@ -197,17 +197,17 @@ private:
     std::shared_ptr<current_call> call_;
 };
 
-}  // namespace zeropp_torch
+}  // namespace zeropp_c
 
-struct zt_communicator {
-    zt_communicator(const zeropp::two_level& nodes, const zeropp::callback_transport& ranks)
-        : call(std::make_shared<zeropp_torch::current_call>()), channel(ranks, call), uncounted(ranks, channel),
-          world(ranks, nodes), comm(nodes, zeropp_torch::compared_transport(world, channel, call)) {}
+struct zeropp_communicator {
+    zeropp_communicator(const zeropp::two_level& nodes, const zeropp::callback_transport& ranks)
+        : call(std::make_shared<zeropp_c::current_call>()), channel(ranks, call), uncounted(ranks, channel),
+          world(ranks, nodes), comm(nodes, zeropp_c::compared_transport(world, channel, call)) {}
 
     /// At least `bytes` bytes of scratch for the current call.
-    zeropp::view<std::byte, zeropp_torch::space> scratch_of(std::size_t bytes) {
+    zeropp::view<std::byte, zeropp_c::space> scratch_of(std::size_t bytes) {
         if (!scratch || scratch->view().size() < bytes) {
-            scratch = std::make_shared<zeropp::workspace<zeropp_torch::space>>(bytes);
+            scratch = std::make_shared<zeropp::workspace<zeropp_c::space>>(bytes);
         }
         pending.keep(scratch);
         return scratch->view();
@@ -231,32 +231,33 @@ struct zt_communicator {
 
     /// A list of whole tensors, or of this rank's shards if `sliced`, kept until the current call is complete.
     template <class T>
-    const zeropp::tensor_list<T, zeropp_torch::space>& list(const zt_tensor* tensors, std::size_t count,
-                                                            bool sliced = false) {
-        using list_type = zeropp::tensor_list<T, zeropp_torch::space>;
-        const auto given = zeropp_torch::listed<T>(tensors, count);
+    const zeropp::tensor_list<T, zeropp_c::space>& list(const zeropp_tensor* tensors, std::size_t count,
+                                                        bool sliced = false) {
+        using list_type = zeropp::tensor_list<T, zeropp_c::space>;
+        const auto given = zeropp_c::listed<T>(tensors, count);
         auto made = sliced ? std::make_shared<const list_type>(given)
                            : std::make_shared<const list_type>(comm.topology(), given);
         pending.keep(made);
         return *made;
     }
 
-    std::shared_ptr<zeropp_torch::current_call> call;
-    zeropp_torch::side_channel channel;
-    zeropp::checked<zeropp::callback_transport, zeropp_torch::side_channel> uncounted;
-    zeropp_torch::compared_transport::counted world;
-    zeropp::communicator<zeropp::two_level, zeropp_torch::compared_transport> comm;
-    std::shared_ptr<zeropp::workspace<zeropp_torch::space>> scratch;
-    zeropp_torch::in_flight<zeropp_torch::execution> pending;
+    std::shared_ptr<zeropp_c::current_call> call;
+    zeropp_c::side_channel channel;
+    zeropp::checked<zeropp::callback_transport, zeropp_c::side_channel> uncounted;
+    zeropp_c::compared_transport::counted world;
+    zeropp::communicator<zeropp::two_level, zeropp_c::compared_transport> comm;
+    std::shared_ptr<zeropp::workspace<zeropp_c::space>> scratch;
+    zeropp_c::in_flight<zeropp_c::execution> pending;
     std::size_t calls_to_compare = 0;
 };
 
-namespace zeropp_torch {
+namespace zeropp_c {
 
 /// Runs call(execution), the collective `function` on `stream`, and returns its status. Keeps memory until the work is
 /// complete.
 template <class Call>
-zt_status status_of_collective(zt_communicator& communicator, const char* function, void* stream, Call call) noexcept {
+zeropp_status status_of_collective(zeropp_communicator& communicator, const char* function, void* stream,
+                                   Call call) noexcept {
     return status_of([&] {
         const execution exec = on(stream);
         communicator.pending.begin(exec);
@@ -300,22 +301,23 @@ struct lasting {
     }
 };
 
-}  // namespace zeropp_torch
+}  // namespace zeropp_c
 
-struct zt_feedback {
+struct zeropp_feedback {
     /// A feedback_of<Hops> or all_reduce_feedback_of<Hops>, for the hops named `hops`.
-    zeropp_torch::lasting memory;
+    zeropp_c::lasting memory;
     std::string hops;
 
     template <class Feedback, class T>
-    static zt_feedback* made(const zt_communicator& communicator, const zt_tensor* fulls, std::size_t count) {
+    static zeropp_feedback* made(const zeropp_communicator& communicator, const zeropp_tensor* fulls,
+                                 std::size_t count) {
         const auto& ranks = communicator.comm.topology();
-        const zeropp::tensor_list<T, zeropp_torch::space> full(ranks, zeropp_torch::listed<T>(fulls, count));
-        return new zt_feedback{
-            zeropp_torch::lasting::made<Feedback>(Feedback::storage_bytes(ranks, full),
-                                                  [&](const zeropp::view<std::byte, zeropp_torch::space>& storage) {
-                                                      return Feedback(ranks, full, storage);
-                                                  }),
+        const zeropp::tensor_list<T, zeropp_c::space> full(ranks, zeropp_c::listed<T>(fulls, count));
+        return new zeropp_feedback{
+            zeropp_c::lasting::made<Feedback>(Feedback::storage_bytes(ranks, full),
+                                              [&](const zeropp::view<std::byte, zeropp_c::space>& storage) {
+                                                  return Feedback(ranks, full, storage);
+                                              }),
             typename Feedback::hops_type{}.name()};
     }
 
@@ -329,8 +331,8 @@ struct zt_feedback {
     }
 };
 
-struct zt_replica {
+struct zeropp_replica {
     /// A replica_of<T>, for the type of `element`.
-    zeropp_torch::lasting memory;
-    zt_element element;
+    zeropp_c::lasting memory;
+    zeropp_element element;
 };

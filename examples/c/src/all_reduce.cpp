@@ -2,11 +2,11 @@
 
 #include <cstddef>
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
-zt_status zt_all_reduce(zt_communicator* communicator, const char* intra_node, const char* inter_node,
-                        zt_element element, const zt_tensor* tensors, const zt_tensor* results, size_t count, int mean,
-                        zt_feedback* feedback, void* stream) {
+zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, const char* intra_node, const char* inter_node,
+                                zeropp_element element, const zeropp_tensor* tensors, const zeropp_tensor* results,
+                                size_t count, int mean, zeropp_feedback* feedback, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::all_reduce_options options{.operation =
                                                      mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
@@ -20,7 +20,7 @@ zt_status zt_all_reduce(zt_communicator* communicator, const char* intra_node, c
                 zeropp::quantized_all_reduce(exec, comm, all_reduce_hops(hops), full, result, options, scratch);
             } else {
                 communicator->pending.keep(feedback->memory.memory);
-                auto& residuals = feedback->of<all_reduce_feedback_of<Hops>>("zt_all_reduce");
+                auto& residuals = feedback->of<all_reduce_feedback_of<Hops>>("zeropp_all_reduce");
                 zeropp::quantized_all_reduce(exec, comm, zeropp::with_error_feedback(all_reduce_hops(hops), residuals),
                                              full, result, options, scratch);
             }
@@ -28,12 +28,12 @@ zt_status zt_all_reduce(zt_communicator* communicator, const char* intra_node, c
     });
 }
 
-zt_status zt_all_reduce_feedback_create(zt_communicator* communicator, const char* intra_node, const char* inter_node,
-                                        zt_element element, const zt_tensor* fulls, size_t count,
-                                        zt_feedback** feedback) {
+zeropp_status zeropp_all_reduce_feedback_create(zeropp_communicator* communicator, const char* intra_node,
+                                                const char* inter_node, zeropp_element element,
+                                                const zeropp_tensor* fulls, size_t count, zeropp_feedback** feedback) {
     return status_of([&] {
         with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
-            *feedback = zt_feedback::made<all_reduce_feedback_of<Hops>, T>(*communicator, fulls, count);
+            *feedback = zeropp_feedback::made<all_reduce_feedback_of<Hops>, T>(*communicator, fulls, count);
         });
     });
 }

@@ -1,7 +1,7 @@
 #include "library.hpp"
 
-#include "../plan/advice.hpp"
-#include "../plan/report.hpp"
+#include "advice.hpp"
+#include "report.hpp"
 
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
@@ -11,11 +11,11 @@
 #include <utility>
 #include <variant>
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
 namespace {
 
-plan::settings settings_of(const zt_plan& asked) {
+plan::settings settings_of(const zeropp_plan& asked) {
     const auto format = [](const char* name) {
         return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, gather_formats::parse(name));
     };
@@ -54,7 +54,7 @@ plan::settings settings_of(const zt_plan& asked) {
     return s;
 }
 
-zt_step step_of(const plan::run& run, const plan::layout& layout) {
+zeropp_step step_of(const plan::run& run, const plan::layout& layout) {
     return {.inter_node = run.sent.total().inter_node,
             .seconds = run.time.without_overlap(),
             .overlapped_seconds = run.time.with_overlap(),
@@ -63,7 +63,7 @@ zt_step step_of(const plan::run& run, const plan::layout& layout) {
 
 }  // namespace
 
-zt_status zt_predict(const zt_plan* asked, zt_prediction* prediction) {
+zeropp_status zeropp_predict(const zeropp_plan* asked, zeropp_prediction* prediction) {
     return status_of([&] {
         const plan::settings s = settings_of(*asked);
         const bool differences = asked->differences != nullptr;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace zeropp_torch {
+namespace zeropp_c {
 
 /// Keeps memory until the enqueued work that uses it is complete. Orders calls on several streams that share it.
 template <zeropp::execution E>
@@ -56,4 +56,4 @@ private:
     std::vector<std::shared_ptr<const void>> used_;
 };
 
-}  // namespace zeropp_torch
+}  // namespace zeropp_c

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace zeropp_torch {
+namespace zeropp_c {
 namespace {
 
 std::string& last_error() noexcept {
@@ -18,7 +18,7 @@ std::string& last_error() noexcept {
     return words;
 }
 
-zeropp::process_group group_of(const zt_callbacks& callbacks, int number, int rank, int size) {
+zeropp::process_group group_of(const zeropp_callbacks& callbacks, int number, int rank, int size) {
     const auto mover = [callbacks, number](auto move) {
         return [callbacks, number, move](void* stream, const std::byte* send, std::byte* receive, std::size_t bytes) {
             if (move(callbacks.context, number, stream, send, receive, bytes) != 0) throw callback_failure();
@@ -47,18 +47,18 @@ void keep_error(const std::string& words) noexcept {
     }
 }
 
-}  // namespace zeropp_torch
+}  // namespace zeropp_c
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
-const char* zt_version() {
+const char* zeropp_version() {
     static const std::string version = std::to_string(zeropp::version_major) + "." +
                                        std::to_string(zeropp::version_minor) + "." +
                                        std::to_string(zeropp::version_patch);
     return version.c_str();
 }
 
-const char* zt_device() {
+const char* zeropp_device() {
 #ifdef __CUDACC__
     return "cuda";
 #else
@@ -66,49 +66,50 @@ const char* zt_device() {
 #endif
 }
 
-const char* zt_error() { return last_error().c_str(); }
+const char* zeropp_error() { return last_error().c_str(); }
 
 #ifndef __CUDACC__
-zt_status zt_threads_create(int threads, void** stream) {
+zeropp_status zeropp_threads_create(int threads, void** stream) {
     return status_of([&] { *stream = new execution(threads); });
 }
 #endif
 
-const char* zt_gather_formats() {
+const char* zeropp_gather_formats() {
     static const std::string names = gather_formats::list();
     return names.c_str();
 }
 
-const char* zt_difference_formats() {
+const char* zeropp_difference_formats() {
     static const std::string names = difference_formats::list();
     return names.c_str();
 }
 
-const char* zt_reduce_formats() {
+const char* zeropp_reduce_formats() {
     static const std::string names = reduce_formats::list();
     return names.c_str();
 }
 
-zt_status zt_communicator_create(const int* node_of_rank, int size, int rank, zt_callbacks callbacks,
-                                 zt_communicator** communicator) {
+zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank, zeropp_callbacks callbacks,
+                                         zeropp_communicator** communicator) {
     return status_of([&] {
         const zeropp::two_level nodes(std::span(node_of_rank, static_cast<std::size_t>(size)));
-        *communicator = new zt_communicator(nodes, zeropp::callback_transport(group_of(callbacks, 0, rank, size)));
+        *communicator = new zeropp_communicator(nodes, zeropp::callback_transport(group_of(callbacks, 0, rank, size)));
     });
 }
 
-void zt_compare(zt_communicator* communicator, size_t calls) { communicator->calls_to_compare += calls; }
+void zeropp_compare(zeropp_communicator* communicator, size_t calls) { communicator->calls_to_compare += calls; }
 
-void zt_name(zt_communicator* communicator, const char* name) { communicator->call->name = name; }
+void zeropp_name(zeropp_communicator* communicator, const char* name) { communicator->call->name = name; }
 
-zt_status zt_refuse(zt_communicator* communicator, const char* function, const char* words, void* stream) {
+zeropp_status zeropp_refuse(zeropp_communicator* communicator, const char* function, const char* words, void* stream) {
     return status_of_collective(*communicator, function, stream,
                                 [&](const execution&) { throw std::runtime_error(words); });
 }
 
-void zt_communicator_destroy(zt_communicator* communicator) { delete communicator; }
+void zeropp_communicator_destroy(zeropp_communicator* communicator) { delete communicator; }
 
-void zt_traffic(const zt_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node, uint64_t* calls) {
+void zeropp_traffic(const zeropp_communicator* communicator, uint64_t* intra_node, uint64_t* inter_node,
+                    uint64_t* calls) {
     const zeropp::traffic total = communicator->world.total();
     *intra_node = total.intra_node_bytes;
     *inter_node = total.inter_node_bytes;

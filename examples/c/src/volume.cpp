@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-using namespace zeropp_torch;
+using namespace zeropp_c;
 
 namespace {
 
@@ -22,8 +22,8 @@ zeropp::wire_format on_wire(const char* format) {
 
 }  // namespace
 
-zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements, uint64_t* intra_node,
-                           uint64_t* inter_node) {
+zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements,
+                                   uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
             zeropp::all_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(format), elements);
@@ -32,8 +32,8 @@ zt_status zt_gather_volume(const int* node_of_rank, int size, const char* format
     });
 }
 
-zt_status zt_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
-                           size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
+zeropp_status zeropp_update_volume(const int* node_of_rank, int size, const char* differences, const char* kept,
+                                   size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
             zeropp::update_gather_volume(ranks_of(node_of_rank, size), on_wire<difference_formats>(differences),
@@ -43,8 +43,8 @@ zt_status zt_update_volume(const int* node_of_rank, int size, const char* differ
     });
 }
 
-zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements, uint64_t* intra_node,
-                            uint64_t* inter_node) {
+zeropp_status zeropp_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements,
+                                    uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
             zeropp::replica_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(kept), elements);
@@ -53,9 +53,9 @@ zt_status zt_replica_volume(const int* node_of_rank, int size, const char* kept,
     });
 }
 
-zt_status zt_all_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
-                               const char* inter_node_format, size_t elements, int two_shot, uint64_t* intra_node,
-                               uint64_t* inter_node) {
+zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
+                                       const char* inter_node_format, size_t elements, int two_shot,
+                                       uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
@@ -72,8 +72,9 @@ zt_status zt_all_reduce_volume(const int* node_of_rank, int size, const char* in
     });
 }
 
-zt_status zt_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
-                           const char* inter_node_format, size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
+zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
+                                   const char* inter_node_format, size_t elements, uint64_t* intra_node,
+                                   uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
