@@ -1,10 +1,17 @@
 /* zeropp's collectives as C functions, for frameworks and languages other than C++. Functions that can fail return a
- * zeropp_status; zeropp_error() has the calling thread's error text. */
+ * zeropp_status; zeropp_error() has the calling thread's error text. Pointers are not null, unless a comment says so.
+ * Texts end with a zero; those of the library live as long as it does, unless a comment says so. */
 #ifndef ZEROPP_C_H
 #define ZEROPP_C_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* Version of this interface, apart from zeropp's own. The major number rises if a function, structure or constant
+ * changes or goes; the minor number if one is added. */
+#define ZEROPP_C_VERSION_MAJOR 1
+#define ZEROPP_C_VERSION_MINOR 0
+#define ZEROPP_C_VERSION (1000 * ZEROPP_C_VERSION_MAJOR + ZEROPP_C_VERSION_MINOR)
 
 #define ZEROPP_C_API __attribute__((visibility("default")))
 
@@ -41,10 +48,12 @@ typedef struct zeropp_communicator zeropp_communicator;
 typedef struct zeropp_feedback zeropp_feedback;
 typedef struct zeropp_replica zeropp_replica;
 
-/* The version of zeropp, and the memory of tensors: "host" or "cuda". */
+/* The library's ZEROPP_C_VERSION. A program needs one of its header's major number, with a minor number as high. */
+ZEROPP_C_API int zeropp_c_version(void);
+/* The version of zeropp, as "2.0.0", and the memory of tensors: "host" or "cuda". */
 ZEROPP_C_API const char* zeropp_version(void);
 ZEROPP_C_API const char* zeropp_device(void);
-/* Text of the calling thread's last zeropp_failure. */
+/* Text of the calling thread's last zeropp_failure, until its next one. */
 ZEROPP_C_API const char* zeropp_error(void);
 
 /* Formats of gathers, of weight differences and of reductions ("INSIDE + ACROSS"), separated by ", ". */

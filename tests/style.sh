@@ -40,7 +40,7 @@ require_packages "${tools[@]}"
 files() { # PATTERN...
     git ls-files --cached --others --exclude-standard -- "$@"
 }
-mapfile -t sources < <(files '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h')
+mapfile -t sources < <(files '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h' '*.c')
 mapfile -t scripts < <(files '*.sh' .ci/run)
 if [ ${#sources[@]} -eq 0 ] || [ ${#scripts[@]} -eq 0 ]; then
     echo "style: needs git and its repository, to know which files are ours" >&2

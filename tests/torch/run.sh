@@ -22,10 +22,10 @@ parse_options "$@"
 require_packages cmake ninja-build g++ python3 python3-venv
 use_ccache
 python=$build_dir/venv/bin/python
-if ! "$python" -c "import build, expecttest, pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
+if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
     rm -rf "$build_dir/venv"
     python3 -m venv "$build_dir/venv"
-    "$python" -m pip install --quiet "torch==$torch" build expecttest numpy pytest scikit-learn || {
+    "$python" -m pip install --quiet "torch==$torch" build expecttest numpy pycparser pytest scikit-learn || {
         echo "PyTorch $torch cannot be installed here"
         exit 77
     }

@@ -1,5 +1,5 @@
-/* Loads the library of a wheel, without Python: quantizes, is refused an unknown format, and, if the processor has AVX2,
- * sees that it is used. */
+/* Loads the library of a wheel, without Python: quantizes, is refused an unknown format, and, if the processor
+ * has AVX2, sees that it is used. */
 #include "../../include/zeropp_c.h"
 
 #include <dlfcn.h>

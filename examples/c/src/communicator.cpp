@@ -51,6 +51,8 @@ void keep_error(const std::string& words) noexcept {
 
 using namespace zeropp_c;
 
+int zeropp_c_version() { return ZEROPP_C_VERSION; }
+
 const char* zeropp_version() {
     static const std::string version = std::to_string(zeropp::version_major) + "." +
                                        std::to_string(zeropp::version_minor) + "." +
@@ -92,7 +94,7 @@ const char* zeropp_reduce_formats() {
 zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank, zeropp_callbacks callbacks,
                                          zeropp_communicator** communicator) {
     return status_of([&] {
-        const zeropp::two_level nodes(std::span(node_of_rank, static_cast<std::size_t>(size)));
+        const zeropp::two_level nodes = nodes_of(node_of_rank, size);
         *communicator = new zeropp_communicator(nodes, zeropp::callback_transport(group_of(callbacks, 0, rank, size)));
     });
 }

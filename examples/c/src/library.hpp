@@ -82,6 +82,12 @@ zeropp_status status_of(Call call) noexcept {
     return zeropp_failure;
 }
 
+/// The nodes of `size` ranks.
+inline zeropp::two_level nodes_of(const int* node_of_rank, int size) {
+    if (size < 1) throw zeropp::precondition_error("zeropp_c", "at least one rank", std::to_string(size));
+    return zeropp::two_level(std::span(node_of_rank, static_cast<std::size_t>(size)));
+}
+
 /// Runs call(T{}) for the element type.
 template <class Call>
 void with_element(zeropp_element element, Call call) {

@@ -3,17 +3,12 @@
 #include <zeropp/plan/volume.hpp>
 
 #include <cstddef>
-#include <span>
 #include <string_view>
 #include <variant>
 
 using namespace zeropp_c;
 
 namespace {
-
-zeropp::two_level ranks_of(const int* node_of_rank, int size) {
-    return zeropp::two_level(std::span(node_of_rank, static_cast<std::size_t>(size)));
-}
 
 template <class Formats>
 zeropp::wire_format on_wire(const char* format) {
@@ -26,7 +21,7 @@ zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, const char
                                    uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
-            zeropp::all_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(format), elements);
+            zeropp::all_gather_volume(nodes_of(node_of_rank, size), on_wire<gather_formats>(format), elements);
         *intra_node = sent.intra_node;
         *inter_node = sent.inter_node;
     });
@@ -36,7 +31,7 @@ zeropp_status zeropp_update_volume(const int* node_of_rank, int size, const char
                                    size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
-            zeropp::update_gather_volume(ranks_of(node_of_rank, size), on_wire<difference_formats>(differences),
+            zeropp::update_gather_volume(nodes_of(node_of_rank, size), on_wire<difference_formats>(differences),
                                          on_wire<gather_formats>(kept), elements);
         *intra_node = sent.intra_node;
         *inter_node = sent.inter_node;
@@ -47,7 +42,7 @@ zeropp_status zeropp_replica_volume(const int* node_of_rank, int size, const cha
                                     uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
-            zeropp::replica_gather_volume(ranks_of(node_of_rank, size), on_wire<gather_formats>(kept), elements);
+            zeropp::replica_gather_volume(nodes_of(node_of_rank, size), on_wire<gather_formats>(kept), elements);
         *intra_node = sent.intra_node;
         *inter_node = sent.inter_node;
     });
@@ -59,7 +54,7 @@ zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, const 
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                const auto ranks = ranks_of(node_of_rank, size);
+                const auto ranks = nodes_of(node_of_rank, size);
                 const auto first = zeropp::wire_format_of(hops.intra_node);
                 const auto second = zeropp::wire_format_of(hops.inter_node);
                 if (two_shot == 0) return zeropp::all_reduce_volume(ranks, first, second, second, elements, 1);
@@ -78,7 +73,7 @@ zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, const char
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                return zeropp::reduce_scatter_volume(ranks_of(node_of_rank, size),
+                return zeropp::reduce_scatter_volume(nodes_of(node_of_rank, size),
                                                      zeropp::wire_format_of(hops.intra_node),
                                                      zeropp::wire_format_of(hops.inter_node), elements);
             },

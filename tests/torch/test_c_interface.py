@@ -1,0 +1,104 @@
+"""The package's declarations of C functions, beside the header that declares them, include/zeropp_c.h."""
+
+import ctypes
+import pathlib
+import subprocess
+
+import pycparser
+import pytest
+import torch
+from pycparser import c_ast
+from zeropp_torch import _library
+
+HEADER = pathlib.Path(__file__).parents[2] / "include" / "zeropp_c.h"
+
+CLASSES = {
+    "zeropp_callbacks": _library.Callbacks,
+    "zeropp_plan": _library.Plan,
+    "zeropp_prediction": _library.Prediction,
+    "zeropp_step": _library.Step,
+    "zeropp_tensor": _library.TensorView,
+}
+NUMBERS = {
+    "int": ctypes.c_int,
+    "double": ctypes.c_double,
+    "size_t": ctypes.c_size_t,
+    "uint64_t": ctypes.c_uint64,
+    "zeropp_status": ctypes.c_int,
+    "zeropp_element": ctypes.c_int,
+}
+HANDLES = ("zeropp_communicator", "zeropp_feedback", "zeropp_replica")
+# Functions that this package does not call: it is installed with its library.
+NOT_CALLED = {"zeropp_c_version"}
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory):
+    """The header's declarations, by name."""
+    folder = tmp_path_factory.mktemp("standard_headers")
+    (folder / "stddef.h").write_text("typedef unsigned long size_t;\n")
+    (folder / "stdint.h").write_text("typedef unsigned long uint64_t;\n")
+    command = ["cc", "-E", "-P", "-nostdinc", "-I", folder, "-D__attribute__(x)=", HEADER]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {node.name: node.type for node in pycparser.CParser().parse(text).ext}
+
+
+def as_ctypes(type):
+    """The ctypes type of a declaration's C type."""
+    if isinstance(type, c_ast.PtrDecl):
+        to = type.type
+        if isinstance(to, c_ast.FuncDecl):
+            return ctypes.CFUNCTYPE(*signature(to))
+        if isinstance(to, c_ast.PtrDecl):
+            return ctypes.POINTER(as_ctypes(to))
+        name = to.type.names[0]
+        if name == "char":
+            return ctypes.c_char_p
+        if name == "void" or name in HANDLES:
+            return ctypes.c_void_p
+        return ctypes.POINTER(as_ctypes(to))
+    name = type.type.names[0]
+    if name == "void":
+        return None
+    return CLASSES[name] if name in CLASSES else NUMBERS[name]
+
+
+def signature(function):
+    """The ctypes types of a function's result and arguments."""
+    arguments = [as_ctypes(argument.type) for argument in function.args.params]
+    return as_ctypes(function.type), *([] if arguments == [None] else arguments)
+
+
+def test_functions_have_the_headers_signatures(header):
+    functions = {name: type for name, type in header.items() if isinstance(type, c_ast.FuncDecl)}
+    declared = {**_library._SIGNATURES, **_library._HOST}
+    assert set(declared) == set(functions) - NOT_CALLED
+    for name, (result, arguments) in declared.items():
+        assert [result, *arguments] == list(signature(functions[name])), name
+
+
+def test_structures_have_the_headers_members(header):
+    structures = {
+        name: type.type
+        for name, type in header.items()
+        if isinstance(type.type, c_ast.Struct) and type.type.decls is not None
+    }
+    assert set(CLASSES) == set(structures)
+    for name, structure in structures.items():
+        members = [(member.name, as_ctypes(member.type)) for member in structure.decls]
+        assert members == list(CLASSES[name]._fields_), name
+
+
+def test_constants_have_the_headers_values(header):
+    values = {}
+    for type in header.values():
+        if isinstance(type.type, c_ast.Enum):
+            values.update({each.name: int(each.value.value) for each in type.type.values.enumerators})
+    assert values == {
+        "zeropp_success": _library.SUCCESS,
+        "zeropp_failure": _library.FAILURE,
+        "zeropp_callback_failed": _library.CALLBACK_FAILED,
+        "zeropp_float32": _library.ELEMENTS[torch.float32],
+        "zeropp_float16": _library.ELEMENTS[torch.float16],
+        "zeropp_bfloat16": _library.ELEMENTS[torch.bfloat16],
+    }
