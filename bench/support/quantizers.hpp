@@ -24,7 +24,10 @@ using bench_quantizers =
 using codec_quantizers =
     zeropp::named_quantizers<zeropp::quantizer_named<"int8:256">, zeropp::quantizer_named<"int4:128">,
                              zeropp::quantizer_named<"int4:128:signed:bf16:h32">,
-                             zeropp::quantizer_named<"fp8_e4m3:128">, zeropp::quantizer_named<"mxfp4">>;
+                             zeropp::quantizer_named<"fp8_e4m3:128">, zeropp::quantizer_named<"mxfp4">,
+                             zeropp::quantizer_named<"int2:64:signed:bf16:h32">,
+                             zeropp::quantizer_named<"lloyd2:128:unbiased:h128">,
+                             zeropp::quantizer_named<"lloyd3:128:h128">, zeropp::quantizer_named<"lloyd4:128:h128">>;
 
 /// Name of an element type in -d and the column "type", as in nccl-tests.
 template <class T>

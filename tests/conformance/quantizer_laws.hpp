@@ -32,7 +32,7 @@ struct quantized_block {
 struct quantizer_model {
     std::string name;
     std::size_t block_size;
-    int code_bits;
+    std::uint32_t highest_code;
     /// True if each code depends on its element alone, so that NaN and Inf do not spread.
     bool element_wise;
 
@@ -102,7 +102,7 @@ quantizer_model describe(bool element_wise = false) {
     using parts = std::vector<std::vector<float>>;
     return {zeropp::short_text(Q{}.name()).str(),
             static_cast<std::size_t>(Q::block_size),
-            Q::code_bits,
+            zeropp::ternary_quantizer<Q> ? 2u : static_cast<std::uint32_t>((std::uint64_t{1} << Q::code_bits) - 1),
             element_wise,
             &model_of::round_trip<Q>,
             [](const parts& p) { return model_of::bytes(Q{}.fit(model_of::left<stats>(p))); },
@@ -122,10 +122,9 @@ quantizer_model describe(bool element_wise = false) {
 /// block may decode to NaN, because the quantizer may not be able to hold it.
 inline void check_block(const quantizer_model& q, const std::vector<float>& block, bool may_overflow = false) {
     const quantized_block result = q.round_trip(block);
-    const std::uint32_t top = q.code_bits == 32 ? 0xffffffffu : (1u << q.code_bits) - 1u;
     const bool all_nan = std::all_of(result.decoded.begin(), result.decoded.end(), is_nan);
     for (std::size_t i = 0; i != block.size(); ++i) {
-        if (result.codes[i] > top) {
+        if (result.codes[i] > q.highest_code) {
             CAPTURE(q.name, i, text_of(block[i]), result.codes[i]);
             FAIL_CHECK("a code does not fit its bits");
         }

@@ -1,6 +1,6 @@
-// Messages of any bytes, as from a rank gone mad: every standard quantizer decodes, sums and encodes them again without
-// touching a byte outside, which AddressSanitizer sees since every array is an allocation of its exact size; and what
-// comes out is what the documentation says of these bits, read one by one.
+// Messages of any bytes, as from a rank gone mad: every standard quantizer, and one of three levels, decodes, sums and
+// encodes them again without touching a byte outside, which AddressSanitizer sees since every array is an allocation of
+// its exact size; and what comes out is what the documentation says of these bits, read one by one.
 
 #include "fuzz/decoder_input.hpp"
 #include "fuzz/reader.hpp"
@@ -45,7 +45,10 @@ std::vector<float> elements_of(Q q, const std::byte* message, std::size_t count,
     constexpr auto block = static_cast<std::size_t>(Q::block_size);
     constexpr auto bits = static_cast<std::size_t>(Q::code_bits);
     using params = typename Q::params;
-    const std::size_t params_at = round_up(ceil_div(count * bits, 8), alignof(params));
+    // Five codes in a byte, 26 bytes for 128.
+    const auto ternary_bytes = [](std::size_t elements) { return elements / 128 * 26 + ceil_div(elements % 128, 5); };
+    const std::size_t codes_end = ternary_quantizer<Q> ? ternary_bytes(count) : ceil_div(count * bits, 8);
+    const std::size_t params_at = round_up(codes_end, alignof(params));
     if constexpr (message_scaled_quantizer<Q>) {
         float absmax;
         std::memcpy(&absmax, message + round_up(params_at + ceil_div(count, block) * params_bytes<Q>, 4), 4);
@@ -54,7 +57,12 @@ std::vector<float> elements_of(Q q, const std::byte* message, std::size_t count,
     std::vector<float> values(n);
     for (std::size_t i = 0; i != n; ++i) {
         std::uint32_t code = 0;
-        for (std::size_t b = 0; b != bits; ++b) {
+        if (ternary_quantizer<Q>) {
+            code = static_cast<std::uint32_t>(message[ternary_bytes(i / 128 * 128) + i % 128 / 5]) % 243;
+            for (std::size_t digit = i % 128 % 5; digit != 0; --digit) code /= 3;
+            code %= 3;
+        }
+        for (std::size_t b = 0; b != bits && !ternary_quantizer<Q>; ++b) {
             const std::size_t at = i * bits + b;
             code |= (static_cast<std::uint32_t>(message[at / 8]) >> at % 8 & 1u) << b;
         }
@@ -181,7 +189,7 @@ struct each<std::variant<Quantizers...>> {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    constexpr auto& tries = each<standard_quantizers::variant>::tries;
+    constexpr auto& tries = each<fuzzed_quantizers::variant>::tries;
     reader input(data, size);
     const decoder_input parameters = decoder_input::take(input);
     tries[parameters.quantizer % tries.size()](parameters, input.rest());

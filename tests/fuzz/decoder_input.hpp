@@ -5,6 +5,7 @@
 #include "fuzz/reader.hpp"
 
 #include <zeropp/layout/slices.hpp>
+#include <zeropp/quantizer/named.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,13 +14,16 @@
 
 namespace zeropp_test {
 
+/// The standard quantizers, and one with codes that share bytes.
+using fuzzed_quantizers = zeropp::standard_quantizers::with<zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>;
+
 /// What is done with the messages.
 enum class decoding { to_fp32, to_fp16, to_bf16, sums, encoded_sums };
 inline constexpr std::size_t decodings = 5;
 
 /// The front of the input; behind it are the messages.
 struct decoder_input {
-    std::uint8_t quantizer;  // in the order of standard_quantizers
+    std::uint8_t quantizer;  // in the order of fuzzed_quantizers
     std::uint8_t what;
     std::uint8_t ranks;
     std::uint8_t contributors;

@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
-        each<standard_quantizers::variant>::write_seeds(argv[1]);
+        each<fuzzed_quantizers::variant>::write_seeds(argv[1]);
         write_spelt_out_names(argv[1]);
         write_topologies(argv[1]);
     } catch (const std::exception& e) {

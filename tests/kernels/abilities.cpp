@@ -45,7 +45,9 @@ TEST_CASE("kernels: the parameters of least error", "[kernels]") {
 TEST_CASE("kernels: codes of one bit and of few levels", "[kernels]") {
     kernels::check_tensors<zeropp::bfloat16>(hadamard<lloyd_max<2, 128, zeropp::unbiased>, 128>());
     kernels::check_sums(hadamard<lloyd_max<4, 128>, 128>(), lloyd_max<3, 32>());
-    kernels::check_sums(lloyd_max<2, 128>(), lloyd_max<2, 64>());
+    kernels::check_tensors<zeropp::bfloat16>(hadamard<lloyd_max<3, 128>, 128>());
+    kernels::check_encodings<float>(lloyd_max<3, 2048>());
+    kernels::check_sums(lloyd_max<3, 128>(), lloyd_max<2, 64>());
 }
 
 TEST_CASE("kernels: noise belongs to elements, wherever they are encoded", "[kernels]") {

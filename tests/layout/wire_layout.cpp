@@ -2,6 +2,7 @@
 
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 
 #include "support/catch.hpp"
 #include "support/integer_models.hpp"
@@ -97,6 +98,23 @@ TEST_CASE("sizes of messages by hand", "[quantizer][wire_layout]") {
     constexpr wire_layout<toy_quantizer> c(17);
     static_assert(c.blocks == 2 && c.params_offset == 5 && c.bytes == 16);
     static_assert(zeropp::wire_bytes(cast_to<half>{}, 9) == 32);
+    SUCCEED();
+}
+
+TEST_CASE("five codes of three values take a byte, and tensors begin with a block", "[quantizer][wire_layout]") {
+    using three_levels = zeropp::lloyd_max<3, 128>;
+    // 7 blocks of 26 bytes, and 104 elements in 21: 203, with 8 scales of a byte 211, padded to 224.
+    constexpr wire_layout<three_levels> a(1000);
+    static_assert(a.blocks == 8 && a.codes_end == 203 && a.params_offset == 203 && a.bytes == 224);
+    static_assert(zeropp::wire_bytes(three_levels{}, 128) == 32 && zeropp::wire_bytes(three_levels{}, 0) == 0);
+    // Groups are a block, and at most 128 elements.
+    static_assert(zeropp::code_bytes<zeropp::lloyd_max<3, 32>>(96) == 3 * 7);
+    static_assert(zeropp::code_bytes<zeropp::lloyd_max<3, 2048>>(2048 + 129) == 17 * 26 + 1);
+    // Behind a tensor of 1 and one of 300 elements, for which a list reserves 5 blocks, 4 of which they have.
+    constexpr zeropp::message_place third = zeropp::message_place().next(1).next(300);
+    constexpr wire_layout<three_levels> b(6, third);
+    static_assert(third.blocks(128) == 4 && b.codes_at(third) == 4 * 26 && b.codes_end == 4 * 26 + 2);
+    static_assert(b.blocks == 5 && b.params_offset == 106 && b.bytes == 112);
     SUCCEED();
 }
 

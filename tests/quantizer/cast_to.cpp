@@ -22,7 +22,7 @@ static_assert(zeropp::bounded_quantizer<cast_to<float>> && zeropp::quantizer<cas
 
 TEMPLATE_TEST_CASE("cast_to keeps the laws", "[quantizer][cast_to]", float, half, bfloat16) {
     const auto q = describe<cast_to<TestType>>(true);
-    CHECK(q.code_bits == format_of<TestType>.bytes() * 8);
+    CHECK(cast_to<TestType>::code_bits == format_of<TestType>.bytes() * 8);
     check_stats_laws(q, 6);
     check_zeros(q);
     check_not_finite(q);

@@ -77,7 +77,8 @@ spike_model describe_spike() {
     static_assert(std::is_trivially_copyable_v<Q> && std::is_trivially_copyable_v<typename Q::params> &&
                   std::is_trivially_copyable_v<typename Q::stats> && std::is_aggregate_v<typename Q::stats>);
     static_assert(std::has_unique_object_representations_v<typename Q::stats> && sizeof(typename Q::stats) % 4 == 0);
-    quantizer_model model{Q::name().str(), BlockSize, Bits, false, &spike_round_trip<Q>, nullptr, nullptr, nullptr};
+    quantizer_model model{Q::name().str(),      BlockSize, (1u << Bits) - 1u, false,
+                          &spike_round_trip<Q>, nullptr,   nullptr,           nullptr};
     return {model,
             {scheme::asymmetric, Bits, BlockSize, format_of<Scale>},
             sizeof(typename Q::position_type) == 2,

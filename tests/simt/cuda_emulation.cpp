@@ -69,11 +69,19 @@ public:
         unsigned mask = 0;
         std::uint64_t value = 0;
         int distance = 0;
+        direction to = direction::exclusive_or;
         unsigned line = 0;
         unsigned column = 0;
 
         bool same_place(const arrival& other) const {
-            return mask == other.mask && distance == other.distance && line == other.line && column == other.column;
+            return mask == other.mask && distance == other.distance && to == other.to && line == other.line &&
+                   column == other.column;
+        }
+        /// The lane that `lane` reads from.
+        std::size_t source(std::size_t lane) const {
+            const auto away = static_cast<std::size_t>(distance);
+            if (to == direction::exclusive_or) return lane ^ away;
+            return lane + away < warp_size ? lane + away : lane;
         }
         std::string text() const { return "line " + std::to_string(line) + ", column " + std::to_string(column); }
     };
@@ -261,7 +269,7 @@ private:
                     throw fault{what + here.text() + ": lane " + std::to_string(lane) + " is named and never arrives" +
                                 whereabouts(first + lane, lane < lanes)};
                 }
-                const std::size_t other = lane ^ static_cast<std::size_t>(here.distance);
+                const std::size_t other = here.source(lane);
                 if (as == state::at_shuffle && (other >= warp_size || !named(other))) {
                     throw fault{what + here.text() + ": lane " + std::to_string(lane) + " reads from lane " +
                                 std::to_string(other) + ", which is not in the mask"};
@@ -271,7 +279,7 @@ private:
                 if (!named(lane)) continue;
                 cuda_thread& thread = *threads_[first + lane];
                 if (as == state::at_shuffle) {
-                    thread.result = threads_[first + (lane ^ static_cast<std::size_t>(here.distance))]->at.value;
+                    thread.result = threads_[first + here.source(lane)]->at.value;
                 }
                 thread.now = state::ready;
             }
@@ -320,11 +328,13 @@ std::string run_grid(dim3 grid, dim3 block, const std::function<void()>& kernel)
     }
 }
 
-std::uint64_t exchange(unsigned mask, std::uint64_t value, int distance, const std::source_location& where) {
+std::uint64_t exchange(unsigned mask, std::uint64_t value, int distance, direction to,
+                       const std::source_location& where) {
     cuda_thread& self = processor().current();
     cuda_thread::arrival here = at(where, mask);
     here.value = value;
     here.distance = distance;
+    here.to = to;
     self.wait(cuda_thread::state::at_shuffle, here);
     return self.result;
 }

@@ -45,8 +45,23 @@ namespace zeropp_test::simt {
 /// takes threads and blocks in the opposite order. Not for concurrent use.
 std::string run_grid(dim3 grid, dim3 block, const std::function<void()>& kernel);
 
-/// Called from a kernel: waits for the lanes that `mask` names and returns what the lane `distance` away has given.
-std::uint64_t exchange(unsigned mask, std::uint64_t value, int distance, const std::source_location& where);
+/// The lane that a shuffle reads from: the lane's own number exclusive-or `distance`, or `distance` more.
+enum class direction { exclusive_or, down };
+
+/// Called from a kernel: waits for the lanes that `mask` names and returns the value of the lane `distance` away, or
+/// its own value if that is not in the warp.
+std::uint64_t exchange(unsigned mask, std::uint64_t value, int distance, direction to,
+                       const std::source_location& where);
+
+template <class T>
+T shuffled(unsigned mask, T value, int distance, direction to, const std::source_location& where) {
+    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    bits = exchange(mask, bits, distance, to, where);
+    std::memcpy(&value, &bits, sizeof(T));
+    return value;
+}
 
 /// Called from a kernel: waits for all threads of the block, or of the warp.
 void meet_block(const std::source_location& where);
@@ -57,12 +72,13 @@ void meet_warp(unsigned mask, const std::source_location& where);
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int distance,
                   const std::source_location& where = std::source_location::current()) {
-    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8);
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(T));
-    bits = zeropp_test::simt::exchange(mask, bits, distance, where);
-    std::memcpy(&value, &bits, sizeof(T));
-    return value;
+    return zeropp_test::simt::shuffled(mask, value, distance, zeropp_test::simt::direction::exclusive_or, where);
+}
+
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, int distance,
+                   const std::source_location& where = std::source_location::current()) {
+    return zeropp_test::simt::shuffled(mask, value, distance, zeropp_test::simt::direction::down, where);
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu,

@@ -46,6 +46,8 @@ TEST_CASE("emulation: shuffles exchange the values of lanes", "[simt][emulation]
                 given[t] = x + (far == 1000.5 * (t ^ 31u) ? 0 : 1);
             }) == "");
     for (std::size_t t = 0; t != 64; ++t) CHECK(given[t] == (t < 32 ? 31u * 16u : 31u * 16u + 32u * 32u));
+    REQUIRE(fault_of(64, [&] { given[threadIdx.x] = __shfl_down_sync(everyone, threadIdx.x, 3); }) == "");
+    for (std::size_t t = 0; t != 64; ++t) CHECK(given[t] == (t % 32 < 29 ? t + 3 : t));
 }
 
 TEST_CASE("emulation: a lane that does not come to a shuffle is a fault", "[simt][emulation]") {

@@ -10,6 +10,7 @@
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/two_level.hpp>
 
@@ -155,6 +156,13 @@ TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among
                                                                                                      tensors, 6000);
         check<float, hadamard<block_integer<4, 64>, 32>, block_integer<8, 16>, zeropp::cast_to<float>>({}, {}, seed,
                                                                                                        tensors, 900);
+    }
+}
+
+TEST_CASE("kernels on lists: five codes in a byte", "[simt][kernels][lists]") {
+    for (int seed = 40; seed != 46; ++seed) {
+        check<float, hadamard<zeropp::lloyd_max<3, 128>, 128>, zeropp::lloyd_max<3, 64>, zeropp::cast_to<float>>(
+            {}, {}, seed, 8, 2000);
     }
 }
 

@@ -4,6 +4,7 @@
 /// tensor in a message that carries several.
 
 #include <zeropp/core/math.hpp>
+#include <zeropp/layout/ternary.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
@@ -44,8 +45,12 @@ inline constexpr std::size_t params_bytes = std::is_empty_v<typename Q::params> 
 /// Bytes of `n` codes. The codes of a whole block always end on a byte.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::size_t code_bytes(std::size_t n) {
-    constexpr auto bits = static_cast<std::size_t>(Q::code_bits);
-    return n / 8 * bits + ceil_div(n % 8 * bits, 8);
+    if constexpr (ternary_quantizer<Q>) {
+        return detail::ternary_bytes(n, detail::ternary_group<Q>);
+    } else {
+        constexpr auto bits = static_cast<std::size_t>(Q::code_bits);
+        return n / 8 * bits + ceil_div(n % 8 * bits, 8);
+    }
 }
 
 /// Bytes of the number that scales a whole message.
@@ -62,6 +67,8 @@ struct wire_layout {
     /// Number of elements and of blocks: before the last tensor, by its place, and in the last tensor.
     std::size_t elements;
     std::size_t blocks;
+    /// End of the codes in bytes.
+    std::size_t codes_end;
     /// Offset of the parameters in bytes.
     std::size_t params_offset;
     /// Offset of the message's scale in bytes, aligned for it. Without a scale, the end of the parameters.
@@ -72,14 +79,20 @@ struct wire_layout {
     /// Layout of a message with `n` elements of its last, or only, tensor at `last`.
     constexpr ZEROPP_HOST_DEVICE explicit wire_layout(std::size_t n, const message_place& last = {})
         : elements(last.elements + n), blocks(last.blocks(block_size) + ceil_div(n, block_size)),
-          params_offset(round_up(code_bytes<Q>(elements), alignof(typename Q::params))),
+          codes_end(codes_at(last) + code_bytes<Q>(n)), params_offset(round_up(codes_end, alignof(typename Q::params))),
           scale_offset(
               round_up(params_offset + blocks * params_bytes<Q>, message_scaled_quantizer<Q> ? alignof(float) : 1)),
           bytes(round_up(scale_offset + message_scale_bytes<Q>, 16)) {}
 
+    /// Bytes of the codes of all preceding tensors, by the numbers of elements and blocks reserved for them.
+    static constexpr ZEROPP_HOST_DEVICE std::size_t codes_of(std::size_t elements, std::size_t blocks) {
+        // Groups of ternary codes are not divided: each tensor begins with a block.
+        return ternary_quantizer<Q> ? code_bytes<Q>(blocks * block_size) : code_bytes<Q>(elements);
+    }
+
     /// Offsets of the codes and of the parameters of the tensor at `place`, in bytes.
-    constexpr ZEROPP_HOST_DEVICE std::size_t codes_at(const message_place& place) const {
-        return code_bytes<Q>(place.elements);
+    static constexpr ZEROPP_HOST_DEVICE std::size_t codes_at(const message_place& place) {
+        return codes_of(place.elements, place.blocks(block_size));
     }
     constexpr ZEROPP_HOST_DEVICE std::size_t params_at(const message_place& place) const {
         return params_offset + place.blocks(block_size) * params_bytes<Q>;

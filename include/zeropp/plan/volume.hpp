@@ -25,7 +25,8 @@ namespace zeropp {
 struct wire_format {
     short_text name;
     std::size_t block_size;
-    int code_bits;
+    /// Bits of a code, on average over a block.
+    double code_bits;
     /// True for codes of 16 bits and more without parameters: native collectives move such elements without a codec.
     bool plain;
     /// Bytes of a message of `elements` elements.
@@ -35,7 +36,8 @@ struct wire_format {
 /// The format of `q`. Sizes depend on the type Q alone, not on values such as a seed.
 template <quantizer Q>
 wire_format wire_format_of(const Q& q) {
-    return {q.name(), static_cast<std::size_t>(Q::block_size), Q::code_bits,
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    return {q.name(), block_size, 8.0 * static_cast<double>(code_bytes<Q>(block_size)) / Q::block_size,
             Q::code_bits >= 16 && std::is_empty_v<typename Q::params>,
             [](std::size_t elements) { return wire_layout<Q>(elements).bytes; }};
 }

@@ -21,7 +21,7 @@ struct unbiased {};
 
 /// Each block of `BlockSize` elements becomes codes of `Levels` values and a scale of one byte.
 ///
-/// Levels     2: a sign. 3: with zero, in two bits. 4: two magnitudes
+/// Levels     2: a sign. 3: with zero, five codes to a byte (a `ternary_quantizer`). 4: two magnitudes
 /// BlockSize  a power of two from 8 to 65536
 /// Bias       `least_error` or `unbiased`
 /// Levels and thresholds lose least of a normal distribution around zero. The scale, the largest level of
@@ -41,6 +41,7 @@ struct lloyd_max {
 
     static constexpr int block_size = BlockSize;
     static constexpr int code_bits = Levels == 2 ? 1 : 2;
+    static constexpr bool ternary = Levels == 3;
     static constexpr int candidates = 16;
 
     using stats = symmetric::stats;

@@ -41,7 +41,8 @@ concept encodes_elements = positional_quantizer<Q> ||
 /// Arithmetic on one block of elements, without loops over tensors or memory access. A quantizer is a small trivially
 /// copyable value. Every function is noexcept and ZEROPP_HOST_DEVICE, except `name`, which is host only:
 ///   `block_size`          elements that share parameters: a power of two from 8 to 65536
-///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, the first in the lowest bits
+///   `code_bits`           bits of one code: 1 to 8, 16 or 32; codes are packed densely, the first in the lowest bits,
+///                         unless Q is a `ternary_quantizer`
 ///   `params`              stored for each block; trivially copyable, an empty type takes no bytes
 ///   `stats`               data of a block for `fit`. Default-constructed, it describes no element; `add(x)` takes in
 ///                         one element, `merge(s)` the elements of another one. Commutative and associative to the bit,
@@ -73,6 +74,14 @@ template <class Q>
 concept bounded_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, float x) {
     { q.error_bound(x, params) }
     noexcept->std::same_as<float>;
+};
+
+/// A quantizer with three codes, 0, 1 and 2, packed five to a byte: 26 bytes for 128 elements, instead of 32.
+/// `code_bits` is 2, and `ternary` is true. The first code of a byte is its lowest digit to base 3. Every 128 elements,
+/// or every block if it is smaller, begin with a byte. Bytes from 243 on are read as if they were 243 less.
+template <class Q>
+concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires {
+    requires Q::ternary;
 };
 
 /// A quantizer of rotated elements. Every whole window of `hadamard_size` consecutive elements goes through a

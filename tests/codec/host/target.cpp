@@ -8,6 +8,7 @@
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
@@ -247,6 +248,7 @@ TEST_CASE("every instruction set of the processor gives the same bits", "[codec]
     check_targets<zeropp::mxfp4>();
     check_targets<zeropp::block_integer<4, 2048, zeropp::asymmetric>>();
     check_targets<zeropp::nvfp4>();
+    check_targets<zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>();
     using shifted = zeropp::block_integer<4, 128, zeropp::asymmetric>;
     check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::scale_search<shifted>>>>();
 }

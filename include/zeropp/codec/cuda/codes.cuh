@@ -3,6 +3,8 @@
 /// Codes of granules: dense bits, first code lowest.
 
 #include <zeropp/codec/cuda/granule.cuh>
+#include <zeropp/layout/ternary.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -135,11 +137,68 @@ __device__ void store_codes(std::byte* to, const packed_codes<Bits>& p, int elem
     }
 }
 
+/// Granules and bytes of a group of ternary codes.
+template <ternary_quantizer Q>
+inline constexpr std::size_t group_granules = ternary_group<Q> / granule_size;
+template <ternary_quantizer Q>
+inline constexpr std::size_t group_bytes = ternary_bytes(ternary_group<Q>, ternary_group<Q>);
+
+/// Codes of `elements` elements of a granule. `codes` are of the tensor, as are the granule's number.
+template <quantizer Q, bool Constant = true>
+__device__ packed_codes<Q::code_bits> load_codes_of(const std::byte* codes, std::size_t granule, int elements) {
+    if constexpr (ternary_quantizer<Q>) {
+        constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
+        const auto before = static_cast<unsigned>(granule % group_granules<Q>) * granule_size;
+        const std::byte* const from = codes + granule / group_granules<Q> * group_bytes<Q> + before / in_byte;
+        // Codes of the granule before, in the first byte.
+        const unsigned ahead = before % in_byte;
+        std::uint32_t all = 0;
+#pragma unroll
+        for (unsigned i = 0; i != 3; ++i) {
+            if (i * in_byte < ahead + static_cast<unsigned>(elements)) {
+                const auto byte = load_word<Constant>(reinterpret_cast<const std::uint8_t*>(from + i));
+                all |= ternary_codes(byte) << (2 * in_byte * i);
+            }
+        }
+        packed_codes<2> p{};
+        p.data[0] = all >> 2 * ahead & 0xffffu;
+        p.keep(elements);
+        return p;
+    } else {
+        return load_codes<Q::code_bits, Constant>(codes + granule * Q::code_bits, elements);
+    }
+}
+
+/// Stores the codes of a granule, of which the first `elements` have room in the message. All threads of a warp must
+/// call this together, each group's granules in consecutive threads.
+template <ternary_quantizer Q>
+__device__ void store_ternary(std::byte* codes, std::size_t granule, const packed_codes<2>& p, std::size_t elements) {
+    constexpr auto in_byte = static_cast<unsigned>(codes_in_byte);
+    constexpr std::size_t group = group_granules<Q>;
+    const std::uint32_t next = __shfl_down_sync(0xffffffffu, p.data[0], 1);
+    const auto mine = static_cast<unsigned>(granule % group);
+    const std::uint32_t all = p.data[0] | (mine + 1 == group ? 0u : next << 16);
+    // Bytes that begin in this granule: the first, and mostly a second.
+    const unsigned first = (mine * granule_size + in_byte - 1) / in_byte;
+    const unsigned ahead = first * in_byte - mine * granule_size;
+    const std::size_t before = granule / group * ternary_group<Q>;
+    const std::size_t rest = elements > before ? elements - before : 0;
+    const std::size_t room = rest < ternary_group<Q> ? ceil_div(rest, codes_in_byte) : group_bytes<Q>;
+    std::byte* const to = codes + granule / group * group_bytes<Q> + first;
+#pragma unroll
+    for (unsigned i = 0; i != 2; ++i) {
+        if (ahead + i * in_byte < granule_size && first + i < room) {
+            to[i] = static_cast<std::byte>(ternary_byte(all >> 2 * (ahead + i * in_byte)));
+        }
+    }
+}
+
 /// Granules, up to four, in one access to codes; 1 if their codes cannot be split by words or parts of one.
-template <int Bits>
-inline constexpr int granules_together = Bits == 1 || Bits == 2 || Bits == 4 ? 4
-                                         : Bits == 8                         ? 2
-                                                                             : 1;
+template <quantizer Q>
+inline constexpr int granules_together = ternary_quantizer<Q>                                          ? 1
+                                         : Q::code_bits == 1 || Q::code_bits == 2 || Q::code_bits == 4 ? 4
+                                         : Q::code_bits == 8                                           ? 2
+                                                                                                       : 1;
 
 /// Codes of `Run` whole granules in a row, the first at a multiple of `Run` in a tensor's codes.
 template <int Bits, int Run>

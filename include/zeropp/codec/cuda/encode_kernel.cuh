@@ -41,10 +41,12 @@ struct encode_kernel {
 
     static constexpr int block_granules = Q::block_size / granule_size;
 
-    using tile_shape = detail::tile_shape<values, block_granules, Source::together>;
+    // Consecutive lanes share the bytes of ternary codes: a team holds a group of their granules at a time.
+    using tile_shape = detail::tile_shape<values, block_granules, ternary_quantizer<Q> ? 1 : Source::together,
+                                          ternary_quantizer<Q> ? 16 : 8>;
     static constexpr int most_granules = tile_shape::most_granules;
     static constexpr int run = tile_shape::run;
-    static constexpr bool stores_runs = run > 1 && granules_together<Q::code_bits> > 1;
+    static constexpr bool stores_runs = run > 1 && granules_together<Q> > 1;
     static constexpr int granules_per_lane = tile_shape::granules_per_lane;
     static constexpr int lanes = tile_shape::lanes;
     static constexpr int teams = tile_shape::teams;
@@ -109,7 +111,7 @@ private:
     __device__ section_cursor open(std::byte* message, const section& of, std::size_t i, int s) const {
         return {values::open(source, residuals, where, of, i, s),
                 of.size(where.rank(s)),
-                where.elements_end(i) - of.place.elements,
+                room_of<Q>(where, of, i),
                 where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
                 stochastic_quantizer<Q> ? where.index(of, s) : 0,
                 message + layout.codes_at(of.place),
@@ -343,9 +345,13 @@ private:
 
     template <bool Whole>
     __device__ static void store(const granule_codes& codes, const section_cursor& part, std::size_t granule) {
-        const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
-        if (nominal == 0) return;
-        store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, codes, nominal);
+        if constexpr (ternary_quantizer<Q>) {
+            store_ternary<Q>(part.codes, granule, codes, Whole ? ~std::size_t{0} : part.elements);
+        } else {
+            const int nominal = Whole ? granule_size : valid_elements(part.elements, granule);
+            if (nominal == 0) return;
+            store_codes<Q::code_bits>(part.codes + granule * Q::code_bits, codes, nominal);
+        }
     }
 
     /// f <- new residuals, of the error of `codes`.
@@ -378,7 +384,7 @@ private:
         const auto clear = [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
         };
-        clear(code_bytes<Q>(layout.elements), layout.params_offset);
+        clear(layout.codes_end, layout.params_offset);
         clear(layout.params_offset + layout.blocks * params_bytes<Q>, layout.scale_offset);
         clear(layout.scale_offset + message_scale_bytes<Q>, layout.bytes);
     }

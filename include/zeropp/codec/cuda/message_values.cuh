@@ -40,7 +40,8 @@ struct kernel_residuals<none> {
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
     static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !stochastic_quantizer<Storage> &&
-                      !message_scaled_quantizer<Storage> && !positional_quantizer<Storage>,
+                      !message_scaled_quantizer<Storage> && !positional_quantizer<Storage> &&
+                      !ternary_quantizer<Storage>,
                   "residuals on GPUs are stored by a quantizer of single elements");
 
     feedback<Storage> state;
@@ -143,6 +144,15 @@ struct storage_fits<Q, feedback<Storage>>
 struct float_granule {
     float x[granule_size];
 };
+
+/// Elements of section i, `of`, that a message has room for: its own, and padding before the next section.
+template <quantizer Q, class Slices>
+__device__ std::size_t room_of(const Slices& where, const section& of, std::size_t i) {
+    if (ternary_quantizer<Q> && i + 1 != where.sections()) {
+        return (where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size)) * Q::block_size;
+    }
+    return where.elements_end(i) - of.place.elements;
+}
 
 /// Number of granules of `Values` (a `message_values`) that a thread loads at a time, `Run` in a row.
 template <class Values, int Run>

@@ -41,7 +41,7 @@ struct coded_granule : loaded_scale<Q> {
     template <class Cursor>
     __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
         coded_granule g = load_block(message, s, granule);
-        g.codes = load_codes<Q::code_bits>(message + granule * Q::code_bits, elements);
+        g.codes = load_codes_of<Q>(message, granule, elements);
         return g;
     }
 
@@ -150,8 +150,8 @@ struct message_source {
     static constexpr bool sums = true;
     static constexpr int rotation = rotation_size<From>();
     static constexpr auto block_size = static_cast<std::size_t>(From::block_size);
-    static constexpr int together = granules_together<From::code_bits> * granule_size < From::block_size
-                                        ? granules_together<From::code_bits>
+    static constexpr int together = granules_together<From> * granule_size < From::block_size
+                                        ? granules_together<From>
                                         : From::block_size / granule_size;
     /// Registers of integers that become floats, four at a time.
     static constexpr int integer_words = integer_quantizer<From> ? 8 : 0;

@@ -40,9 +40,10 @@ constexpr int resident_blocks_for(int words) { return words < fragment_registers
 
 /// Number of granules of a block for each lane of its team. Each lane repeats the work for a whole block, so lanes take
 /// many. But eight lanes read whole cache lines of a 16-bit tensor and write whole sectors of 4-bit codes. A block that
-/// fits a warp's registers stays in one warp, which needs no barrier. At least `run` granules, which lie in a row.
-constexpr int lane_granules(int block_granules, int in_flight, int in_registers, int run) {
-    int n = block_granules < 8 ? 1 : block_granules / 8;
+/// fits a warp's registers stays in one warp, which needs no barrier. At least `run` granules, which lie in a row. At
+/// least `fewest` lanes, if the block has as many granules.
+constexpr int lane_granules(int block_granules, int in_flight, int in_registers, int run, int fewest) {
+    int n = block_granules < fewest ? 1 : block_granules / fewest;
     if (n > in_flight) n = in_flight;
     if (n < run) n = run;
     while (block_granules / n > 32 && block_granules / in_registers <= 32) n *= 2;
@@ -58,14 +59,15 @@ constexpr int granules_in_a_row(int block_granules, int most, int together) {
 }
 
 /// Division of a tile of `Values` (a `message_values`) among threads. A block has `BlockGranules` granules. A thread
-/// best fetches `Together` in a row.
-template <class Values, int BlockGranules, int Together>
+/// best fetches `Together` in a row. A team has `Fewest` lanes or more.
+template <class Values, int BlockGranules, int Together, int Fewest = 8>
 struct tile_shape {
     /// Number of granules that a thread has registers for.
     static constexpr int most_granules = granules_in_registers(Values::fragment_words);
     static constexpr int run = granules_in_a_row(BlockGranules, most_granules, Together);
     /// Granules of a block for each thread of its team.
-    static constexpr int granules_per_lane = lane_granules(BlockGranules, Values::in_flight, most_granules, run);
+    static constexpr int granules_per_lane =
+        lane_granules(BlockGranules, Values::in_flight, most_granules, run, Fewest);
     static constexpr int lanes = BlockGranules / granules_per_lane;
     static constexpr int teams = kernel_threads / lanes;
     /// Blocks of a tile for each team.

@@ -94,7 +94,7 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
         words[i] = static_cast<code_word<Q::code_bits>>(
             encode_element(q, values[i], params, position + static_cast<std::uint32_t>(i), of_element));
     }
-    pack<Q::code_bits>(words, n, codes);
+    pack_codes<Q>(words, n, codes);
 }
 
 /// codes <- codes of n values, which begin with a block.
@@ -179,7 +179,7 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
             for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));
         } else {
             code_word<Q::code_bits> words[piece];
-            unpack<Q::code_bits>(codes, some, words);
+            unpack_codes<Q>(codes, some, words);
             for (std::size_t i = 0; i != some; ++i) each(i, words[i]);
         }
     });

@@ -4,7 +4,11 @@
 
 #include <zeropp/codec/host/target.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/layout/ternary.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -112,6 +116,75 @@ void unpack(const std::byte* in, std::size_t n, code_word<Bits>* codes) {
             word = spread<Bits>(word);
             std::memcpy(codes + i, &word, some);
         }
+    }
+}
+
+/// The codes of each byte, one to a byte of the word.
+inline constexpr auto ternary_words = [] {
+    std::array<std::uint64_t, 256> words{};
+    for (std::uint32_t byte = 0; byte != 256; ++byte) {
+        const std::uint64_t codes = ternary_codes(byte);
+        for (std::size_t i = 0; i != codes_in_byte; ++i) words[byte] |= (codes >> 2 * i & 3u) << 8 * i;
+    }
+    return words;
+}();
+
+/// Writes n codes of a group, five to a byte: ceil(n / 5) bytes. Requires codes below 3.
+inline void pack_ternary(const std::uint8_t* codes, std::size_t n, std::byte* out) {
+    // Byte 4 of the product is the sum of the five codes times powers of 3. No byte of it exceeds 242.
+    constexpr std::uint64_t powers = 0x01'03'09'1b'51;
+    std::size_t i = 0;
+    for (; i + sizeof powers <= n; i += codes_in_byte) {
+        std::uint64_t word;
+        std::memcpy(&word, codes + i, sizeof word);
+        *out++ = static_cast<std::byte>(word * powers >> 32);
+    }
+    for (; i < n; i += codes_in_byte) {
+        unsigned byte = 0;
+        for (std::size_t k = std::min(codes_in_byte, n - i); k-- != 0;) byte = 3 * byte + codes[i + k];
+        *out++ = static_cast<std::byte>(byte);
+    }
+}
+
+/// Reads n codes of a group.
+inline void unpack_ternary(const std::byte* in, std::size_t n, std::uint8_t* codes) {
+    std::size_t i = 0;
+    // Whole words, each over the unused end of the one before, while there is room.
+    for (; i + sizeof(std::uint64_t) <= n; i += codes_in_byte) {
+        const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
+        std::memcpy(codes + i, &word, sizeof word);
+    }
+    for (; i < n; i += codes_in_byte) {
+        const std::uint64_t word = ternary_words[static_cast<std::size_t>(*in++)];
+        for (std::size_t k = 0; k != std::min(codes_in_byte, n - i); ++k) {
+            codes[i + k] = static_cast<std::uint8_t>(word >> 8 * k);
+        }
+    }
+}
+
+/// Writes n codes of Q, the first of which begins a group.
+template <quantizer Q>
+void pack_codes(const code_word<Q::code_bits>* codes, std::size_t n, std::byte* out) {
+    if constexpr (ternary_quantizer<Q>) {
+        constexpr std::size_t group = ternary_group<Q>;
+        for (std::size_t i = 0; i < n; i += group) {
+            pack_ternary(codes + i, std::min(group, n - i), out + ternary_bytes(i, group));
+        }
+    } else {
+        pack<Q::code_bits>(codes, n, out);
+    }
+}
+
+/// Reads n codes of Q, the first of which begins a group.
+template <quantizer Q>
+void unpack_codes(const std::byte* in, std::size_t n, code_word<Q::code_bits>* codes) {
+    if constexpr (ternary_quantizer<Q>) {
+        constexpr std::size_t group = ternary_group<Q>;
+        for (std::size_t i = 0; i < n; i += group) {
+            unpack_ternary(in + ternary_bytes(i, group), std::min(group, n - i), codes + i);
+        }
+    } else {
+        unpack<Q::code_bits>(in, n, codes);
     }
 }
 

@@ -164,9 +164,9 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
                 const coded<std::byte>& section, std::byte* message) {
     const bool last = i + 1 == where.sections();
     constexpr std::size_t block_size = wire_layout<Q>::block_size;
-    const std::size_t codes_end = last ? layout.params_offset : code_bytes<Q>(where.elements_end(i));
-    const std::size_t params_end =
-        last ? layout.scale_offset : layout.params_offset + where.blocks_end(i, block_size) * params_bytes<Q>;
+    const std::size_t blocks_end = where.blocks_end(i, block_size);
+    const std::size_t codes_end = last ? layout.params_offset : layout.codes_of(where.elements_end(i), blocks_end);
+    const std::size_t params_end = last ? layout.scale_offset : layout.params_offset + blocks_end * params_bytes<Q>;
     std::fill(section.codes + code_bytes<Q>(size), message + codes_end, std::byte{0});
     std::fill(section.params + ceil_div(size, block_size) * params_bytes<Q>, message + params_end, std::byte{0});
     if (last) std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
