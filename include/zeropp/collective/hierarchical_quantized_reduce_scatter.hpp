@@ -37,7 +37,7 @@ void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         const auto chunk = plan.cut[c];
         if (chunk.sections() == 0) continue;
         exec.intra_node.wait(finished[c % 2]);
-        reduce_chunk(exec, comm, by_hop, plan, plan.buffers(work, c), in.tensor(), chunk, memory,
+        reduce_chunk(exec, comm, by_hop, plan, plan.buffers(work, c), in, chunk, memory,
                      [&](const auto& hop, const auto& q, const std::byte* messages, int contributors) {
                          codec<Execution>::read(hop, message_sum{q, messages, contributors, divisor},
                                                 chunk.in_own(comm.rank()), out.tensor(), last);

@@ -4,14 +4,20 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
+#include <type_traits>
 
 namespace zeropp::detail {
 
@@ -22,6 +28,36 @@ std::byte* own_message(const Communicator& comm, std::byte* messages, std::size_
     const std::size_t slot =
         static_cast<std::size_t>(comm.index()) * groups + static_cast<std::size_t>(comm.group_id());
     return messages + slot * bytes;
+}
+
+/// Address of the only tensor, without gaps; nullptr for other lists.
+template <class T, class Space>
+T* only_tensor(const array_operand<T, Space>& tensors) {
+    return tensors.array.data();
+}
+template <class T, class Space>
+T* only_tensor(const list_operand<T, Space>& tensors) {
+    return tensors.list.size() == 1 && !tensors.has_gaps() ? tensors.list[0].data() : nullptr;
+}
+
+/// Memory of `tensors` if it holds the messages of all slots, each as large as `chunk`; otherwise nullptr. It does if Q
+/// stores elements, one chunk holds all of the only tensor, shards are equal and of whole 16 bytes, and slots are
+/// ranks. Each rank decides alone, because encoded messages have equal bytes.
+template <quantizer Q, class Operand, class Slices, topology Topology>
+auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]] const Slices& chunk,
+                       [[maybe_unused]] const Topology& ranks) {
+    using T = std::remove_pointer_t<decltype(only_tensor(tensors))>;
+    using byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    byte* messages = nullptr;
+    if constexpr (stores_elements<Q, std::remove_const_t<T>>) {
+        T* const first = only_tensor(tensors);
+        const std::size_t shard = chunk.last_count();
+        const bool slots_are_ranks = ranks.groups() == 1 || ranks.group_size() == 1;
+        const bool equal_shards = static_cast<std::size_t>(ranks.size()) * shard == tensors.elements();
+        const bool aligned = address_of(first) % 16 == 0 && wire_bytes_of<Q>(chunk) == shard * sizeof(T);
+        if (slots_are_ranks && equal_shards && aligned) messages = reinterpret_cast<byte*>(first);
+    }
+    return messages;
 }
 
 /// Inter-node hop: gathers the messages of the ranks of this rank's index, which slot order puts side by side, as
@@ -85,20 +121,30 @@ private:
 
 /// Enqueues the hops of one chunk of a reduction, all but the last sum: last(exec, quantizer, messages, contributors)
 /// enqueues that.
-template <execution Execution, class Communicator, class Hops, class Plan, class Tensor, class Slices, class Memory,
+template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Slices, class Memory,
           class Last>
 void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
-                  const typename Plan::chunk_buffers& buffers, Tensor full, const Slices& chunk, const Memory& memory,
-                  Last last) {
+                  const typename Plan::chunk_buffers& buffers, const Full& full, const Slices& chunk,
+                  const Memory& memory, Last last) {
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const int groups = ranks.groups();
-    const auto to_all = chunk.in_slots(ranks.order(), 0, ranks.size());
+    // The messages of `full`, encoded into `buffer` unless its memory is them already.
+    const auto messages_of_full = [&]<class Q, class Residuals>(const Q& q, std::byte* buffer,
+                                                                const Residuals& residuals) -> const std::byte* {
+        if constexpr (std::same_as<Residuals, none>) {
+            if (const std::byte* const in_place = messages_in_place<Q>(full, chunk, ranks)) return in_place;
+        }
+        codec::write(exec.intra_node, q, full.tensor(), chunk.in_slots(ranks.order(), 0, ranks.size()), buffer,
+                     residuals);
+        return buffer;
+    };
+    const std::byte* sent = nullptr;
     if (plan.intra_node_hop) {
-        codec::write(exec.intra_node, by_hop.intra_node, full, to_all, buffers.intra_node_send, memory.intra_node());
+        sent = messages_of_full(by_hop.intra_node, buffers.intra_node_send, memory.intra_node());
         const std::size_t bytes =
             static_cast<std::size_t>(groups) * wire_bytes_of<typename Hops::intra_node_type>(chunk);
-        comm.intra_node().all_to_all(exec.intra_node, buffers.intra_node_send, buffers.intra_node_receive, bytes);
+        comm.intra_node().all_to_all(exec.intra_node, sent, buffers.intra_node_receive, bytes);
         if (!plan.inter_node_hop) {
             last(exec.intra_node, by_hop.intra_node, buffers.intra_node_receive, ranks.group_size());
             return;
@@ -107,11 +153,12 @@ void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hop
         codec::write(exec.intra_node, by_hop.inter_node,
                      message_sum{by_hop.intra_node, buffers.intra_node_receive, ranks.group_size()}, to_counterparts,
                      buffers.inter_node_send, memory.inter_node());
+        sent = buffers.inter_node_send;
     } else {
-        codec::write(exec.intra_node, by_hop.inter_node, full, to_all, buffers.inter_node_send, memory.inter_node());
+        sent = messages_of_full(by_hop.inter_node, buffers.inter_node_send, memory.inter_node());
     }
     exec.inter_node.wait(exec.intra_node.record());
-    comm.inter_node().all_to_all(exec.inter_node, buffers.inter_node_send, buffers.inter_node_receive,
+    comm.inter_node().all_to_all(exec.inter_node, sent, buffers.inter_node_receive,
                                  wire_bytes_of<typename Hops::inter_node_type>(chunk));
     last(exec.inter_node, by_hop.inter_node, buffers.inter_node_receive, groups);
 }

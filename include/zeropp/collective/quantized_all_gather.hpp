@@ -47,17 +47,24 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const auto cut = gather_chunks<Q>(whole, chunks);
+    // In full itself, unless that could overwrite the shard before it is read.
+    std::byte* const in_place =
+        in.overlaps_elsewhere(out, whole, comm.rank()) ? nullptr : messages_in_place<Q>(out, cut[0], ranks);
+    std::byte* const first = in_place != nullptr ? in_place : work;
     // The whole shard, before any of it may be overwritten: it may lie anywhere in full.
-    std::byte* messages = work;
+    std::byte* messages = first;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
         const std::size_t bytes = wire_bytes_of<Q>(chunk);
-        codec::write(exec.intra_node, q, in.tensor(), chunk.in_own(comm.rank()), own_message(comm, messages, bytes));
+        std::byte* const own = own_message(comm, messages, bytes);
+        if (in_place == nullptr || address_of(only_tensor(in)) != address_of(own)) {
+            codec::write(exec.intra_node, q, in.tensor(), chunk.in_own(comm.rank()), own);
+        }
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
     exec.inter_node.wait(exec.intra_node.record());
-    messages = work;
+    messages = first;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
@@ -65,8 +72,10 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         gather_inter_node(exec.inter_node, comm, messages, bytes);
         exec.intra_node.wait(exec.inter_node.record());
         gather_intra_node(exec.intra_node, comm, messages, bytes);
-        codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()),
-                    out.tensor());
+        if (in_place == nullptr) {
+            codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()),
+                        out.tensor());
+        }
         messages += static_cast<std::size_t>(ranks.size()) * bytes;
     }
 }

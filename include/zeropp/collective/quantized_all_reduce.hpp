@@ -100,23 +100,22 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
                 all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result);
 }
 
-/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `out`, the division of `result`, has the
-/// plan's sizes.
-template <execution Execution, class Communicator, class Hops, class Plan, class Division, class Tensor, class Result,
-          class Memory>
+/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks.
+template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Result, class Memory>
 void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
-                        const Division& out, Tensor full, Result result, float divisor, std::byte* work,
-                        const Memory& memory) {
+                        const Full& in, const Result& out, float divisor, std::byte* work, const Memory& memory) {
     using all_gather_type = typename Hops::all_gather_type;
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const auto& cut = plan.reduce.cut;
-    const auto& cut_of_result = cut.of(out);
+    const auto& cut_of_result = cut.of(out.over_ranks(ranks));
+    std::byte* const in_place = messages_in_place<all_gather_type>(out, cut[0], ranks);
+    const auto gathered = [&](std::size_t c) { return in_place != nullptr ? in_place : plan.gathered(work, c); };
     const auto way_out = [&](std::size_t c) {
         const auto chunk = cut[c];
         const std::size_t bytes = wire_bytes_of<all_gather_type>(chunk);
-        std::byte* const messages = plan.gathered(work, c);
-        reduce_chunk(exec, comm, by_hop, plan.reduce, plan.reduce.buffers(work, c), full, chunk, memory,
+        std::byte* const messages = gathered(c);
+        reduce_chunk(exec, comm, by_hop, plan.reduce, plan.reduce.buffers(work, c), in, chunk, memory,
                      [&](const Execution& on, const auto& from, const std::byte* parts, int contributors) {
                          codec::write(on, by_hop.all_gather, message_sum{from, parts, contributors, divisor},
                                       chunk.in_own(comm.rank()), own_message(comm, messages, bytes),
@@ -127,11 +126,12 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
     };
     const auto way_in = [&](std::size_t c, const typename Execution::event& crossed) {
         const auto chunk = cut_of_result[c];
-        std::byte* const messages = plan.gathered(work, c);
+        std::byte* const messages = gathered(c);
         exec.intra_node.wait(crossed);
         gather_intra_node(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
+        if (in_place != nullptr) return;
         codec::read(exec.intra_node, message_sum{by_hop.all_gather, messages},
-                    chunk.in_slots(ranks.order(), 0, ranks.size()), result);
+                    chunk.in_slots(ranks.order(), 0, ranks.size()), out.tensor());
     };
     join(exec);
     // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its
@@ -185,7 +185,8 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
 /// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
 ///           not changed. Tensors of a list may have other gaps in result than in full
 /// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `all_gather`: its messages are
-///           not encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather
+///           not encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather.
+///           Lossless messages may be sent from full and received in result (docs/architecture.md, Memory)
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
@@ -250,8 +251,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
         if (whole.elements() == 0) {
             memory.advance();
         } else if (!gathers) {
-            detail::scatter_and_gather(on, comm, q, plan, out.over_ranks(ranks), in.tensor(), out.tensor(), divisor,
-                                       work, memory);
+            detail::scatter_and_gather(on, comm, q, plan, in, out, divisor, work, memory);
             memory.advance();
         } else if (plan.reduce.intra_node_hop) {
             detail::gather_and_sum(on, comm, q.intra_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),

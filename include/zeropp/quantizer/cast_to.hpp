@@ -45,6 +45,9 @@ private:
     using bits_type = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
 };
 
+template <element T>
+inline constexpr bool stores_elements<cast_to<T>, T> = true;
+
 static_assert(quantizer<cast_to<float>> && quantizer<cast_to<half>> && quantizer<cast_to<bfloat16>>);
 
 }  // namespace zeropp

@@ -181,6 +181,11 @@ concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !positional
     noexcept->std::same_as<float>;
 };
 
+/// True if Q declares that its codes are elements T, unchanged and without parameters. Collectives then send and
+/// receive whole tensors without a copy. A NaN may keep its payload.
+template <class Q, class T>
+inline constexpr bool stores_elements = false;
+
 namespace detail {
 
 /// Call a quantizer as its abilities require. `position` is the element's index in its block.
