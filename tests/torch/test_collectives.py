@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import refusals
+from zeropp_torch.communicator import exchange
 
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 SIZES = [1, 5, 6, 997, 4096, 100003]
@@ -61,6 +62,27 @@ def test_lossless_collectives_move_what_they_are_given(ranks, size, per_node):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_are_gathered_as_they_are(ranks, dtype):
     ranks.run(4, lossless_collectives, 2, dtype)
+
+
+def collectives_without_copies(rank, size, per_node):
+    communicator = zeropp.Communicator(ranks_per_node=per_node)
+    n = size << 18
+    gradient, full = tensor_of(n, rank), torch.full((n,), float("nan"))
+    zeropp.all_reduce(communicator, gradient, "fp32", mean=True)
+    torch.testing.assert_close(gradient, exact_sum(size, n) / size, rtol=1e-5, atol=1e-6)
+    if per_node in (1, size):
+        assert torch.equal(gradient, exact_sum(size, n) / size)
+    zeropp.all_gather(communicator, slice_of(tensor_of(n, n), rank, size), full, "fp32")
+    assert torch.equal(full, tensor_of(n, n))
+    parts = full[: n - size].view(size, -1)
+    own = torch.full_like(parts[0], rank)
+    exchange(full[: n - size].view(torch.uint8), own.view(torch.uint8), dist.group.WORLD)
+    assert torch.equal(parts, torch.arange(size).float()[:, None].expand_as(parts))
+
+
+@pytest.mark.parametrize("size, per_node", [(2, 2), (4, 1), (4, 2)])
+def test_large_aligned_tensors_are_moved_without_copies(ranks, size, per_node):
+    ranks.run(size, collectives_without_copies, per_node)
 
 
 def large_collectives(rank, size, threads):

@@ -60,6 +60,25 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
+# Bytes of each rank from which exchange() takes less time than gloo's all-gather, which copies the result once more.
+EXCHANGED_BYTES = 512 << 10
+# Tag of exchange()'s messages, so that they meet no others.
+_TAG = 0x7A70
+
+
+def exchange(all_bytes: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Gathers every rank's `own` bytes into `all_bytes`: each rank sends to each. `own` may be its part of `all_bytes`."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    parts = all_bytes.view(size, -1)
+    if parts[rank].data_ptr() != own.data_ptr():
+        parts[rank].copy_(own)
+    others = [(rank + distance) % size for distance in range(1, size)]
+    messages = [dist.irecv(parts[other], group=group, group_src=other, tag=_TAG) for other in reversed(others)]
+    messages += [dist.isend(own, group=group, group_dst=other, tag=_TAG) for other in others]
+    for message in messages:
+        message.wait()
+
+
 @functools.lru_cache(maxsize=None)
 def _bytes_type(size: int) -> type:
     return ctypes.c_uint8 * size
@@ -260,7 +279,10 @@ class Communicator:
     def _all_gather(self, _context, number, _stream, send, receive, size) -> int:
         group = self._groups[number]
         self._moved = self._bytes(receive, size * dist.get_world_size(group)), self._bytes(send, size)
-        all_gather_single(*self._moved, group=group)
+        if self.device.type == "cpu" and size >= EXCHANGED_BYTES:
+            exchange(*self._moved, group)
+        else:
+            all_gather_single(*self._moved, group=group)
         return 0
 
     def _all_to_all(self, _context, number, _stream, send, receive, size) -> int:

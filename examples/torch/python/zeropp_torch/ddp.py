@@ -19,6 +19,10 @@ from .communicator import Communicator, Traffic, enabled, new_group, require_agr
 # Number of threads that take a bucket's pieces in turn, on the host: one piece moves within nodes while another crosses them.
 LANES = 2
 PIECE_BYTES = 2 << 20
+# With one hop, nothing overlaps: larger pieces start fewer messages.
+PIECE_BYTES_OF_ONE_HOP = 8 << 20
+# Elements of the largest block of a format.
+BLOCK = 256
 
 
 class _Reducer:
@@ -37,6 +41,8 @@ class _Reducer:
         lanes = LANES if device.type == "cpu" else 1
         given = f"gradients {gradients}, ranks_per_node {ranks_per_node}, compared_steps {compared_steps}"
         require_agreement([parent], device, "ddp_hook", given)
+        one_hop = ranks_per_node in (1, len(members))
+        self._piece_bytes = PIECE_BYTES_OF_ONE_HOP if one_hop else PIECE_BYTES
         self._hops = formats.gradient_formats(gradients)
         self._groups = [new_group(parent, members, device) for _ in range(lanes)]
         self._lanes = [
@@ -66,6 +72,12 @@ class _Reducer:
             dist.all_reduce(gradient, group=self._groups[lane])
             gradient /= self._lanes[lane].size
 
+    def _piece_elements(self, gradient: torch.Tensor) -> int:
+        """Elements of each piece but the last: whole blocks for every rank, so that a lossless piece is sent without a copy."""
+        whole = self._lanes[0].size * BLOCK
+        pieces = max(1, gradient.nbytes // self._piece_bytes)
+        return max(1, -(-gradient.numel() // (pieces * whole))) * whole
+
     def start(self, bucket: dist.GradBucket, future: torch.futures.Future[torch.Tensor]) -> None:
         """Reduces the bucket on the lanes' threads. Completes `future` with the last piece, also after a failure."""
         if bucket.index() == 0:
@@ -74,7 +86,7 @@ class _Reducer:
         compared = self.begin(bucket)
         gradient = bucket.buffer()
         started = []
-        for piece in gradient.chunk(max(1, gradient.nbytes // PIECE_BYTES)):
+        for piece in gradient.split(self._piece_elements(gradient)):
             lane = self._turn % LANES
             self._turn += 1
             started.append(self._threads[lane].submit(self.reduce, lane, piece, enabled(), compared, bucket.index()))
