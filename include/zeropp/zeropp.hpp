@@ -6,7 +6,7 @@
 /// Folders of zeropp/:
 ///   collective/  the primitives, one header each, and the arguments of their calls
 ///   quantizer/   formats of messages, and abilities around them; named chooses one by text
-///   topology/    nodes of the ranks: flat, two_level, shard_owners
+///   topology/    nodes of the ranks: flat, two_level, shard_owners; counterparts lists ranks for `split`
 ///   layout/      partition of tensors over ranks, tensor_list, and wire_layout of messages
 ///   transport/   transports, decorators around them, and the communicator, which joins one to a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
@@ -15,6 +15,7 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/outer_step.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
@@ -36,6 +37,7 @@
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
+#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/two_level.hpp>

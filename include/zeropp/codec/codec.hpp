@@ -99,7 +99,7 @@ template <class Q>
 inline constexpr bool is_message_sum<message_sum<Q>> = true;
 }  // namespace detail
 
-/// The codec of an execution, specialised for each kind by the headers in codec/. Both functions are static, enqueue
+/// The codec of an execution, specialised for each kind by the headers in codec/. All functions are static, enqueue
 /// their work on `exec`, and work on the memory of its space. `where` is `slices` of one tensor or `list_slices`. In a
 /// buffer of messages, slot s is at byte s * wire_bytes(q, where.last_count(), where.last()).
 ///   `write(exec, q, source, where, messages, residuals = none{})`
@@ -107,6 +107,9 @@ inline constexpr bool is_message_sum<message_sum<Q>> = true;
 ///       Adds and keeps `residuals` if they are a `feedback`. Bytes of a slot without an element are zero
 ///   `read(exec, source, where, tensor, epilogue = {})`
 ///       the elements of `tensor` that `where` names <- slot s of a `message_sum`
+///   `each(exec, n, f)`
+///       f(i) for every i < n, in any order. f is a trivially copyable function object that runs in the space. Only
+///       collectives that update elements need this function
 template <class E>
 struct codec;
 

@@ -4,6 +4,7 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/codec/cuda/decode_kernel.cuh>
+#include <zeropp/codec/cuda/each_kernel.cuh>
 #include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/codec/cuda/message_scale.cuh>
@@ -56,6 +57,12 @@ struct codec<cuda_stream> {
                 detail::launch(stream, part.slots, kernel::tiles(part), kernel{from, part, tensor, last});
             });
         });
+    }
+
+    template <class F>
+    static void each(const cuda_stream& stream, std::size_t n, const F& f) {
+        using kernel = detail::each_kernel<F>;
+        detail::launch(stream, 1, kernel::tiles(n), kernel{f, n});
     }
 
 private:

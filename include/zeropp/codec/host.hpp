@@ -3,6 +3,7 @@
 /// The codec of host executions.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/codec/host/each.hpp>
 #include <zeropp/codec/host/read.hpp>
 #include <zeropp/codec/host/write.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -48,6 +49,11 @@ struct codec<E> {
                      epilogue last = {}) {
         exec.enqueue(
             [=, threads = detail::threads_of(exec)] { detail::read_slots(source, where, tensor, last, threads); });
+    }
+
+    template <class F>
+    static void each(const E& exec, std::size_t n, const F& f) {
+        exec.enqueue([=, threads = detail::threads_of(exec)] { detail::each_element(n, f, threads); });
     }
 };
 

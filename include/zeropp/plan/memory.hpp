@@ -2,6 +2,7 @@
 /// \file
 /// Memory of a training step on each rank, before any is allocated.
 
+#include <zeropp/core/math.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
@@ -68,6 +69,22 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
         const std::size_t slice = partition(n, ranks.size()).slice_size();
         if (has_intra_node_hop(ranks)) bytes += static_cast<std::uint64_t>(ranks.size()) * intra_node.bytes(slice);
         if (has_inter_node_hop(ranks)) bytes += static_cast<std::uint64_t>(ranks.groups()) * inter_node.bytes(slice);
+    }
+    return bytes;
+}
+
+/// Bytes of anchors, outer momenta, differences and residuals on each rank of an `island` with local steps, kept
+/// throughout training.
+template <topology Topology>
+std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> tensors, const local_steps& local) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t n : tensors) {
+        const std::size_t shard = partition(n, island.size()).slice_size();
+        bytes += 3 * sizeof(float) * round_up(shard, 4);
+        if (local.residuals) {
+            const std::size_t slice = partition(shard, local.islands).slice_size();
+            bytes += static_cast<std::uint64_t>(local.islands + 1) * local.residuals->bytes(slice);
+        }
     }
     return bytes;
 }

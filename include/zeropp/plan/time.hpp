@@ -179,6 +179,32 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
     return t;
 }
 
+/// Time of one exchange of `tensors` between islands, all at once: two phases, in each of which a rank sends to every
+/// other island. `between` is the link of a whole island to the others, which its ranks share; its time is
+/// `inter_node`. Each element of a shard is read and written as floats: 9 times for the outer optimizer, 4 times by the
+/// codec.
+template <topology Topology>
+collective_time outer_step_time(const machine& m, const link_speed& between, const Topology& island,
+                                std::span<const std::size_t> tensors, const local_steps& local) {
+    double sent = 0;
+    double shards = 0;
+    for (const std::size_t n : tensors) {
+        sent += detail::real(outer_step_volume(island, local, n));
+        shards += detail::real(partition(n, island.size()).slice_size());
+    }
+    collective_time t;
+    t.inter_node = detail::hop_seconds(between, 2 * (local.islands - 1), sent * detail::real(island.size()));
+    t.hops = t.inter_node;
+    t.codec = detail::codec_seconds(m, false, 13 * sizeof(float) * shards + 2 * sent);
+    return t;
+}
+
+/// Seconds that local steps add to each inner step of `step` seconds: of `exchange`, the part that outlasts the delay.
+inline double local_steps_seconds(const collective_time& exchange, const local_steps& local, double step) {
+    const double hidden = detail::real(local.delay) * step;
+    return (exchange.codec + std::max(0.0, exchange.hops - hidden)) / detail::real(local.every);
+}
+
 /// Seconds of computation in a training step.
 struct compute_time {
     double forward = 0;

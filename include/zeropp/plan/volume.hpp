@@ -7,6 +7,7 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -122,6 +123,19 @@ volume reduce_scatter_volume(const Topology& ranks, const wire_format& intra_nod
     return detail::hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node));
 }
 
+namespace detail {
+/// Bytes that a rank sends in a two-shot quantized_all_reduce.
+template <topology Topology>
+volume two_shot_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
+                       const wire_format& all_gather, std::size_t elements, int chunks) {
+    const chunking cut =
+        planned_chunks(ranks, inter_node, elements, chunks,
+                       std::max({intra_node.block_size, inter_node.block_size, all_gather.block_size}));
+    return hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node)) +
+           hop_volume(ranks, message_bytes(cut, all_gather), message_bytes(cut, all_gather));
+}
+}  // namespace detail
+
 /// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
 /// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `all_gather`.
 template <topology Topology>
@@ -132,11 +146,34 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, c
     const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
                                 (has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice));
     if (prefers_one_shot(ranks.size(), whole)) return detail::hop_volume(ranks, whole, whole);
-    const chunking cut =
-        detail::planned_chunks(ranks, inter_node, elements, chunks,
-                               std::max({intra_node.block_size, inter_node.block_size, all_gather.block_size}));
-    return detail::hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node)) +
-           detail::hop_volume(ranks, message_bytes(cut, all_gather), message_bytes(cut, all_gather));
+    return detail::two_shot_volume(ranks, intra_node, inter_node, all_gather, elements, chunks);
+}
+
+/// Local steps: islands of ranks train by themselves and exchange their progress by outer_step.
+struct local_steps {
+    int islands;
+    /// Number of inner steps between two exchanges of a tensor, at least 1.
+    int every;
+    /// Number of inner steps between the begin of an exchange and its use.
+    int delay = 0;
+    /// Format of the exchange, on all hops.
+    wire_format differences;
+    /// Format of error feedback's residuals: for a quantizer Q, `wire_format_of` Storage::storage<Q>.
+    std::optional<wire_format> residuals = std::nullopt;
+};
+
+/// Bytes that a rank sends to ranks of other islands in one exchange of `elements` elements, which the ranks of an
+/// island divide. In a step it sends a part of 1 / every.
+template <topology Topology>
+std::uint64_t outer_step_volume(const Topology& island, const local_steps& local, std::size_t elements) {
+    const std::size_t shard = partition(elements, island.size()).slice_size();
+    if (local.islands == 1 || shard == 0) return 0;
+    const flat between(local.islands);
+    const wire_format& f = local.differences;
+    // With error feedback, the all-reduce is two-shot in every size.
+    return (local.residuals ? detail::two_shot_volume(between, f, f, f, shard, 1)
+                            : all_reduce_volume(between, f, f, f, shard, 1))
+        .intra_node;
 }
 
 /// Number of a rank's peers in its secondary group of `group_size` consecutive ranks, on its node and on others.

@@ -4,6 +4,7 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -11,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace zeropp {
 
@@ -40,12 +40,8 @@ public:
                                      "-funsafe-math-optimizations or -fno-honor-nans");
         }
         if (topology_.groups() == 1 || topology_.group_size() == 1) return;
-        std::vector<int> members;
-        for (int i = 0; i != topology_.group_size(); ++i) members.push_back(topology_.rank_of(group_id(), i));
-        intra_node_.emplace(world_.split(members));
-        members.clear();
-        for (int g = 0; g != topology_.groups(); ++g) members.push_back(topology_.rank_of(g, index()));
-        inter_node_.emplace(world_.split(members));
+        intra_node_.emplace(world_.split(group_ranks(topology_, rank())));
+        inter_node_.emplace(world_.split(counterpart_ranks(topology_, rank())));
     }
 
     /// Collective. Uses a copy of `world`.

@@ -1,7 +1,8 @@
 // What updates of replicas add to the kernels: differences between tables of tensors, and slices stored one behind the
-// other, read and added to.
+// other, read and added to. And the elements of an outer step.
 #include "shipped.cuh"
 
+#include <zeropp/collective/outer_optimizer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 
 using namespace zeropp;
@@ -28,5 +29,16 @@ void updates(const stream& s, Masters masters, Replica replica, const Slices& ow
 template void updates(const stream&, const float*, bfloat16*, const slices&, const packed_slices<slices>&, std::byte*);
 template void updates(const stream&, tensor_table<const float>, tensor_table<bfloat16>, const list_slices&,
                       const packed_slices<list_slices>&, std::byte*);
+
+/// Elements of an outer step.
+template <class T>
+void outer_steps(const stream& s, std::size_t n, T* weights, float* state) {
+    codec::each(s, n, detail::outer_start<T>{weights, state, state});
+    codec::each(s, n, detail::outer_difference<T>{weights, state, state});
+    codec::each(s, n, detail::outer_update<T>{0.7f, 0.9f, 0.5f, state, state, state, weights});
+}
+
+template void outer_steps(const stream&, std::size_t, float*, float*);
+template void outer_steps(const stream&, std::size_t, bfloat16*, float*);
 
 }  // namespace shipped

@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// Runs a function for every element of an array on the host.
+
+#include <zeropp/codec/host/share.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/layout/slices.hpp>
+
+#include <cstddef>
+
+namespace zeropp::detail {
+
+ZEROPP_DETAIL_INLINE_BEGIN
+
+/// f(i) for i in [first, first + count), with the active target's instructions.
+template <class F>
+void each_in_part(std::size_t first, std::size_t count, const F& f) {
+    for_each_piece_on_target<piece_size, 8>(count, [=](std::size_t begin, auto n) {
+        for (std::size_t i = 0; i != n; ++i) f(first + begin + i);
+    });
+}
+
+ZEROPP_DETAIL_INLINE_END
+
+/// f(i) for i in [0, n), divided among `threads`. Knows no execution, so that host executions share its instances.
+template <class F>
+void each_element(std::size_t n, const F& f, const host_threads* threads) {
+    const slices all = slices::single(n, 0, n);
+    divide(threads, all, [&](const share& mine) {
+        for_each_part(all, part_order::tensors, mine,
+                      [&](const section_part& part) { each_in_part(part.first, part.count, f); });
+    });
+}
+
+}  // namespace zeropp::detail

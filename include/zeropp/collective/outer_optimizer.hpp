@@ -1,0 +1,334 @@
+#pragma once
+/// \file
+/// The outer optimizer of training with local steps: anchor and momentum of one rank's shards.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/options.hpp>
+#include <zeropp/core/config.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace zeropp {
+
+/// Options of training with local steps; equal on all ranks. Defaults are DiLoCo's.
+struct outer_options {
+    /// Number of inner steps between two exchanges of a tensor (H), at least 1.
+    int every = 30;
+    /// Number of fragments that take turns, at least 1. Each has its own outer_optimizer.
+    int fragments = 1;
+    /// Number of inner steps between the begin of an exchange and its use, below `every`.
+    int delay = 0;
+    /// Outer learning rate, above 0.
+    float learning_rate = 0.7f;
+    /// Outer Nesterov momentum, from 0 to less than 1.
+    float momentum = 0.9f;
+    /// Part of an island's own weights that an exchange keeps, from 0 to 1: alpha of Streaming DiLoCo.
+    float alpha = 0.0f;
+    /// Number of chunks of the all-reduce, as in gather_options.
+    int chunks = auto_chunks;
+
+    /// True if fragment `fragment`, counted from 0, begins an exchange after inner step `step`, counted from 1. Each
+    /// fragment begins every `every` steps, and the fragments' turns are spread evenly over these.
+    constexpr bool begins(int fragment, std::int64_t step) const {
+        const std::int64_t turn = std::int64_t{fragment + 1} * every / fragments;
+        return step > 0 && step % every == turn % every;
+    }
+    /// True if an exchange of `fragment` is used after inner step `step`: it has begun `delay` steps before.
+    constexpr bool applies(int fragment, std::int64_t step) const { return begins(fragment, step - delay); }
+
+    /// The options in words, without `chunks`. Fractions are written as the bits of floats.
+    constexpr agreed_text text() const {
+        agreed_text t("every ");
+        t.append(every).append(" steps in ").append(fragments).append(" fragments, applied after ").append(delay);
+        t.append(", rate ").append(float_bits(learning_rate)).append(", momentum ").append(float_bits(momentum));
+        return t.append(", alpha ").append(float_bits(alpha));
+    }
+
+    /// Why these options cannot be used, as "expected ..., given ..."; empty if they can.
+    std::string problem() const {
+        const auto given = [](const char* expected, auto value) {
+            return std::string("expected ") + expected + ", given " + std::to_string(value);
+        };
+        if (every < 1) return given("an exchange every 1 step or more", every);
+        if (fragments < 1) return given("at least 1 fragment", fragments);
+        if (delay < 0 || delay >= every) return given("a delay from 0 to less than `every`", delay);
+        if (!(learning_rate > 0.0f) || !is_finite(learning_rate)) {
+            return given("a learning rate above 0", learning_rate);
+        }
+        if (!(momentum >= 0.0f && momentum < 1.0f)) return given("a momentum from 0 to less than 1", momentum);
+        if (!(alpha >= 0.0f && alpha <= 1.0f)) return given("an alpha from 0 to 1", alpha);
+        return {};
+    }
+};
+
+namespace detail {
+
+/// anchor <- weights, momentum <- 0.
+template <class T>
+struct outer_start {
+    const T* weights;
+    float* anchor;
+    float* momentum;
+
+    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
+        anchor[i] = element_traits<T>::to_float(weights[i]);
+        momentum[i] = 0.0f;
+    }
+};
+
+/// difference <- anchor - weights.
+template <class T>
+struct outer_difference {
+    const T* weights;
+    const float* anchor;
+    float* difference;
+
+    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
+        difference[i] = anchor[i] - element_traits<T>::to_float(weights[i]);
+    }
+};
+
+/// Nesterov's step of the anchor along the mean of differences, and weights between the anchor and themselves.
+template <class T>
+struct outer_update {
+    float rate;
+    float factor;
+    float alpha;
+    const float* mean;
+    float* momentum;
+    float* anchor;
+    T* weights;
+
+    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
+        const float m = product(factor, momentum[i]) + mean[i];
+        const float moved = anchor[i] - product(rate, mean[i] + product(factor, m));
+        momentum[i] = m;
+        anchor[i] = moved;
+        if (alpha == 0.0f) {
+            weights[i] = element_traits<T>::from_float(moved);
+        } else {
+            const float own = element_traits<T>::to_float(weights[i]);
+            weights[i] = element_traits<T>::from_float(product(alpha, own) + product(1.0f - alpha, moved));
+        }
+    }
+};
+
+/// Number of arrays in tensors: of a list, or 1.
+template <class Tensors>
+std::size_t number_of_arrays(const Tensors& tensors) {
+    if constexpr (is_tensor_list<std::remove_cvref_t<Tensors>>) {
+        return tensors.size();
+    } else {
+        return 1;
+    }
+}
+
+/// Array t of a list, or the only array.
+template <class Space, class Tensors>
+auto array_of(Tensors& tensors, [[maybe_unused]] std::size_t t) {
+    if constexpr (is_tensor_list<std::remove_cvref_t<Tensors>>) {
+        return tensors[t];
+    } else {
+        return as_view<Space>(tensors);
+    }
+}
+
+}  // namespace detail
+
+/// State of training with local steps on one rank: for its shards of some weights, the anchor (weights at the last
+/// exchange), the outer momentum, and the difference that an exchange moves. Ranks train in islands, each by itself;
+/// outer_step makes the islands' weights equal every `every` steps. Refers to the caller's storage of
+/// `storage_bytes(...)`, with any initial contents, for which it is used alone.
+///
+/// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
+/// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
+/// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again
+/// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
+template <class Space>
+class outer_optimizer {
+public:
+    using space = Space;
+
+    /// For `weights`, this rank's shards: an array or a tensor_list, of any element type. `counterparts` is the
+    /// topology of the ranks that hold these shards, one in each island. Call `start` before the first exchange.
+    /// Allocates a small table and, in device_space, blocks. Throws precondition_error unless `storage` is large enough
+    /// and aligned to 16 bytes.
+    template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
+    outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
+        : sizes_(sizes_of(weights)), room_(room_for(sizes_)), storage_(as_view<Space>(storage)),
+          differences_(listed(counterparts)) {
+        const std::string problem = workspace_problem(storage_, storage_bytes(weights));
+        if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
+    }
+
+    /// Bytes of storage on each rank.
+    template <tensors_in<Space> Weights>
+    static std::size_t storage_bytes(const Weights& weights) {
+        return 3 * room_for(sizes_of(weights)) * sizeof(float);
+    }
+
+    /// anchor = weights, momentum = 0: the state before the first inner step. Enqueued on `exec`, no communication.
+    /// Throws precondition_error if `weights` are others than in the constructor.
+    template <execution Execution, tensors_in<Space> Weights>
+    void start(const Execution& exec, const Weights& weights) {
+        require(problem(weights));
+        for_each_array<Execution>(exec, weights, [&]<class T>(const T* w, std::size_t begin) {
+            return detail::outer_start<T>{w, anchor_at(begin), momentum_at(begin)};
+        });
+        restore(0, false);
+    }
+
+    /// Uses the exchange that outer_begin has begun, with one pass over the elements and no communication:
+    ///   momentum = options.momentum * momentum + mean
+    ///   anchor   = anchor - options.learning_rate * (mean + options.momentum * momentum)
+    ///   weights  = options.alpha * weights + (1 - options.alpha) * anchor
+    /// where mean is the mean over islands of anchor - weights at the begin. In float, in this order, without fused
+    /// multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0. The
+    /// step is torch.optim.SGD's with nesterov=True. Elements that are not finite in one island are NaN in all.
+    /// Enqueued on `exec`; the exchange must be complete or ahead on `exec`. Throws precondition_error if none has
+    /// begun, or for wrong arguments.
+    template <execution Execution, mutable_tensors_in<Space> Weights>
+    void apply(const Execution& exec, Weights&& weights, const outer_options& options) {
+        require(options.problem());
+        require(problem(weights));
+        if (!pending_) throw precondition_error("outer_optimizer", "an exchange that has begun", "none");
+        for_each_array<Execution>(exec, weights, [&]<class T>(T* w, std::size_t begin) {
+            return detail::outer_update<T>{options.learning_rate,
+                                           options.momentum,
+                                           options.alpha,
+                                           difference_at(begin),
+                                           momentum_at(begin),
+                                           anchor_at(begin),
+                                           w};
+        });
+        pending_ = false;
+    }
+
+    /// Number of exchanges that have begun since `start`, and whether the last one waits for `apply`. To save: both,
+    /// and the bytes of `state()`. To restore, on an optimizer made with the same arguments: copy the bytes back, and
+    /// call `restore`.
+    std::uint64_t exchanges() const { return exchanges_; }
+    bool pending() const { return pending_; }
+    void restore(std::uint64_t exchanges, bool pending) {
+        exchanges_ = exchanges;
+        pending_ = pending;
+    }
+    /// Bytes of the state, complete when the work of the last call is.
+    view<std::byte, Space> state() const { return storage_.subview(0, 3 * room_ * sizeof(float)); }
+
+    /// Anchor of array t of the weights; the same bits in all islands.
+    view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begin_of(t)), sizes_[t]}; }
+
+    /// Number of elements of the rank's shards.
+    std::size_t elements() const { return differences_.elements(); }
+    /// Tensors that exchanges move: differences, or their mean over islands. For sizes of scratch and error_feedback.
+    const tensor_list<float, Space>& differences() const { return differences_; }
+
+    // For outer_begin.
+
+    /// Why `weights` do not fit, as "expected ..., given ..."; empty if they do.
+    template <tensors_in<Space> Weights>
+    std::string problem(const Weights& weights) const {
+        if constexpr (detail::is_tensor_list<std::remove_cvref_t<Weights>>) {
+            if (weights.has_gaps() && weights.ranks() != 0)
+                return "expected tensors without gaps, given some with gaps";
+        }
+        const std::vector<std::size_t> given = sizes_of(weights);
+        if (given.size() != sizes_.size()) {
+            return "expected weights of " + std::to_string(sizes_.size()) + " tensors, given " +
+                   std::to_string(given.size());
+        }
+        for (std::size_t t = 0; t != given.size(); ++t) {
+            if (given[t] == sizes_[t]) continue;
+            return "expected weights of " + std::to_string(sizes_[t]) + " elements in tensor " + std::to_string(t) +
+                   ", given " + std::to_string(given[t]);
+        }
+        return {};
+    }
+    /// Enqueues difference = anchor - weights.
+    template <execution Execution, tensors_in<Space> Weights>
+    void take_difference(const Execution& exec, const Weights& weights) const {
+        for_each_array<Execution>(exec, weights, [&]<class T>(const T* w, std::size_t begin) {
+            return detail::outer_difference<T>{w, anchor_at(begin), difference_at(begin)};
+        });
+    }
+    /// Counts an exchange, once all its work is enqueued.
+    void advance() { restore(exchanges_ + 1, true); }
+
+private:
+    static void require(const std::string& problem) {
+        if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
+    }
+
+    template <class Weights>
+    static std::vector<std::size_t> sizes_of(const Weights& weights) {
+        std::vector<std::size_t> sizes;
+        for (std::size_t t = 0; t != detail::number_of_arrays(weights); ++t) {
+            sizes.push_back(detail::array_of<Space>(weights, t).size());
+        }
+        return sizes;
+    }
+
+    /// Elements of one of the three parts of storage, in which each tensor begins on a 16-byte boundary.
+    static std::size_t room_for(const std::vector<std::size_t>& sizes) {
+        std::size_t room = 0;
+        for (const std::size_t n : sizes) room += round_up(n, workspace_alignment / sizeof(float));
+        return room;
+    }
+    std::size_t begin_of(std::size_t t) const {
+        return room_for({sizes_.begin(), sizes_.begin() + static_cast<std::ptrdiff_t>(t)});
+    }
+
+    float* part(std::size_t p, std::size_t begin) const {
+        return reinterpret_cast<float*>(storage_.data()) + p * room_ + begin;
+    }
+    float* anchor_at(std::size_t begin) const { return part(0, begin); }
+    float* momentum_at(std::size_t begin) const { return part(1, begin); }
+    float* difference_at(std::size_t begin) const { return part(2, begin); }
+
+    template <topology Topology>
+    tensor_list<float, Space> listed(const Topology& counterparts) const {
+        std::vector<list_tensor<float, Space>> tensors;
+        std::size_t begin = 0;
+        for (const std::size_t n : sizes_) {
+            tensors.emplace_back(view<float, Space>(difference_at(begin), n));
+            begin += round_up(n, workspace_alignment / sizeof(float));
+        }
+        return tensor_list<float, Space>(counterparts, tensors);
+    }
+
+    /// Enqueues function(address, place in a part of storage)(i) for every element i of every array.
+    template <execution Execution, class Weights, class Function>
+    void for_each_array(const Execution& exec, Weights& weights, const Function& function) const {
+        std::size_t begin = 0;
+        for (std::size_t t = 0; t != sizes_.size(); ++t) {
+            if (sizes_[t] != 0) {
+                codec<Execution>::each(exec, sizes_[t], function(detail::array_of<Space>(weights, t).data(), begin));
+            }
+            begin += round_up(sizes_[t], workspace_alignment / sizeof(float));
+        }
+    }
+
+    std::vector<std::size_t> sizes_;
+    std::size_t room_;
+    view<std::byte, Space> storage_;
+    tensor_list<float, Space> differences_;
+    std::uint64_t exchanges_ = 0;
+    bool pending_ = false;
+};
+
+}  // namespace zeropp
