@@ -4,7 +4,7 @@
 #
 #   examples/run.sh [--all] [--steps N] [--build-dir DIR] [--results DIR] [options of zero3_gpt, e.g. --text FILE]
 #
-#   --all             seven runs of 400 steps: also each part of ZeRO++ alone, precision by layer; 15 minutes
+#   --all             nine runs of 400 steps: also each part of ZeRO++ alone, precision by layer, local steps; 20 minutes
 #   --steps N         steps of each run (default: 120, with --all 400)
 #   --build-dir DIR   where to build (default: build/examples)
 #   --results DIR     folder of the table, the losses and their plot (default: build/results)
@@ -22,7 +22,7 @@ parse_options "$@"
 
 names=(zero3 zeropp differences)
 if [ "$all" = yes ]; then
-    names=(zero3 qwz hpz qgz zeropp differences by_layer)
+    names=(zero3 qwz hpz qgz zeropp differences by_layer local_steps streaming)
     [ -n "$steps" ] || steps=400
 fi
 steps=${steps:-120}

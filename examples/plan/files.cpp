@@ -109,6 +109,16 @@ void write_json(const settings& s, const prediction& p) {
         if (s.memory > 0) entry["fits"] = fits(s, c.total_memory);
         json["secondary_groups"].push_back(std::move(entry));
     }
+    for (const local_run& r : p.local_runs) {
+        json["local_steps"].push_back({{"name", r.name},
+                                       {"exchange_bytes_by_island", r.exchange},
+                                       {"bits_per_parameter_and_step", r.bits},
+                                       {"exchange_seconds", r.exchange_seconds},
+                                       {"inner_step_seconds", r.inner_seconds},
+                                       {"step_seconds", r.step_seconds},
+                                       {"outer_bytes_by_rank", r.outer_memory},
+                                       {"total_bytes_by_rank", r.total_memory}});
+    }
     json["advice"] = advise(s, p);
     std::ofstream out = open(s.json_file);
     out << json.dump(2) << '\n';

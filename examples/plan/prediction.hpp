@@ -40,10 +40,23 @@ struct secondary_choice {
     double seconds;              // of a step without overlap
 };
 
+/// Training with local steps on each island: exchanges in bytes and seconds, and memory of a rank in bytes.
+struct local_run {
+    std::string name;
+    std::uint64_t exchange;      // bytes that an island sends to others in an exchange of all tensors
+    double bits;                 // bits that an island sends to others in a step, for each parameter
+    double exchange_seconds;     // of all tensors at once
+    double inner_seconds;        // of a step without overlap and exchanges
+    double step_seconds;         // of a step, with its part of an exchange
+    std::uint64_t outer_memory;  // of anchors, outer momenta, differences and residuals
+    std::uint64_t total_memory;  // of all states
+};
+
 struct prediction {
     std::vector<run> runs;  // in the order of predict_runs
     std::vector<layout> layouts;
     std::vector<secondary_choice> choices;
+    std::vector<local_run> local_runs;  // empty unless s.islands is set
 };
 
 /// Parts of ZeRO++ in use; none is ZeRO-3. `differences` replaces them all: updates by weight differences, and

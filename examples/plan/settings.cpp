@@ -210,6 +210,30 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->check(between(0.0, 1e12))
         ->capture_default_str();
 
+    int islands = 0, every = 30, delay = 0;
+    double between_rate = 1, between_latency = 20'000;
+    std::string exchange = "int4:128:signed:bf16:h32";
+    auto* const of_islands =
+        app.add_option("--islands", islands, "islands of whole nodes that take local steps: there is a table of them")
+            ->check(CLI::Range(1, most_ranks));
+    app.add_option("--every", every, "islands: inner steps between two exchanges (H)")
+        ->check(CLI::PositiveNumber)
+        ->needs(of_islands)
+        ->capture_default_str();
+    app.add_option("--delay", delay, "islands: inner steps that hide an exchange")
+        ->check(CLI::NonNegativeNumber)
+        ->needs(of_islands)
+        ->capture_default_str();
+    app.add_option("--exchange", exchange, "islands: quantizer of exchanges")->needs(of_islands)->capture_default_str();
+    app.add_option("--between-gbit", between_rate, "islands: Gbit/s of a whole island to the others, each way")
+        ->check(between(1e-6, 1e6))
+        ->needs(of_islands)
+        ->capture_default_str();
+    app.add_option("--between-us", between_latency, "islands: latency of a message to another in microseconds")
+        ->check(between(0.0, 1e9))
+        ->needs(of_islands)
+        ->capture_default_str();
+
     settings s;
     double memory = 0, other = 0;
     app.add_option("--gpu-memory-gb", memory, "memory of a GPU, in GB of 10^9 bytes")->check(between(1e-6, 1e6));
@@ -282,6 +306,25 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
                                       .embedding_gradients = format_named(embedding_gradients),
                                       .block_residuals = residuals_beside(block_gradients),
                                       .embedding_residuals = residuals_beside(embedding_gradients)};
+    }
+    if (islands != 0) {
+        if (nodes % islands != 0) {
+            throw std::invalid_argument("--islands: expected a divisor of the " + std::to_string(nodes) +
+                                        " nodes, given " + std::to_string(islands));
+        }
+        if (delay >= every) {
+            throw std::invalid_argument("--delay: expected fewer steps than the " + std::to_string(every) +
+                                        " of --every, given " + std::to_string(delay));
+        }
+        static_cast<void>(
+            zeropp::secondary_peers(zeropp::two_level(nodes / islands, ranks_per_node), s.secondary_group_size));
+        s.islands = island_settings{
+            {.islands = islands,
+             .every = every,
+             .delay = delay,
+             .differences = format_named(exchange),
+             .residuals = residuals == "none" ? std::nullopt : std::optional(residual_format(residuals, exchange))},
+            {between_rate * 1e9 / 8, between_latency * 1e-6}};
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;

@@ -31,6 +31,12 @@ struct by_layer_formats {
     std::optional<residual_formats> embedding_residuals;
 };
 
+/// Local steps: islands of whole nodes, and the link of an island to the others.
+struct island_settings {
+    zeropp::local_steps local;
+    zeropp::link_speed between;
+};
+
 /// Everything that the command line, or a program that calls the planner, sets.
 struct settings {
     std::vector<std::size_t> tensors;  // number of elements of each
@@ -47,6 +53,7 @@ struct settings {
     std::optional<residual_formats> residuals;
     std::optional<residual_formats> difference_residuals;
     std::optional<by_layer_formats> by_layer;  // set if the embeddings among the tensors are known
+    std::optional<island_settings> islands;    // set for local steps
     int chunks = 1;                            // of a reduce-scatter
     int gather_chunks = 1;                     // of an all-gather
     zeropp::state_bytes bytes;

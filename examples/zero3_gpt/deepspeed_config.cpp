@@ -101,13 +101,13 @@ public:
         value = given->get<std::string>();
     }
 
-    void read_count(const char* key, int& value) {
+    void read_count(const char* key, int& value, unsigned least = 1) {
         const json* given = find(key);
         if (given == nullptr) return;
         constexpr int most = std::numeric_limits<int>::max();
         // A JSON number without sign or fraction; 2.0 has a fraction.
-        if (!given->is_number_unsigned() || given->get<std::uint64_t>() < 1 || given->get<std::uint64_t>() > most) {
-            fail(key, *given, "an integer from 1 to " + std::to_string(most));
+        if (!given->is_number_unsigned() || given->get<std::uint64_t>() < least || given->get<std::uint64_t>() > most) {
+            fail(key, *given, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
         }
         value = given->get<int>();
     }
@@ -209,6 +209,24 @@ void read_zero(section& zero, deepspeed_config& config) {
     zero.warn_of_the_rest(config.warnings);
 }
 
+void read_local_steps(section& local, deepspeed_config& config) {
+    auto& to = config.zeropp.local_steps;
+    local.read_count("islands", to.islands);
+    local.read_count("every", to.every);
+    local.read_count("fragments", to.fragments);
+    local.read_count("delay", to.delay, 0);
+    if (to.delay >= to.every) local.fail("delay", to.delay, "an integer from 0 to less than local_steps.every");
+    const auto fraction = [](double value) { return value >= 0.0 && value <= 1.0; };
+    local.read_number(
+        "learning_rate", to.learning_rate, [](double value) { return value > 0.0; }, "a number above 0");
+    local.read_number(
+        "momentum", to.momentum, [](double value) { return value >= 0.0 && value < 1.0; },
+        "a number from 0 to below 1");
+    local.read_number("alpha", to.alpha, fraction, "a number from 0 to 1");
+    local.read("quantizer", to.quantizer);
+    local.warn_of_the_rest(config.warnings);
+}
+
 /// Line and column of byte `offset`, both counted from one.
 std::string position(std::string_view text, std::size_t offset) {
     const std::string_view before = text.substr(0, std::min(offset, text.size()));
@@ -282,6 +300,7 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
             "block_rate", config.zeropp.block_rate, [](double value) { return value > 0.0; }, "a number above 0");
         zeropp->read("gradient_error_feedback", config.zeropp.gradient_error_feedback);
         zeropp->read("weight_differences", config.zeropp.weight_differences);
+        if (auto local = zeropp->child("local_steps")) read_local_steps(*local, config);
         if (config.zeropp.gradient_error_feedback && !config.zero.quantized_gradients) {
             zeropp->fail("gradient_error_feedback", true,
                          "false without zero_optimization.zero_quantized_gradients: there is no quantization to make "

@@ -25,6 +25,18 @@ struct deepspeed_config {
         bool quantized_gradients = false;  ///< qgZ: zero_quantized_gradients
         bool overlap_comm = true;          ///< DeepSpeed's default for stage 3
     };
+    /// Local steps: islands of consecutive ranks train by themselves and exchange their progress. One island is
+    /// training without local steps.
+    struct local_settings {
+        int islands = 1;
+        int every = 30;              ///< inner steps between two exchanges of a unit
+        int fragments = 1;           ///< fragments that take turns; unit u belongs to fragment u % fragments
+        int delay = 0;               ///< inner steps between the begin of an exchange and its use
+        double learning_rate = 0.7;  ///< of the outer optimizer
+        double momentum = 0.9;       ///< of the outer optimizer, Nesterov's
+        double alpha = 0.0;          ///< part of an island's own weights that an exchange keeps
+        std::string quantizer = "bf16";
+    };
     /// Names of quantizers, which the library parses.
     struct zeropp_settings {
         std::string weight_quantizer = "int8:256:fp16";
@@ -37,6 +49,7 @@ struct deepspeed_config {
         bool gradient_error_feedback = false;  ///< adds a gradient's quantization error to the next one
         double block_rate = 1.0;               ///< factor of the learning rate of blocks
         bool weight_differences = false;       ///< nodes keep weights, and differences move; needs hpZ
+        local_settings local_steps;
 
         /// Quantizer of a unit's weights; `embedding` is true for embeddings and head.
         [[nodiscard]] const std::string& weights(bool embedding) const {

@@ -4,6 +4,7 @@
 #include "deepspeed_config.hpp"
 #include "device.hpp"
 #include "formats.hpp"
+#include "local_steps.hpp"
 #include "model.hpp"
 
 #include <zeropp/core/config.hpp>
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -32,6 +34,7 @@ struct phase_traffic {
     bytes forward_gather;
     bytes backward_gather;
     bytes reduce;
+    bytes exchange;  // between islands
 };
 
 namespace step {
@@ -71,6 +74,8 @@ struct sum_squares {
 ///
 /// Embeddings and head may have their own formats, with more bits than the blocks'.
 ///
+/// With local steps, all this happens in islands of ranks, and an island_exchange joins them every few steps.
+///
 /// One queue of the device gathers the next unit's weights while a unit computes, another reduces gradients. Arrays are
 /// on the device; only losses and norms return to the host. `Formats` lists the formats for the wire.
 template <class Device, class Transport, class Formats = wire_formats>
@@ -82,14 +87,24 @@ public:
     /// Collective. `world` counts bytes by the real nodes; `nodes` is the topology of the collectives.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
+        : zero3_engine(device, network, config, seed, world,
+                       island_ranks(nodes, config.zeropp.local_steps.islands, world.rank())) {}
+
+    /// For an island among the ranks of `world`.
+    zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
+                 transport_type& world, const island_ranks& ranks)
         : device_(device), network_(network), replicated_(config.zero.stage == 0),
           clipping_(config.gradient_clipping), mean_{.operation = zeropp::reduction::mean,
                                                      .chunks = config.zeropp.gradient_chunks},
-          overlap_(config.zero.overlap_comm), world_(world), weights_comm_(nodes, world.split(everyone(world.size()))),
-          secondary_comm_(zeropp::two_level::of_size(world.size(), config.zero.hpz_partition_size),
-                          world.split(everyone(world.size()))),
-          gradient_comm_(nodes, world.split(everyone(world.size()))), gather_queue_(device.make_queue()),
+          overlap_(config.zero.overlap_comm), world_(world), island_(world.split(ranks.island)),
+          weights_comm_(ranks.nodes, world.split(ranks.island)),
+          secondary_comm_(zeropp::two_level::of_size(island_.size(), config.zero.hpz_partition_size),
+                          world.split(ranks.island)),
+          gradient_comm_(ranks.nodes, world.split(ranks.island)), gather_queue_(device.make_queue()),
           reduce_queue_(device.make_queue()) {
+        if (config.zeropp.local_steps.islands > 1) {
+            exchange_.emplace(device, config.zeropp.local_steps, world.split(ranks.counterparts));
+        }
         secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
         differences_ = config.zeropp.weight_differences;
@@ -177,11 +192,18 @@ public:
         device_.download(std::span(stretch_squares), square_sums_.data());
         double squares = 0;
         for (const double s : stretch_squares) squares += s;
-        const double norm = std::sqrt(replicated_ ? squares : sum_over_ranks(squares));
+        const double norm = std::sqrt(replicated_ ? squares : sum_over(island_, squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
+        if (exchange_) exchange_->before_step();
         for (unit_state& u : units_) {
             u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate * u.rate, scale);
+        }
+        if (exchange_) {
+            count(traffic_.exchange, [&] {
+                exchange_->after_step(static_cast<std::int64_t>(weights_version_),
+                                      [&](std::size_t u) -> const list& { return units_[u].own_weights; });
+            });
         }
         ++weights_version_;
         return norm;
@@ -193,19 +215,7 @@ public:
     }
 
     /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
-    double sum_over_ranks(double value) {
-        double* const own = rank_values_.data() + world_.size();
-        device_.upload(own, std::span<const double>(&value, 1));
-        gather_queue_.exec().wait(device_.record());
-        world_.all_gather(gather_queue_.exec(), reinterpret_cast<const std::byte*>(own),
-                          reinterpret_cast<std::byte*>(rank_values_.data()), sizeof(double));
-        device_.wait(gather_queue_.exec().record());
-        std::vector<double> values(static_cast<std::size_t>(world_.size()));
-        device_.download(std::span(values), rank_values_.data());
-        double sum = 0;
-        for (const double v : values) sum += v;
-        return sum;
-    }
+    double sum_over_ranks(double value) { return sum_over(world_, value); }
 
     /// Bytes that this rank has sent since the last reset.
     const phase_traffic& traffic() const { return traffic_; }
@@ -257,6 +267,21 @@ private:
         std::vector<typename feedback_variant<typename Formats::gradients>::type> feedback;  // one, or none
     };
 
+    /// Sum of the values of all ranks of `ranks`, in rank order.
+    double sum_over(transport_type& ranks, double value) {
+        double* const own = rank_values_.data() + ranks.size();
+        device_.upload(own, std::span<const double>(&value, 1));
+        gather_queue_.exec().wait(device_.record());
+        ranks.all_gather(gather_queue_.exec(), reinterpret_cast<const std::byte*>(own),
+                         reinterpret_cast<std::byte*>(rank_values_.data()), sizeof(double));
+        device_.wait(gather_queue_.exec().record());
+        std::vector<double> values(static_cast<std::size_t>(ranks.size()));
+        device_.download(std::span(values), rank_values_.data());
+        double sum = 0;
+        for (const double v : values) sum += v;
+        return sum;
+    }
+
     static constexpr zeropp::cast_to<float> exact{};
 
     struct visit {
@@ -265,12 +290,6 @@ private:
     };
 
     zeropp::all_reduce_options all_mean() const { return {.operation = mean_.operation, .chunks = mean_.chunks}; }
-
-    static std::vector<int> everyone(int size) {
-        std::vector<int> ranks(static_cast<std::size_t>(size));
-        for (int r = 0; r != size; ++r) ranks[static_cast<std::size_t>(r)] = r;
-        return ranks;
-    }
 
     static std::size_t parity(int unit) { return static_cast<std::size_t>(unit % 2); }
 
@@ -298,8 +317,8 @@ private:
         std::vector<float> own;
         std::size_t decayed = 0;
         for (const unit_tensor& t : network_.tensors(unit)) {
-            const zeropp::partition part(t.size, replicated_ ? 1 : world_.size());
-            const int r = replicated_ ? 0 : world_.rank();
+            const zeropp::partition part(t.size, replicated_ ? 1 : island_.size());
+            const int r = replicated_ ? 0 : island_.rank();
             const auto first = whole.begin() + static_cast<std::ptrdiff_t>(t.begin + part.offset(r));
             own.insert(own.end(), first, first + static_cast<std::ptrdiff_t>(part.size(r)));
             sizes.push_back(t.size);
@@ -369,6 +388,7 @@ private:
         } else if (hpz_) {
             add_secondary(units_.back());
         }
+        if (exchange_) exchange_->add(units_.back().own_weights);
     }
 
     void add_replica(unit_state& u) {
@@ -377,7 +397,7 @@ private:
                 using replica = typename Formats::template replica<Exact, space>;
                 const zeropp::two_level& ranks = secondary_comm_.topology();
                 u.secondary_storage = zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient));
-                u.node_replica.emplace_back(std::in_place_type<replica>, ranks, world_.rank(), u.full_gradient,
+                u.node_replica.emplace_back(std::in_place_type<replica>, ranks, island_.rank(), u.full_gradient,
                                             u.secondary_storage.view());
                 largest_gather_ = std::max(
                     {largest_gather_, zeropp::quantized_update_gather_workspace_bytes(ranks, q, kept, u.full_gradient),
@@ -488,6 +508,7 @@ private:
     typename Formats::replicas::variant replica_format_;
 
     transport_type& world_;
+    transport_type island_;
     zeropp::communicator<zeropp::two_level, transport_type> weights_comm_;
     zeropp::communicator<zeropp::two_level, transport_type> secondary_comm_;
     zeropp::communicator<zeropp::two_level, transport_type> gradient_comm_;
@@ -511,6 +532,7 @@ private:
 
     std::array<typename Device::execution::event, 2> ready_;
     std::array<typename Device::execution::event, 2> reduced_;
+    std::optional<island_exchange<Device, transport_type, Formats>> exchange_;  // with local steps
     // Last, so that their destructors wait for the work before its memory is freed.
     typename Device::queue gather_queue_;
     typename Device::queue reduce_queue_;

@@ -86,6 +86,9 @@ void write_json(const std::string& file, const report_header& header, std::span<
         run["forward_gather"] = phase(r.traffic.forward_gather);
         run["backward_gather"] = phase(r.traffic.backward_gather);
         run["reduce"] = phase(r.traffic.reduce);
+        if (r.traffic.exchange.inter_node + r.traffic.exchange.intra_node != 0) {
+            run["exchange"] = phase(r.traffic.exchange);
+        }
         out << "  " << run << (&r == &runs.back() ? "\n" : ",\n");
     }
     out << " ]\n}\n";

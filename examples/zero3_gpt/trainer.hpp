@@ -31,6 +31,7 @@ struct workload {
                                                names.gradients_inter_node(embedding));
             }
             wire_formats::weights::parse(names.secondary_quantizer);
+            wire_formats::exchanges::parse(names.local_steps.quantizer);
         }
     }
 
@@ -151,6 +152,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     result.traffic.forward_gather = per_step(mine.forward_gather);
     result.traffic.backward_gather = per_step(mine.backward_gather);
     result.traffic.reduce = per_step(mine.reduce);
+    result.traffic.exchange = per_step(mine.exchange);
     // A single step's loss depends on its batch, so the last 20 are averaged.
     const auto last = std::min<std::size_t>(result.losses.size(), 20);
     for (std::size_t i = result.losses.size() - last; i != result.losses.size(); ++i) {

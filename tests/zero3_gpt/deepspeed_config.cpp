@@ -104,6 +104,36 @@ TEST_CASE("weight differences need hpZ, and weights that are not quantized", "[z
           "weight_differences: what differences are added to is not quantized");
 }
 
+TEST_CASE("local steps have a delay below their interval, and rates in range", "[zero3_gpt][deepspeed_config]") {
+    const auto local = [](const std::string& members) { return R"("zeropp": {"local_steps": {)" + members + "}}"; };
+    const auto config = parse_deepspeed_config(
+        with(local(R"("islands": 2, "every": 8, "fragments": 4, "delay": 0, "learning_rate": 0.5, "momentum": 0,
+                      "alpha": 1, "quantizer": "lloyd4:128:h128", "evry": 8)"),
+             R"("zero_hpz_partition_size": 2)"),
+        "ds.json");
+    const auto& read = config.zeropp.local_steps;
+    CHECK(read.islands == 2);
+    CHECK(read.every == 8);
+    CHECK(read.fragments == 4);
+    CHECK(read.delay == 0);
+    CHECK(read.learning_rate == 0.5);
+    CHECK(read.momentum == 0.0);
+    CHECK(read.alpha == 1.0);
+    CHECK(read.quantizer == "lloyd4:128:h128");
+    CHECK(config.warnings ==
+          std::vector<std::string>{"ds.json: zeropp.local_steps.evry is ignored: unknown key, check its spelling"});
+    const auto refused = [&](const std::string& members, const std::string& words) {
+        CHECK(error_of(with(local(members), R"("zero_hpz_partition_size": 2)")) ==
+              "ds.json: zeropp.local_steps." + words);
+    };
+    refused(R"("every": 4, "delay": 4)", "delay is 4, allowed is an integer from 0 to less than local_steps.every");
+    refused(R"("every": 0)", "every is 0, allowed is an integer from 1 to 2147483647");
+    refused(R"("delay": -1)", "delay is -1, allowed is an integer from 0 to 2147483647");
+    refused(R"("learning_rate": 0)", "learning_rate is 0, allowed is a number above 0");
+    refused(R"("momentum": 1)", "momentum is 1, allowed is a number from 0 to below 1");
+    refused(R"("alpha": 1.5)", "alpha is 1.5, allowed is a number from 0 to 1");
+}
+
 TEST_CASE("error feedback without quantized gradients is refused", "[zero3_gpt][deepspeed_config]") {
     const std::string feedback = R"("zeropp": {"gradient_error_feedback": true})";
     CHECK(parse_deepspeed_config(with(feedback, R"("zero_quantized_gradients": true)"), "ds.json")

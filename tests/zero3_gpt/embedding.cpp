@@ -18,6 +18,7 @@ struct formats : wire_formats {
     using weights = zeropp::named_quantizers<bf16, fp32>;
     using replicas = zeropp::named_quantizers<bf16>;
     using gradients = zeropp::named_hops<hops<fp32, fp32>, hops<fp32, bf16>>;
+    using exchanges = zeropp::named_quantizers<bf16>;
 };
 
 /// What a step comes to, and which units it moves.

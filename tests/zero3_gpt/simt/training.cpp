@@ -25,6 +25,7 @@ struct formats : wire_formats {
         zeropp::named_quantizers<bf16, zeropp::block_integer<8, 256, zeropp::symmetric, zeropp::half>, int4_rotated>;
     using replicas = zeropp::named_quantizers<bf16>;
     using gradients = zeropp::named_hops<zeropp::hops<bf16, bf16>, zeropp::hops<int8, int4>>;
+    using exchanges = zeropp::named_quantizers<int4_rotated>;
 };
 
 workload short_work() {
@@ -92,5 +93,17 @@ TEST_CASE("training with error feedback and differences of the weights that node
     config.zeropp.gradient_error_feedback = true;
     config.zeropp.weight_quantizer = "int4:128:signed:bf16:h32";
     config.zeropp.weight_differences = true;
+    check_training(config, zeropp::two_level(2, 2));
+}
+
+TEST_CASE("training with local steps on two islands, in fragments that are used late", "[zero3_gpt][simt]") {
+    deepspeed_config config;
+    config.bf16 = true;
+    config.zeropp.local_steps.islands = 2;
+    config.zeropp.local_steps.every = 2;
+    config.zeropp.local_steps.fragments = 2;
+    config.zeropp.local_steps.delay = 1;
+    config.zeropp.local_steps.alpha = 0.5;
+    config.zeropp.local_steps.quantizer = "int4:128:signed:bf16:h32";
     check_training(config, zeropp::two_level(2, 2));
 }
