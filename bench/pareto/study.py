@@ -327,7 +327,7 @@ they are the first two, or, for others of precision by layer and for predictions
 weights that ranks gather; *of masters*: the same with the exact weights that the optimizer has; *of training loss*: of the last 20
 steps. What travels as differences goes into weights that each node keeps, divided over its ranks, in bf16, and nothing crosses
 nodes on the way back; bytes are counted on the transport, whole weights of the first step and padding included. *Levels*
-are those that lose least of normal data, in blocks of 128 rotated elements with a scale of one byte, found by search; unbiased,
+are those that lose least of normal data, in blocks of 128 rotated elements with a scale of one byte; unbiased,
 they are larger by what is lost on average.
 
 ![held-out loss against bytes](pareto.png)

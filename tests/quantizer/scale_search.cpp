@@ -44,6 +44,7 @@ found<Q> search(const std::vector<float>& block) {
     const Q q;
     found<Q> result;
     zeropp::detail::fit_blocks(q, block.data(), block.size(), &result.params);
+    zeropp::detail::refit_blocks(q, block.data(), block.size(), &result.params);
     for (const float x : block) result.decoded.push_back(q.decode(q.encode(x, result.params), result.params));
     return result;
 }

@@ -6,8 +6,11 @@
 #include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
+#include <utility>
 
 namespace zeropp {
 
@@ -19,6 +22,61 @@ struct least_error {};
 /// For values that add up over steps, such as differences of weights.
 struct unbiased {};
 
+namespace detail {
+
+/// Level nearest to zero of a normal distribution's, relative to the largest.
+template <int Levels>
+inline constexpr float inner_level = Levels == 2   ? 1.0f
+                                     : Levels == 3 ? 0.0f
+                                                   : 0.4528f / 1.510f;
+
+/// Half of the squared error that each scale saves, as factors of a block's sums.
+template <int Levels>
+struct gain_table {
+    /// Number of scales, 2^(1/4) apart, and of sums. Signs need no limits.
+    static constexpr int candidates = 16;
+    static constexpr int terms = Levels == 2 ? 2 : 7;
+
+    float of[std::size_t{terms}][std::size_t{candidates}] = {};
+
+    /// The limit of the i-th sum, from i = 2 on, in 2^15ths of the first scale.
+    static constexpr ZEROPP_HOST_DEVICE std::int32_t limit(int i) noexcept {
+        return (i == 2 ? 36 : i == 3 ? 21 : i == 4 ? 17 : i == 5 ? 9 : 7) << 9;
+    }
+
+    /// With levels s and inner * s of n elements, and the threshold t between them, the squared error is that of zeros
+    /// less 2 (1 - inner) s R(t) + 2 inner s R(0) - n (inner s)^2. R(t), the sum of max(0, |x| - t), is convex. It is
+    /// known at 0, at the limits and at the first scale, where it is 0. Elsewhere it is taken to be the cubic
+    /// polynomial through four neighbours.
+    constexpr gain_table() {
+        const auto inner = static_cast<double>(inner_level<Levels>);
+        double s = 1.0;
+        for (int k = 0; k != candidates; ++k, s /= 1.189207115002721) {
+            of[0][k] = static_cast<float>(-0x1p14 * inner * s * inner * s);
+            of[1][k] = static_cast<float>(inner * s);
+            if constexpr (terms > 2) {
+                // Node i is the limit of sum i + 1. The first is the first scale, the last is 0.
+                double nodes[std::size_t{terms}] = {1.0};
+                for (int i = 2; i != terms; ++i) nodes[i - 1] = limit(i) * 0x1p-15;
+                const double t = s * (1.0 + inner) / 2;
+                int first = 0;
+                while (first + 4 != terms && nodes[first + 2] >= t) ++first;
+                for (int i = first; i != first + 4; ++i) {
+                    double share = (1.0 - inner) * s;
+                    for (int j = first; j != first + 4; ++j) {
+                        if (j != i) share *= (t - nodes[j]) / (nodes[i] - nodes[j]);
+                    }
+                    if (i != 0) of[i + 1 == terms ? 1 : i + 1][k] += static_cast<float>(share);
+                }
+            }
+        }
+    }
+};
+template <int Levels>
+inline constexpr gain_table<Levels> gains;
+
+}  // namespace detail
+
 /// Each block of `BlockSize` elements becomes codes of `Levels` values and a scale of one byte.
 ///
 /// Levels     2: a sign. 3: with zero, five codes to a byte (a `ternary_quantizer`). 4: two magnitudes
@@ -26,8 +84,8 @@ struct unbiased {};
 /// Bias       `least_error` or `unbiased`
 /// Levels and thresholds lose least of a normal distribution around zero. The scale, the largest level of
 /// `least_error`, is a power of 2^(1/4): of the smallest not below the absmax and the 15 below it, the one of least
-/// squared error. A block with NaN, Inf or an absmax above 2^23.5 decodes to NaN in every element, one with an absmax
-/// up to 2^-40 to zeros.
+/// squared error, or one with nearly that error (`refit`). A block with NaN, Inf or an absmax above 2^23.5 decodes to
+/// NaN in every element, one with an absmax up to 2^-40 to zeros.
 /// Use        on rotated elements: `hadamard<lloyd_max<2, 128, unbiased>, 128>`
 /// Source     Lloyd (1982); Max, Quantizing for Minimum Distortion (1960), table I; for `unbiased` EDEN (arXiv
 ///            2108.08842), and MS-EDEN (arXiv 2601.22813)
@@ -42,8 +100,13 @@ struct lloyd_max {
     static constexpr int block_size = BlockSize;
     static constexpr int code_bits = Levels == 2 ? 1 : 2;
     static constexpr bool ternary = Levels == 3;
-    static constexpr int candidates = 16;
 
+private:
+    using table = detail::gain_table<Levels>;
+    static constexpr int candidates = table::candidates;
+    static constexpr int terms = table::terms;
+
+public:
     using stats = symmetric::stats;
     /// The scale is 2^((power - 160) / 4), 0 for `zeros`, or NaN for `not_a_number`.
     struct params {
@@ -52,41 +115,82 @@ struct lloyd_max {
 
     constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept {
         if (s.absmax > float_bits(scale_of(largest))) return {not_a_number};
-        const float mantissa = bits_float((s.absmax & 0x007fffffu) | 0x3f800000u);
+        const std::uint32_t mantissa = s.absmax & 0x007fffffu;
         int power = 4 * (static_cast<int>(s.absmax >> 23) - 87);
-        for (int root = 0; root != 4; ++root) power += mantissa > root_of(root) ? 1 : 0;
+        for (std::uint32_t root = 0; root != 4; ++root) power += mantissa > mantissa_of(root) ? 1 : 0;
         return {static_cast<std::uint8_t>(power < smallest ? zeros : power)};
     }
 
-    /// The scale k quarters of an octave below the fitted one, or the fitted one if none is so low.
-    constexpr ZEROPP_HOST_DEVICE params candidate(const params& fitted, int k) const noexcept {
-        const bool kept = fitted.power <= k || fitted.power == not_a_number;
-        return {static_cast<std::uint8_t>(kept ? fitted.power : fitted.power - k)};
-    }
+    /// Sums over a block: of 1, of magnitudes, and of the larger of a magnitude and each `limit`. Magnitudes are in
+    /// 2^15ths of the fitted scale.
+    struct sums {
+        std::uint32_t of[std::size_t{terms}] = {};
 
-    /// The squared error relative to the fitted scale's square, which neither an element nor a level exceeds.
-    constexpr ZEROPP_HOST_DEVICE std::uint32_t error(float x, const params& p, const params& fitted) const noexcept {
-        const float most = scale_of(fitted.power);
-        const float units = quotient(0x1p15f, most > 0.0f ? most : 1.0f);
-        const float off = product(magnitude_of(x) - level(is_outer(x, p), p), units);
-        const float squared = product(product(off, off), 1.0f / BlockSize);
-        // 0 in a block that decodes to NaN.
-        return static_cast<std::uint32_t>(static_cast<std::int32_t>(squared < 0x1p31f / BlockSize ? squared : 0.0f));
+        constexpr ZEROPP_HOST_DEVICE void add(float x, const params& fitted) noexcept {
+            // 0 in a block that decodes to NaN.
+            const std::uint32_t most = float_bits(scale_of(fitted.power)) & ~all_if(fitted.power == not_a_number);
+            const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
+            const std::uint32_t bounded = magnitude < most ? magnitude : most;
+            const float units = quotient(0x1p15f, bits_float(most | (all_if(most == 0) & float_bits(1.0f))));
+            const auto size = static_cast<std::int32_t>(product(bits_float(bounded), units));
+            of[0] += 1u;
+            of[1] += static_cast<std::uint32_t>(size);
+            // Not a loop: GCC would look for vectors before it unrolls one.
+            [&]<int... I>(std::integer_sequence<int, I...>) {
+                ((of[I + 2] += static_cast<std::uint32_t>(size > table::limit(I + 2) ? size : table::limit(I + 2))),
+                 ...);
+            }
+            (std::make_integer_sequence<int, terms - 2>());
+        }
+        constexpr ZEROPP_HOST_DEVICE void merge(const sums& other) noexcept {
+            for (int i = 0; i != terms; ++i) of[i] += other.of[i];
+        }
+    };
+
+    /// Of the fitted scale and the 15 below it, the first of least squared error, or at most 1 % above that.
+    constexpr ZEROPP_HOST_DEVICE params refit(const params& fitted, const sums& s) const noexcept {
+#if defined(__CUDA_ARCH__)
+        constexpr auto gains = detail::gains<Levels>;
+#else
+        const auto& gains = detail::gains<Levels>;
+#endif
+        float sum[std::size_t{terms}] = {};
+        for (int i = 0; i != terms; ++i)
+            sum[i] = static_cast<float>(s.of[i] - s.of[0] * static_cast<std::uint32_t>(i < 2 ? 0 : table::limit(i)));
+        // The largest gain, as an integer that orders like it; in its low bits, the larger, the earlier.
+        std::int32_t most = smallest_int;
+        for (int k = 0; k != candidates; ++k) {
+            const float saved = [&]<int... I>(std::integer_sequence<int, I...>) {
+                return (product(gains.of[I][k], sum[I]) + ...);
+            }
+            (std::make_integer_sequence<int, terms>());
+            const std::int32_t key =
+                (asymmetric::stats::ordered(float_bits(saved)) & -candidates) | (candidates - 1 - k);
+            most = key > most ? key : most;
+        }
+        const int lower = fitted.power - (candidates - 1 - (most & (candidates - 1)));
+        const bool kept = fitted.power == zeros || fitted.power == not_a_number;
+        return {kept ? fitted.power : static_cast<std::uint8_t>(lower < smallest ? smallest : lower)};
     }
 
     constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
-        // The signs of zeros and NaNs must not reach the message.
-        const std::uint32_t minus = x < 0.0f ? 1u : 0u;
-        const std::uint32_t outer = is_outer(x, p) ? 1u : 0u;
-        const std::uint32_t code = Levels == 2 ? minus : Levels == 3 ? outer + (outer & minus) : outer + 2 * minus;
-        return p.power == zeros || p.power == not_a_number ? 0u : code;
+        // Compared as integers. Nothing is above the limits in a block without levels. The signs of zeros and NaNs must
+        // not reach the message.
+        const std::uint32_t none = (all_if(p.power == zeros) | all_if(p.power == not_a_number)) & 0x7fffffffu;
+        const auto lowest = static_cast<std::int32_t>(none);
+        const auto middle = static_cast<std::int32_t>(none | float_bits(product(threshold, scale_of(p.power))));
+        const auto magnitude = static_cast<std::int32_t>(float_bits(x) & 0x7fffffffu);
+        const std::uint32_t minus = float_bits(x) >> 31 & (magnitude > lowest ? 1u : 0u);
+        const std::uint32_t outer = magnitude > middle ? 1u : 0u;
+        return Levels == 2 ? minus : Levels == 3 ? outer + (outer & minus) : outer + 2 * minus;
     }
 
     constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
-        const bool minus = Levels == 3 ? code == 2 : code >> (code_bits - 1) != 0;
-        const bool outer = Levels == 2 || (Levels == 3 ? code != 0 : (code & 1u) != 0);
-        const float size = product(level(outer, p), gain);
-        return minus ? -size : size;
+        const std::uint32_t minus = Levels == 3 ? code >> 1 : code >> (code_bits - 1);
+        const std::uint32_t outer = all_if(Levels == 2 || (Levels == 3 ? code != 0 : (code & 1u) != 0));
+        const std::uint32_t large = float_bits(product(level(true, p), gain));
+        const std::uint32_t small = float_bits(product(level(false, p), gain));
+        return bits_float(((large & outer) | (small & ~outer)) | minus << 31);
     }
 
     /// At least the largest magnitude in a block that `p` was found for.
@@ -116,30 +220,34 @@ private:
     static constexpr std::uint8_t smallest = 1;
     static constexpr std::uint8_t largest = 254;
     static constexpr std::uint8_t not_a_number = 255;
+    /// Evaluated here, because device code may not call the function.
+    static constexpr std::int32_t smallest_int = std::numeric_limits<std::int32_t>::min();
 
     /// Relative to the scale: the level nearest to zero, and the threshold of the largest level.
-    static constexpr float inner = Levels == 3 ? 0.0f : 0.4528f / 1.510f;
+    static constexpr float inner = detail::inner_level<Levels>;
     static constexpr float threshold = Levels == 2 ? 0.0f : (1.0f + inner) / 2;
     /// Lost part of a normal distribution's energy, and the factor of levels that makes up for it.
     static constexpr float lost = Levels == 2 ? 0.3634f : Levels == 3 ? 0.1902f : 0.1175f;
     static constexpr float gain = std::is_same_v<Bias, unbiased> ? 1.0f / (1.0f - lost) : 1.0f;
 
-    /// 2^(i / 4).
-    static constexpr ZEROPP_HOST_DEVICE float root_of(int i) noexcept {
-        return i == 0 ? 1.0f : i == 1 ? 1.18920712f : i == 2 ? 1.41421356f : 1.68179283f;
+    /// All bits, or none. Compilers make branches of conditionals here, and then neither hoist nor vectorise.
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t all_if(bool condition) noexcept {
+        return 0u - static_cast<std::uint32_t>(condition);
     }
 
-    static constexpr ZEROPP_HOST_DEVICE float scale_of(std::uint8_t power) noexcept {
-        const float finite = product(bits_float((power / 4u + 87u) << 23), root_of(power % 4));
-        return power == zeros ? 0.0f : power == not_a_number ? quiet_nan : finite;
+    /// Bits of 2^(i / 4) below 2, without the exponent.
+    static constexpr ZEROPP_HOST_DEVICE std::uint32_t mantissa_of(std::uint32_t i) noexcept {
+        return (all_if(i == 1) & 0x1837f0u) | (all_if(i == 2) & 0x3504f3u) | (all_if(i == 3) & 0x5744fdu);
+    }
+
+    static constexpr ZEROPP_HOST_DEVICE float scale_of(std::uint32_t power) noexcept {
+        const std::uint32_t finite = (power / 4u + 87u) << 23 | mantissa_of(power % 4u);
+        const std::uint32_t none = all_if(power == zeros) | all_if(power == not_a_number);
+        return bits_float((finite & ~none) | (all_if(power == not_a_number) & float_bits(quiet_nan)));
     }
 
     static constexpr ZEROPP_HOST_DEVICE float magnitude_of(float x) noexcept {
         return bits_float(float_bits(x) & 0x7fffffffu);
-    }
-
-    static constexpr ZEROPP_HOST_DEVICE bool is_outer(float x, const params& p) noexcept {
-        return Levels == 2 || magnitude_of(x) > product(threshold, scale_of(p.power));
     }
 
     static constexpr ZEROPP_HOST_DEVICE float level(bool outer, const params& p) noexcept {
@@ -147,6 +255,6 @@ private:
     }
 };
 
-static_assert(searching_quantizer<lloyd_max<2, 128>> && bounded_quantizer<lloyd_max<4, 128, unbiased>>);
+static_assert(refitting_quantizer<lloyd_max<2, 128>> && bounded_quantizer<lloyd_max<4, 128, unbiased>>);
 
 }  // namespace zeropp

@@ -112,6 +112,24 @@ concept searching_quantizer = quantizer<Q> && requires(const Q& q, const typenam
     noexcept->std::same_as<std::uint32_t>;
 };
 
+/// A quantizer that fits a block in two passes over its elements, the second relative to the parameters of the first:
+///   `sums`                data of a block for `refit`. Default-constructed, it describes no element;
+///                         `add(x, params)` takes in one element, `merge(s)` the elements of another one. `params` are
+///                         the block's by `fit`. Commutative and associative to the bit, as `stats` are
+///   `refit(params, sums)` the block's parameters
+template <class Q>
+concept refitting_quantizer = quantizer<Q> && std::is_trivially_copyable_v<typename Q::sums> &&
+    std::default_initializable<typename Q::sums> &&
+    requires(const Q& q, const typename Q::params& params, typename Q::sums sums, const typename Q::sums& other,
+             float x) {
+    { sums.add(x, params) }
+    noexcept;
+    { sums.merge(other) }
+    noexcept;
+    { q.refit(params, other) }
+    noexcept->std::same_as<typename Q::params>;
+};
+
 /// Noise of eight elements, 16 bits for each. The first element's index is a multiple of eight.
 struct rounding_noise {
     random_words words;

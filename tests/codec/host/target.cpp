@@ -234,7 +234,33 @@ void check_encoding(const std::uint16_t (&rare)[N], std::size_t finite, float le
     check(up_to_100());
 }
 
+/// The message of fixed numbers, multiples of 1/256, as FNV-1a over its bytes.
+template <class Q>
+void check_fingerprint(std::uint64_t expected) {
+    constexpr std::size_t n = 4099;
+    std::vector<float> tensor;
+    std::uint32_t state = 12345;
+    for (std::size_t i = 0; i != n; ++i) {
+        state = state * 1664525u + 1013904223u;
+        tensor.push_back((static_cast<float>(state >> 16) - 32768.0f) / 256.0f);
+    }
+    on_every_target([&](auto target) {
+        CAPTURE(static_cast<int>(target), zeropp::short_text(Q{}.name()).str());
+        std::vector<std::byte> message(zeropp::wire_bytes(Q{}, n));
+        codec::write(exec, Q{}, tensor.data(), zeropp::slices::single(n, 0, n), message.data());
+        std::uint64_t hash = 0xcbf29ce484222325u;
+        for (const std::byte b : message) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
+        CHECK(hash == expected);
+    });
+}
+
 }  // namespace
+
+TEST_CASE("messages of a few levels are those of a reference that shares no code", "[codec][host_target]") {
+    check_fingerprint<zeropp::hadamard<zeropp::lloyd_max<2, 128>, 128>>(0xdc8e6fdcacca84edu);
+    check_fingerprint<zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>(0x7b82d5be52aa3c12u);
+    check_fingerprint<zeropp::hadamard<zeropp::lloyd_max<4, 128>, 128>>(0xd87bba4298a27edfu);
+}
 
 TEST_CASE("every instruction set of the processor gives the same bits", "[codec][host_target]") {
     check_targets<zeropp::block_integer<8, 256>>();

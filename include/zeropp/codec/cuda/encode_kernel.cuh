@@ -9,6 +9,7 @@
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
+#include <zeropp/codec/cuda/refit.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
@@ -161,12 +162,6 @@ private:
         }
     }
 
-    /// Sum of errors that merges as a block's stats do.
-    struct summed_error {
-        std::uint32_t sum = 0;
-        __device__ void merge(const summed_error& other) { sum += other.sum; }
-    };
-
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % lanes; }
     __device__ static int team() { return static_cast<int>(threadIdx.x) / lanes; }
 
@@ -199,7 +194,21 @@ private:
         }
         merge_stats<lanes>(stats);
         [[maybe_unused]] params best[std::size_t{Blocks}];
-        if constexpr (searching_quantizer<Q>) search<Blocks, Whole>(stats, best, part, granule, for_each_granule);
+        if constexpr (fits_twice<Q>) {
+#pragma unroll
+            for (std::size_t r = 0; r != Blocks; ++r) best[r] = part.scale.apply(q).fit(stats[r]);
+            refit_in_teams<lanes>(part.scale.apply(q), best, [&](std::size_t r, auto use) {
+                for_each_granule(r, [&](std::size_t n, const fragment& f) {
+                    const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
+                    float x[granule_size];
+                    values::of(f, x);
+#pragma unroll
+                    for (int i = 0; i != granule_size; ++i) {
+                        if (Whole || i < valid) use(x[i]);
+                    }
+                });
+            });
+        }
         [[maybe_unused]] typename Residuals::stats lost[std::size_t{Blocks}];
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
@@ -277,48 +286,10 @@ private:
         }
     }
 
-    /// best[r] <- parameters with the least error on block r.
-    template <int Blocks, bool Whole, class Granule, class ForEachGranule>
-    __device__ void search(const typename Q::stats (&stats)[std::size_t{Blocks}], params (&best)[std::size_t{Blocks}],
-                           const section_cursor& part, Granule granule, ForEachGranule for_each_granule) const {
-        params fitted[std::size_t{Blocks}];
-        std::uint32_t least[std::size_t{Blocks}];
-#pragma unroll
-        for (std::size_t r = 0; r != Blocks; ++r) {
-            fitted[r] = part.scale.apply(q).fit(stats[r]);
-            best[r] = fitted[r];
-            least[r] = ~0u;
-        }
-#pragma unroll 1
-        for (int k = 0; k != Q::candidates; ++k) {
-            summed_error error[std::size_t{Blocks}];
-#pragma unroll
-            for (std::size_t r = 0; r != Blocks; ++r) {
-                const params p = part.scale.apply(q).candidate(fitted[r], k);
-                for_each_granule(r, [&](std::size_t n, const fragment& f) {
-                    const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
-                    float x[granule_size];
-                    values::of(f, x);
-#pragma unroll
-                    for (int i = 0; i != granule_size; ++i) {
-                        if (Whole || i < valid) error[r].sum += part.scale.apply(q).error(x[i], p, fitted[r]);
-                    }
-                });
-            }
-            merge_stats<lanes>(error);
-#pragma unroll
-            for (std::size_t r = 0; r != Blocks; ++r) {
-                if (error[r].sum >= least[r]) continue;
-                least[r] = error[r].sum;
-                best[r] = part.scale.apply(q).candidate(fitted[r], k);
-            }
-        }
-    }
-
-    /// Parameters of a block: `best` if Q searches.
+    /// Parameters of a block: `best` if Q fits twice.
     __device__ params block_params(const typename Q::stats& stats, const params& best,
                                    const section_cursor& part) const {
-        if constexpr (searching_quantizer<Q>) {
+        if constexpr (fits_twice<Q>) {
             return best;
         } else {
             return part.scale.apply(q).fit(stats);

@@ -26,28 +26,7 @@ inline constexpr std::size_t stretch_blocks = std::max<std::size_t>(1024 / stati
 /// Elements of a granule, the unit for which noise is made.
 inline constexpr std::size_t granule_elements = 8;
 
-/// `fitted`, or for a searching quantizer the candidate with the least error on `values`.
-template <quantizer Q, class Size>
-typename Q::params best_params(const Q& q, const float* values, Size n, const typename Q::params& fitted) {
-    if constexpr (searching_quantizer<Q>) {
-        typename Q::params best = fitted;
-        std::uint32_t least = ~0u;
-        for (int k = 0; k != Q::candidates; ++k) {
-            const typename Q::params params = q.candidate(fitted, k);
-            std::uint32_t error = 0;
-            for (std::size_t i = 0; i != n; ++i) error += q.error(values[i], params, fitted);
-            if (error < least) {
-                least = error;
-                best = params;
-            }
-        }
-        return best;
-    } else {
-        return fitted;
-    }
-}
-
-/// params[b] <- parameters of block b of n values.
+/// params[b] <- parameters of block b of n values, by the quantizer's `fit`.
 template <quantizer Q, class Size>
 void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
     for_each_piece<static_cast<std::size_t>(Q::block_size)>(n, [&](std::size_t begin, auto some) {
@@ -55,8 +34,49 @@ void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* par
         for (std::size_t i = 0; i != some; ++i) {
             add_element<Q>(stats, values[begin + i], static_cast<std::uint32_t>(i));
         }
-        *params++ = best_params(q, values + begin, some, q.fit(stats));
+        *params++ = q.fit(stats);
     });
+}
+
+/// The candidate with the least error on n values of a block.
+template <searching_quantizer Q, class Size>
+typename Q::params best_params(const Q& q, const float* values, Size n, const typename Q::params& fitted) {
+    typename Q::params best = fitted;
+    std::uint32_t least = ~0u;
+    for (int k = 0; k != Q::candidates; ++k) {
+        const typename Q::params params = q.candidate(fitted, k);
+        std::uint32_t error = 0;
+        for (std::size_t i = 0; i != n; ++i) error += q.error(values[i], params, fitted);
+        if (error < least) {
+            least = error;
+            best = params;
+        }
+    }
+    return best;
+}
+
+/// params[b] <- better parameters of block b of n values than the fitted ones, if Q searches or fits twice. At most
+/// `stretch_blocks` blocks.
+template <quantizer Q, class Size>
+void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* values, [[maybe_unused]] Size n,
+                  [[maybe_unused]] typename Q::params* params) {
+    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
+    if constexpr (searching_quantizer<Q>) {
+        for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
+            typename Q::params& of_block = params[begin / block_size];
+            of_block = best_params(q, values + begin, some, of_block);
+        });
+    } else if constexpr (refitting_quantizer<Q>) {
+        // All sums before the first refit, so that the latency of one overlaps with others.
+        typename Q::sums sums[stretch_blocks<Q>];
+        for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
+            const typename Q::params fitted = params[begin / block_size];
+            typename Q::sums of_block;
+            for (std::size_t i = 0; i != some; ++i) of_block.add(values[begin + i], fitted);
+            sums[begin / block_size] = of_block;
+        });
+        for (std::size_t b = 0; b != ceil_div(n, block_size); ++b) params[b] = q.refit(params[b], sums[b]);
+    }
 }
 
 /// Identifies elements to encode: index of the first in the whole tensor, and whether they are sums.

@@ -64,6 +64,7 @@ public:
             const std::size_t first = begin_ + begin + done;
             typename Storage::params params[stretch_blocks<Storage>];
             fit_blocks(feedback_.storage, errors + done, some, params);
+            refit_blocks(feedback_.storage, errors + done, some, params);
             encode_blocks(feedback_.storage, params, errors + done, some, {first, false},
                           next_.codes + code_bytes<Storage>(first));
             if constexpr (params_bytes<Storage> != 0) {

@@ -51,7 +51,8 @@ inline constexpr bool encodes_as_they_lie = [] {
     constexpr bool as_they_lie =
         std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
-    if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !stochastic_quantizer<Q>) {
+    if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !refitting_quantizer<Q> &&
+                  !stochastic_quantizer<Q>) {
         // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
         constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
         return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
@@ -127,6 +128,7 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
                 fit_blocks(q, prepared, some, params.data() + done / block_size);
                 if (done == 0) x = prepared;
             });
+            refit_blocks(q, x, n, params.data());
             encode_blocks(q, params.data(), x, n, {what.index + begin, what.sums}, codes);
         }
         if constexpr (params_bytes<Q> != 0) {
