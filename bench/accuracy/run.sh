@@ -15,18 +15,23 @@ folder results "$root/bench/results"
 parse_options "$@"
 
 require_packages gnuplot-nox
-build_programs "$build_dir" accuracy zero3_gpt
+build_programs "$build_dir" accuracy entropy zero3_gpt
 
 echo "== training, for weights and gradients"
 dumps=$(mktemp -d)
 trap 'rm -rf "$dumps"' EXIT
-# Weights in fp32. Ranks fill the cores, so more BLAS threads would only disturb.
-OPENBLAS_NUM_THREADS=1 "$build_dir/examples/zero3_gpt/zero3_gpt" "$root/bench/convergence/fp32.json" --ranks-per-node 2 --steps 200 \
-    --dump "$dumps" --dump-step 200
+# Weights in fp32, and those of the step before. Ranks fill the cores, so more BLAS threads would only disturb.
+for step in 199 200; do
+    mkdir "$dumps/$step"
+    OPENBLAS_NUM_THREADS=1 "$build_dir/examples/zero3_gpt/zero3_gpt" "$root/bench/convergence/fp32.json" --ranks-per-node 2 \
+        --steps 200 --dump "$dumps/$step" --dump-step "$step"
+done
 
 echo "== measuring"
-"$build_dir/bench/accuracy" --gradients "$dumps"/*.gradients.fp32 --weights "$dumps"/*.weights.fp32 \
+"$build_dir/bench/accuracy" --gradients "$dumps"/200/*.gradients.fp32 --weights "$dumps"/200/*.weights.fp32 \
     --json "$results/accuracy.json"
+"$build_dir/bench/entropy" --gradients "$dumps"/200/*.gradients.fp32 --weights "$dumps"/200/*.weights.fp32 \
+    --before "$dumps"/199/*.weights.fp32 --json "$results/entropy.json"
 python3 "$root/bench/accuracy/report.py" "$results"
 echo
 echo "results: $results/accuracy.md"
