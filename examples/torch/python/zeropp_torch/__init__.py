@@ -18,12 +18,14 @@ from .estimate import Estimate, Machine, estimate
 from .formats import PRESETS, from_deepspeed
 from .fsdp import apply, refresh, stats
 from .hpz import fully_shard
+from .local_steps import LocalSteps, local_steps
 from .report import Report, Row
 
 __all__ = [
     "Communicator",
     "ErrorFeedback",
     "Estimate",
+    "LocalSteps",
     "Machine",
     "PRESETS",
     "Replica",
@@ -40,6 +42,7 @@ __all__ = [
     "estimate",
     "from_deepspeed",
     "fully_shard",
+    "local_steps",
     "quantize",
     "reduce_scatter",
     "refresh",
