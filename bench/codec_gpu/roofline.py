@@ -81,7 +81,7 @@ WANTED_UNALIGNED = 0.85
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)([^;]*);")
 LOADS, STORES = ("LDG", "LD"), ("STG", "ST")
 # A search has an inner loop.
-SEARCHES = re.compile(r"to .*(:search|lloyd_max)")
+SEARCHES = re.compile(r"to .*:search")
 LABEL = re.compile(r"^(\.L_x_\d+):")
 REGISTER = re.compile(r"\bR(\d+)\b")
 
