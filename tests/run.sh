@@ -182,7 +182,7 @@ elif [ "$everywhere" = yes ]; then
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
-    run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k launchers
+    run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k "launchers or peft"
     run_script wheels tests/torch/wheels.sh --build-dir "$build_dir/wheels"
     if [ "$(id -u)" -eq 0 ]; then
         run_script launchers tests/cluster/launchers.sh --build-dir "$build_dir/launchers"

@@ -7,7 +7,7 @@
 #   --torch VERSION   which PyTorch; some 5 GB (default: 2.13.0)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
-#   --launchers       with transformers, accelerate and Lightning, for the tests of examples/torch/launchers
+#   --launchers       with transformers, accelerate, Lightning and peft, for the tests of examples/torch/launchers and LoRA
 #
 # Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
 set -euo pipefail
@@ -30,8 +30,8 @@ if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; 
         exit 77
     }
 fi
-if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, transformers" 2>/dev/null; then
-    "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 transformers==5.24.0
+if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, peft, transformers" 2>/dev/null; then
+    "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 peft==0.21.2 transformers==5.24.0
 fi
 with_cuda=OFF
 [ "$cuda" = no ] || with_cuda=ON

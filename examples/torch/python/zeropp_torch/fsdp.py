@@ -92,6 +92,7 @@ def apply(
     differences: Optional[str] = None,
     replicas: Optional[formats.Gradients] = None,
     error_feedback: bool = False,
+    keep_frozen: bool = False,
     exclude: Sequence[str] = (),
     machine: Machine = Machine(),
     compared_steps: int = 2,
@@ -104,7 +105,8 @@ def apply(
     the weights that forward gathered, divided over its ranks. Forward then sends their changes between nodes, and backward
     sends nothing between nodes. `replicas`, a key of PRESETS or formats of gradients, is for HSDP: zeropp then makes the
     all-reduce between replicas, in place of torch. `error_feedback` acts in steps in which all trained parameters of a unit
-    have gradients. A unit is left out if a pattern of `exclude` occurs in its name, or matches it by fnmatch.
+    have gradients. `keep_frozen` is for units without trained parameters, as the base of LoRA: every node keeps the weights
+    that forward gathered, in their own type, and they cross nodes again only after a change. A unit is left out if a pattern of `exclude` occurs in its name, or matches it by fnmatch.
 
     The report gives advice if nothing is gained on `machine`. Ranks raise the same ZeroppError if their arguments differ,
     or their calls in a unit's first `compared_steps` steps; later calls are not compared.
@@ -115,7 +117,8 @@ def apply(
     _require_agreement(
         sharded,
         f"ranks_per_node {ranks_per_node}, weights {weights}, gradients {gradients}, preset {preset}, differences {differences}, "
-        f"replicas {replicas}, error_feedback {error_feedback}, exclude {list(exclude)}, compared_steps {compared_steps}",
+        f"replicas {replicas}, error_feedback {error_feedback}, keep_frozen {keep_frozen}, exclude {list(exclude)}, "
+        f"compared_steps {compared_steps}",
     )
     if getattr(model, "_zeropp_replicas", False):
         raise ZeroppError("apply: expected one call with the argument replicas for a model, given another call after it")
@@ -130,7 +133,7 @@ def apply(
         # Before anything is installed.
         if not any(units.is_hybrid(unit.groups[0]) for unit in sharded if not _left_out(unit, exclude)):
             raise _no_replicas([(unit.name, _left_out(unit, exclude)) for unit in sharded])
-    installed = Installation(ranks_per_node, chosen, between_replicas, error_feedback, compared_steps)
+    installed = Installation(ranks_per_node, chosen, between_replicas, error_feedback, keep_frozen, compared_steps)
     report = Report([], [])
     for unit in sharded:
         row = Row(unit.name, sum(units.elements_of(group) for group in unit.groups))

@@ -108,12 +108,45 @@ class UpdateGather(AllGather):
             self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
         self._compared.before_call(begins_step=not _in_backward())
         # Backward needs the weights that forward gathered, also to recompute a checkpoint's forward.
-        if self._is_current and _in_backward():
-            replica_gather(self._communicator, full, self._replica, name=self._name)
-        else:
-            update_gather(self._communicator, shard, full, self._replica, self._differences, name=self._name)
+        if not (self._is_current and _in_backward()) and self._update(shard, full, group):
             self._is_current = True
+        else:
+            replica_gather(self._communicator, full, self._replica, name=self._name)
         return None
+
+    def _update(self, shard: torch.Tensor, full: torch.Tensor, group: dist.ProcessGroup) -> bool:
+        """Updates the replica, and writes it into `full`. False, equal on all ranks, if the replica holds these weights
+        already and nothing is done."""
+        update_gather(self._communicator, shard, full, self._replica, self._differences, name=self._name)
+        return True
+
+
+class KeptGather(UpdateGather):
+    """FSDP2's all-gather hook for frozen weights. They cross nodes in their own type, once and after each change. Each
+    forward compares this rank's shard with its copy; one byte from each rank, not counted in the traffic, says the result.
+    On a GPU, this waits for the stream."""
+
+    def __init__(self, communicator: Communicator, name: str, compared_steps: int):
+        # Weights are sent whole, so the format of differences is never used.
+        super().__init__(communicator, formats.PRESETS["2bit"]["differences"], name, compared_steps)
+        self._sent: Optional[torch.Tensor] = None
+
+    def refresh(self) -> None:
+        super().refresh()
+        self._sent = None
+
+    def _update(self, shard: torch.Tensor, full: torch.Tensor, group: dist.ProcessGroup) -> bool:
+        bits = shard.view(torch.uint8)
+        changed = not self._is_current or self._sent is None or not torch.equal(bits, self._sent)
+        any_changed = torch.tensor([changed], dtype=torch.uint8, device=shard.device)
+        dist.all_reduce(any_changed, dist.ReduceOp.MAX, group=group)
+        if not any_changed.item():
+            return False
+        self._sent = None
+        self._replica.invalidate()
+        super()._update(shard, full, group)
+        self._sent = bits.clone()
+        return True
 
 
 class ReduceScatter:

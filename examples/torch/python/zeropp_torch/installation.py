@@ -14,7 +14,7 @@ import torch.distributed.fsdp as torch_fsdp
 from . import _library, formats, units
 from .communicator import Communicator, Traffic
 from .estimate import Machine, predict
-from .hooks import AllGather, ReduceScatter, ReplicaReduce, UpdateGather
+from .hooks import AllGather, KeptGather, ReduceScatter, ReplicaReduce, UpdateGather
 from .report import Row
 
 
@@ -38,12 +38,14 @@ class Installation:
         chosen: formats.Chosen,
         replicas: Optional[formats.GradientFormats],
         error_feedback: bool,
+        keep_frozen: bool,
         compared_steps: int,
     ):
         self._ranks_per_node = ranks_per_node
         self._chosen = chosen
         self._replicas = replicas
         self._error_feedback = error_feedback
+        self._keep_frozen = keep_frozen
         self._compared_steps = compared_steps
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
         self._between_replicas: dict[tuple[int, ...], Communicator] = {}
@@ -101,11 +103,18 @@ class Installation:
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
         before = after = _volume("zeropp_gather_volume", communicator.nodes, plain, elements)
         backward: Optional[Traffic] = None
-        if self._chosen.differences is not None:
-            row.weights = "differences in " + self._chosen.differences
-            after = _volume("zeropp_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
+        keeps_frozen = self._keep_frozen and not units.trained(group)
+        if keeps_frozen or self._chosen.differences is not None:
             backward = _volume("zeropp_replica_volume", communicator.nodes, plain, elements)
-            update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
+            update: UpdateGather
+            if keeps_frozen:
+                row.weights = f"{plain}, kept on each node"
+                after = backward
+                update = KeptGather(communicator, row.unit, self._compared_steps)
+            else:
+                row.weights = "differences in " + self._chosen.differences
+                after = _volume("zeropp_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
+                update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
             module.register_load_state_dict_post_hook(lambda _module, _keys: update.refresh())
