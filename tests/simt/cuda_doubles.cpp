@@ -1,9 +1,5 @@
 #include "simt/cuda_doubles.hpp"
 
-#include "simt/cuda_emulation.hpp"
-
-#include <zeropp/codec/cuda/launch.cuh>
-
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
@@ -476,30 +472,39 @@ bool failed() { return the_device().status != cudaSuccess; }
 
 bool holds(const void* p, std::size_t bytes) { return the_device().on_device(p, bytes); }
 
-}  // namespace device_work
+std::pair<const std::byte*, std::size_t> allocation(const void* p) {
+    const auto& blocks = the_device().device_blocks;
+    auto* const at = static_cast<std::byte*>(const_cast<void*>(p));
+    const auto behind = blocks.upper_bound(at);
+    if (behind == blocks.begin()) return {};
+    const auto& [begin, bytes] = *std::prev(behind);
+    if (at >= begin + bytes) return {};
+    return {begin, bytes};
+}
 
-}  // namespace zeropp_test::simt
-
-namespace simt = zeropp_test::simt;
-using simt::device;
-
-void zeropp::detail::emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel) {
-    const cudaError_t code = simt::on_stream("cudaLaunchKernel", stream, [&](device& d, const auto& s) {
+cudaError_t launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<std::string()> run) {
+    return on_stream("cudaLaunchKernel", stream, [&](device& d, const auto& s) {
         const bool grid_fits =
             grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
         const std::size_t threads = std::size_t{block.x} * block.y * block.z;
         if (!grid_fits || threads < 1 || threads > 1024) return cudaErrorInvalidConfiguration;
         if (d.logging) d.grids.push_back(grid);
         if (!d.running_kernels) return cudaSuccess;
-        d.enqueue(*s, [&d, grid, block, run = std::move(kernel)] {
+        d.enqueue(*s, [&d, run = std::move(run)] {
             if (d.status != cudaSuccess) return;
-            const std::string wrong = simt::run_grid(grid, block, run);
+            const std::string wrong = run();
             if (!wrong.empty()) d.fail(cudaErrorLaunchFailure, wrong);
         });
         return cudaSuccess;
     });
-    require_cuda(code, "cudaLaunchKernel");
 }
+
+}  // namespace device_work
+
+}  // namespace zeropp_test::simt
+
+namespace simt = zeropp_test::simt;
+using simt::device;
 
 // The entry points.
 

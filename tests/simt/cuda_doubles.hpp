@@ -14,7 +14,17 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+// Whether AddressSanitizer watches, in the words of either compiler.
+#if defined(__SANITIZE_ADDRESS__)
+#define ZEROPP_TEST_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ZEROPP_TEST_ASAN 1
+#endif
+#endif
 
 namespace zeropp_test::simt {
 
@@ -105,6 +115,12 @@ bool failed();
 
 /// Whether all of it lies in one allocation of device memory.
 bool holds(const void* p, std::size_t bytes);
+
+/// The allocation of device memory that holds this byte: begin and number of bytes. Null if there is none.
+std::pair<const std::byte*, std::size_t> allocation(const void* p);
+
+/// cudaLaunchKernel: enqueues `run`, which returns what was wrong with the kernel, or "". Takes the device by itself.
+cudaError_t launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<std::string()> run);
 
 }  // namespace device_work
 

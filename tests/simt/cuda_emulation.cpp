@@ -1,5 +1,9 @@
 #include "simt/cuda_emulation.hpp"
 
+#include "simt/cuda_doubles.hpp"
+
+#include <zeropp/codec/cuda/launch.cuh>
+
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
 
@@ -348,3 +352,11 @@ void meet_warp(unsigned mask, const std::source_location& where) {
 }
 
 }  // namespace zeropp_test::simt
+
+void zeropp::detail::emulate_launch(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> kernel) {
+    const cudaError_t code =
+        zeropp_test::simt::device_work::launch(grid, block, stream, [grid, block, run = std::move(kernel)] {
+            return zeropp_test::simt::run_grid(grid, block, run);
+        });
+    require_cuda(code, "cudaLaunchKernel");
+}

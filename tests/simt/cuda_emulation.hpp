@@ -23,15 +23,6 @@
 #include <string>
 #include <type_traits>
 
-// Whether AddressSanitizer watches, in the words of either compiler.
-#if defined(__SANITIZE_ADDRESS__)
-#define ZEROPP_TEST_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ZEROPP_TEST_ASAN 1
-#endif
-#endif
-
 // Plain variables: one device runs one thread at a time, whichever thread of the program drives it, and the scheduler
 // sets them before it lets a CUDA thread go on.
 inline uint3 threadIdx{};

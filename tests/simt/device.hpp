@@ -1,8 +1,10 @@
 #pragma once
 /// \file
-/// A stream and arrays on the emulated device.
+/// A stream and arrays on the emulated device. Compiled by nvcc, kernels are PTX, which tests/ptx executes.
 
+#if !defined(__CUDACC__)
 #include "simt/cuda_emulation.hpp"
+#endif
 
 #include "simt/cuda_doubles.hpp"
 
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -20,6 +23,12 @@ namespace zeropp_test::kernels {}
 namespace zeropp_test::simt {
 
 using namespace zeropp_test::kernels;
+
+/// The generation of the emulated device: that of the PTX where one is chosen.
+inline int compute_capability() {
+    const char* const chosen = std::getenv("PTX_ARCH");
+    return chosen == nullptr ? 90 : std::atoi(chosen);
+}
 
 /// A stream of its own, and the execution that borrows it.
 class owned_stream {
@@ -35,7 +44,7 @@ public:
 
 private:
     static cudaStream_t create(int multiprocessors) {
-        set_device(multiprocessors, 90);
+        set_device(multiprocessors, compute_capability());
         cudaStream_t s = nullptr;
         zeropp::detail::require_cuda(cudaStreamCreate(&s), "cudaStreamCreate");
         return s;
