@@ -18,6 +18,7 @@ import results_json  # noqa: E402
 from report import table  # noqa: E402
 
 LINKS = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s", "loopback": "loopback"}
+MODES = ("FSDP2", "HSDP", "DDP")
 TASKS = {"text": "GPT", "digits": "vision transformer"}
 
 
@@ -63,7 +64,7 @@ def plot(runs, links, image):
             data.write(f'"{name}"\n' + "".join(f"{x} {y}\n" for x, y in run["curve"]) + "\n\n")
         data.flush()
         lines = ", ".join(
-            f"'{data.name}' index {i} with linespoints dashtype {1 if run['mode'] == 'FSDP2' else 2} title columnhead(1)"
+            f"'{data.name}' index {i} with linespoints dashtype {1 + MODES.index(run['mode'])} title columnhead(1)"
             for i, run in enumerate(shown)
         )
         script = (
@@ -88,7 +89,7 @@ def page(results, command):
 Made by `{command}` ({cpu}, 2 cores, which all ranks share): a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
 on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
 with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
-fp32. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
+fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
 of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
 
 `16bit` moves bf16 along this library's route, which crosses each link once: the speed-up over it comes from the bits. Between torch's

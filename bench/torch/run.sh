@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains with PyTorch on 2 nodes x 2 ranks, network namespaces with shaped links, and on loopback: a GPT of 10 million
-# parameters with FSDP2 and with DDP, and a vision transformer, each with and without zeropp. Measures the time of a call from
+# parameters with FSDP2, HSDP and DDP, and a vision transformer, each with and without zeropp. Measures the time of a call from
 # Python. Installs PyTorch and the package as tests/torch/run.sh does. Needs root.
 #
 #   bench/torch/run.sh [--steps N] [--build-dir DIR] [--results DIR]
@@ -31,7 +31,7 @@ train() {
     shift 4
     echo "== $links, $task, $mode, $preset"
     program=("$root/examples/torch/train.py" --preset "$preset" --layers 3 --steps "$steps" --json "$scratch/run.json" "$@")
-    [ "$mode" = FSDP2 ] || program+=(--ddp)
+    [ "$mode" = FSDP2 ] || program+=("--${mode,,}")
     if [ "$links" = loopback ]; then
         GLOO_SOCKET_IFNAME=lo "$python" -m torch.distributed.run --standalone --nproc-per-node 4 "${program[@]}"
     else
@@ -43,7 +43,7 @@ train() {
 }
 
 for links in 200mbit 1gbit; do
-    for mode in FSDP2 DDP; do
+    for mode in FSDP2 HSDP DDP; do
         for preset in none 16bit 8bit 6bit 4bit; do
             train $links text $mode $preset --width 512 --batch 2
         done

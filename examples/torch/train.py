@@ -1,4 +1,4 @@
-"""Trains a byte-level GPT, or a vision transformer, with FSDP2 or DDP and zeropp's collectives:
+"""Trains a byte-level GPT, or a vision transformer, with FSDP2, HSDP or DDP and zeropp's collectives:
 
     torchrun --nproc-per-node 4 train.py --ranks-per-node 2
 
@@ -38,6 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks-per-node", type=int, help="ranks that share a node (default: LOCAL_WORLD_SIZE)")
     parser.add_argument("--preset", default="4bit", choices=[*zeropp.PRESETS, "none"])
     parser.add_argument("--ddp", action="store_true", help="DDP in place of FSDP2")
+    parser.add_argument("--hsdp", action="store_true", help="shards within a node, replicas on all nodes")
     parser.add_argument("--no-secondary", action="store_true", help="gather weights from all ranks in the backward pass, too")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--layers", type=int, default=4)
@@ -62,7 +63,7 @@ def held_out_loss(model: nn.Module, task: Text | Digits) -> float:
 
 
 def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Module:
-    """Wraps the model in one FSDP2 unit for each layer, or in DDP, with the preset's formats."""
+    """Wraps the model in one FSDP2 unit for each layer, or in DDP, with the preset's formats; with HSDP, for replicas too."""
     size = dist.get_world_size()
     if args.ddp:
         model = DistributedDataParallel(model)
@@ -70,14 +71,18 @@ def shard(model: nn.Module, per_node: int, args: argparse.Namespace) -> nn.Modul
             gradients = zeropp.PRESETS[args.preset]["gradients"]
             model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=per_node, gradients=gradients))
         return model
-    mesh = init_device_mesh("cpu", (size,))
+    if args.hsdp:
+        mesh = init_device_mesh("cpu", (size // per_node, per_node), mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh("cpu", (size,))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    secondary = per_node if 1 < per_node < size and not args.no_secondary else None
+    secondary = per_node if 1 < per_node < size and not args.no_secondary and not args.hsdp else None
     for layer in model.layers:
         zeropp.fully_shard(layer, mesh=mesh, mp_policy=policy, secondary=secondary)
     zeropp.fully_shard(model, mesh=mesh, mp_policy=policy)
     if args.preset != "none":
-        report = zeropp.apply(model, ranks_per_node=per_node, preset=args.preset)
+        replicas = args.preset if args.hsdp else None
+        report = zeropp.apply(model, ranks_per_node=per_node, preset=args.preset, replicas=replicas)
         if dist.get_rank() == 0:
             print(report)
     return model

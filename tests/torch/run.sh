@@ -2,9 +2,11 @@
 # Installs PyTorch, pytest and the source distribution of examples/torch into an environment of their own. Tests zeropp_torch
 # against PyTorch itself, on gloo, with ranks that are processes of this machine:
 #
-#   tests/torch/run.sh [--torch VERSION] [--build-dir DIR] [--cuda] [--launchers] [-- PYTEST-ARGUMENTS...]
+#   tests/torch/run.sh [--torch VERSION] [--torch-index URL] [--build-dir DIR] [--cuda] [--launchers] [-- PYTEST-ARGUMENTS...]
 #
 #   --torch VERSION   which PyTorch; some 5 GB (default: 2.13.0)
+#                     newest: the newest one, release candidates and nightly builds included
+#   --torch-index URL where pip finds PyTorch, with PyPI for the rest (default: PyPI alone)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
 #   --launchers       with transformers, accelerate, Lightning and peft, for the tests of examples/torch/launchers and LoRA
@@ -13,6 +15,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 value torch 2.13.0
+value torch_index ''
 folder build_dir "$root/build/torch"
 flag cuda
 flag launchers
@@ -22,10 +25,19 @@ parse_options "$@"
 require_packages cmake ninja-build g++ python3 python3-venv
 use_ccache
 python=$build_dir/venv/bin/python
-if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; assert torch.__version__.startswith('$torch')" 2>/dev/null; then
+wanted=("torch==$torch")
+version=$torch
+if [ "$torch" = newest ]; then
+    wanted=(--pre torch)
+    version=
+fi
+[ -z "$torch_index" ] || wanted+=(--extra-index-url "$torch_index")
+if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; assert torch.__version__.startswith('$version')" 2>/dev/null; then
     rm -rf "$build_dir/venv"
     python3 -m venv "$build_dir/venv"
-    "$python" -m pip install --quiet "torch==$torch" build expecttest numpy pycparser pytest scikit-learn || {
+    # Apart from the rest, which is not to be prereleases.
+    { "$python" -m pip install --quiet "${wanted[@]}" &&
+        "$python" -m pip install --quiet build expecttest numpy pycparser pytest scikit-learn; } || {
         echo "PyTorch $torch cannot be installed here"
         exit 77
     }
