@@ -147,7 +147,9 @@ def changed(rank, size, how, secondary):
     # torch chooses the type of gradients at a unit's first forward, so it cannot train frozen weights in bf16 later.
     policy = {} if how == "unfrozen" else {"mp_policy": BF16}
     ours, plain = (with_lora(secondary=secondary, **policy) for _ in range(2))
-    zeropp.apply(ours, ranks_per_node=2, preset="lossless", keep_frozen=True)
+    report = zeropp.apply(ours, ranks_per_node=2, preset="lossless", keep_frozen=True)
+    if how == "unfrozen":
+        assert [row.note for row in report.rows].count("frozen; torch reduces its gradients if it is trained later") == 4
     train(ours, rank, steps=2)
     change(ours, rank, how)
     with torch.no_grad():

@@ -79,6 +79,8 @@ class Installation:
             row.tell("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
         if reduced in formats.LOSSLESS:
             self._install_reduce(module, group, row, ranks, reduced)
+        elif not units.trained(group):
+            row.tell("frozen; torch reduces its gradients if it is trained later")
         else:
             row.tell("gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
         if units.replica_group(group) is not None:
