@@ -35,12 +35,7 @@ struct codec<cuda_stream> {
             std::byte* const to = message_of(q, messages, where, first);
             const kept old = residuals_from(residuals, first);
             with_source(source, where, first, [&]<class From>(const From& from) {
-                if constexpr (message_scaled_quantizer<Q>) {
-                    using clear = detail::clear_scale_kernel<Q, Slices>;
-                    detail::launch(stream, 1, clear::tiles(part.slots), clear{part, to});
-                    using find = detail::find_scale_kernel<Q, From, kept, Slices>;
-                    detail::launch(stream, part.slots, find::tiles(part), find{from, part, to, old});
-                }
+                find_scales<Q>(stream, from, part, to, old);
                 using kernel = detail::encode_kernel<Q, From, kept, Slices>;
                 detail::launch(stream, part.slots, kernel::tiles(part), kernel{q, from, part, to, old});
             });
@@ -66,6 +61,18 @@ struct codec<cuda_stream> {
     }
 
 private:
+    /// Writes the scales of whole messages. Not in `write`: in a lambda, nvcc 12 compiles what `if constexpr` discards.
+    template <quantizer Q, class From, class Slices, class Kept>
+    static void find_scales(const cuda_stream& stream, const From& from, const Slices& part, std::byte* messages,
+                            const Kept& old) {
+        if constexpr (message_scaled_quantizer<Q>) {
+            using clear = detail::clear_scale_kernel<Q, Slices>;
+            detail::launch(stream, 1, clear::tiles(part.slots), clear{part, messages});
+            using find = detail::find_scale_kernel<Q, From, Kept, Slices>;
+            detail::launch(stream, part.slots, find::tiles(part), find{from, part, messages, old});
+        }
+    }
+
     template <element T>
     static detail::tensor_source<T> source_of(const T* tensor) {
         return {tensor};

@@ -39,7 +39,9 @@ struct target_type {
     static constexpr host_target value = Target;
 };
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+// nvcc 12 lacks __builtin_shufflevector.
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) &&                                                \
+    !(defined(__CUDACC__) && __CUDACC_VER_MAJOR__ < 13)
 #define ZEROPP_DETAIL_HAS_WIDE_TARGETS 1
 
 // GCC's -O2 leaves most loops scalar, and GCC prefers vectors of half the widest size. Clang needs neither option and
