@@ -22,8 +22,10 @@
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
+#   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
 #   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face and Lightning, which it installs
 #   wheels       wheels of examples/torch for x86-64 and 64-bit Arm, installed and loaded: tests/torch/wheels.sh
+#   CUDA wheel   the one with libraries for CUDA 12 and 13, which nvcc builds in some ten minutes of processor time
 #   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
 #   Debian 12, Debian 13   this command and examples/run.sh in a bare Debian, made with debootstrap; needs root
 #
@@ -182,8 +184,10 @@ elif [ "$everywhere" = yes ]; then
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
+    run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"
     run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k "launchers or peft"
     run_script wheels tests/torch/wheels.sh --build-dir "$build_dir/wheels"
+    run_script "CUDA wheel" tests/torch/wheels.sh --cuda --build-dir "$build_dir/wheels"
     if [ "$(id -u)" -eq 0 ]; then
         run_script launchers tests/cluster/launchers.sh --build-dir "$build_dir/launchers"
         run_script "Debian 12" tests/in_debian.sh --suite bookworm --build-dir "$build_dir/bookworm"
