@@ -61,7 +61,7 @@ struct codec<cuda_stream> {
     }
 
 private:
-    /// Writes the scales of whole messages. Not in `write`: in a lambda, nvcc 12 compiles what `if constexpr` discards.
+    /// Writes the scales of whole messages. A function by itself: in a lambda, nvcc 12 compiles discarded branches too.
     template <quantizer Q, class From, class Slices, class Kept>
     static void find_scales(const cuda_stream& stream, const From& from, const Slices& part, std::byte* messages,
                             const Kept& old) {
