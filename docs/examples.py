@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 COMPILED = ("docs/programs", "examples", "tests", "bench", "include")
-SUFFIXES = {".cpp", ".cu", ".hpp", ".cuh", ".h"}
+SUFFIXES = {".cpp", ".cu", ".hpp", ".cuh", ".h", ".c"}
 
 
 def squeezed(text):

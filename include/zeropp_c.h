@@ -88,8 +88,10 @@ ZEROPP_C_API void zeropp_traffic(const zeropp_communicator* communicator, uint64
  * it. Host library only. */
 ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 
-/* Collectives on lists of `count` tensors. They block, or on a GPU are enqueued on `stream`. `fulls` are whole tensors,
- * `shards` this rank's shards. Reductions are sums over all ranks, or means if `mean` is not 0. */
+/* Collectives on lists of `count` tensors, called by all ranks in one order. They block, or on a GPU are enqueued on
+ * `stream`. `fulls` are whole tensors of n elements. `shards` are this rank's ceil(n / size) elements of each, from
+ * element rank * ceil(n / size); the last ranks have fewer or none. A shard may lie at its place in its full tensor.
+ * Reductions are sums over all ranks, or means if `mean` is not 0. `feedback` may be null. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
@@ -102,7 +104,8 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, 
                                              const zeropp_tensor* tensors, const zeropp_tensor* results, size_t count,
                                              int mean, zeropp_feedback* feedback, void* stream);
 
-/* The quantization error of reduce-scatters or all-reduces of `fulls`, kept for the next one. */
+/* The quantization error of reduce-scatters or all-reduces of `fulls`, kept for the next one. Of `fulls` only sizes
+ * count: their data may be null. */
 ZEROPP_C_API zeropp_status zeropp_feedback_create(zeropp_communicator* communicator, const char* intra_node,
                                                   const char* inter_node, zeropp_element element,
                                                   const zeropp_tensor* fulls, size_t count, zeropp_feedback** feedback);
@@ -113,9 +116,10 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce_feedback_create(zeropp_communicator
 ZEROPP_C_API void zeropp_feedback_destroy(zeropp_feedback* feedback);
 ZEROPP_C_API size_t zeropp_feedback_bytes(const zeropp_feedback* feedback);
 
-/* A node's copy of whole tensors, divided over its ranks; starts empty. zeropp_update_gather brings it up to date with
- * all ranks' shards and writes `fulls`: differences in `format` travel between nodes, or whole tensors if it is empty.
- * zeropp_replica_gather writes `fulls` once more, within the node. Tensors have the replica's element type. */
+/* A node's copy of whole tensors, divided over its ranks; starts empty. Of `fulls` only sizes count: their data may be
+ * null. zeropp_update_gather brings the copy up to date with all ranks' shards, and writes `fulls`. Differences in
+ * `format` travel between nodes, or whole tensors if a rank's copy is empty. zeropp_replica_gather writes `fulls` once
+ * more, by messages within the node. Tensors have the replica's element type. */
 ZEROPP_C_API zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_element element,
                                                  const zeropp_tensor* fulls, size_t count, zeropp_replica** replica);
 ZEROPP_C_API void zeropp_replica_destroy(zeropp_replica* replica);

@@ -17,6 +17,7 @@
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
 #   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
+#   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
 #   docs         the documentation site, with every program that it shows, and its checks seen to fail
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
@@ -176,6 +177,7 @@ if [ "$all" = yes ]; then
     run_fuzzing
     run_script style tests/style.sh --build-dir "$build_dir/style"
     run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch"
+    run_script JAX tests/jax/run.sh --c-library "$build_dir/everything" --build-dir "$build_dir/jax"
     run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     left_out+=("another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh" \
         "more than 2^32 elements, and all of valgrind: docs/concepts/commands.md says how")

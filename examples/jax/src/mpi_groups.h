@@ -1,0 +1,1 @@
+../../c/mpi_groups.h
