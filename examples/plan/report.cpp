@@ -98,12 +98,13 @@ void print_memory(std::ostream& out, const settings& s, const std::vector<layout
     }
 }
 
-void print_local_steps(std::ostream& out, const settings& s, const std::vector<local_run>& runs) {
-    const zeropp::local_steps& local = s.islands->local;
+void print_local_steps(std::ostream& out, const settings& s, const island_settings& islands,
+                       const std::vector<local_run>& runs) {
+    const zeropp::local_steps& local = islands.local;
     out << local.islands << " islands of " << s.ranks.groups() / local.islands << " nodes exchange in "
         << local.differences.name.str() << " every " << local.every << " steps, used " << local.delay
-        << " steps later; an island has " << s.islands->between.bytes_per_second * 8e-9 << " Gbit/s and "
-        << s.islands->between.latency_seconds * 1e6 << " us to others\n\n";
+        << " steps later; an island has " << islands.between.bytes_per_second * 8e-9 << " Gbit/s and "
+        << islands.between.latency_seconds * 1e6 << " us to others\n\n";
     const auto ms = [](double seconds) { return fixed(seconds * 1e3, 1); };
     head(out, "local steps",
          {"GB each", "GB a step", "bits/param", "ms each", "inner, ms", "step, ms", "outer, GB", "total, GB", "fits"});
@@ -143,7 +144,7 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
     out << '\n';
     print_memory(out, s, p.layouts);
     out << '\n';
-    if (s.islands) print_local_steps(out, s, p.local_runs);
+    if (s.islands) print_local_steps(out, s, *s.islands, p.local_runs);
     for (const std::string& advice : advise(s, p)) out << "- " << advice << '\n';
 }
 
