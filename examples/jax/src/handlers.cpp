@@ -257,6 +257,19 @@ ffi::Future replica_gather(version wanted, token at, ffi::Result<ffi::AnyBuffer>
     return ranks.enqueue(*at.typed_data(), next->typed_data(), call);
 }
 
+/// Operands, results and attributes of both reductions.
+auto bind_reduction() {
+    return ffi::Ffi::Bind()
+        .Arg<ffi::AnyBuffer>()
+        .Arg<token>()
+        .Ret<ffi::AnyBuffer>()
+        .Ret<token>()
+        .Attr<std::int64_t>("communicator")
+        .Attr<std::string_view>("intra_node")
+        .Attr<std::string_view>("inter_node")
+        .Attr<bool>("mean");
+}
+
 /// Returns call(), or -1 after an exception, with its text for zeropp_jax_error.
 template <class Call>
 int number_of(Call call) noexcept {
@@ -279,27 +292,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(zeropp_jax_all_gather, all_gather,
                                   .Attr<std::int64_t>("communicator")
                                   .Attr<std::string_view>("format"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(zeropp_jax_reduce_scatter, reduce_scatter,
-                              ffi::Ffi::Bind()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<token>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<token>()
-                                  .Attr<std::int64_t>("communicator")
-                                  .Attr<std::string_view>("intra_node")
-                                  .Attr<std::string_view>("inter_node")
-                                  .Attr<bool>("mean"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(zeropp_jax_reduce_scatter, reduce_scatter, bind_reduction());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(zeropp_jax_all_reduce, all_reduce,
-                              ffi::Ffi::Bind()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<token>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<token>()
-                                  .Attr<std::int64_t>("communicator")
-                                  .Attr<std::string_view>("intra_node")
-                                  .Attr<std::string_view>("inter_node")
-                                  .Attr<bool>("mean"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(zeropp_jax_all_reduce, all_reduce, bind_reduction());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(zeropp_jax_update_gather, update_gather,
                               ffi::Ffi::Bind()
