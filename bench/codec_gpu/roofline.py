@@ -415,6 +415,8 @@ def tables(found, version):
         fraction, binds = predicted(row, "H200")
         met = "yes" if round(fraction, 2) >= wanted else "**no**"
         lines.append(f"| {name} | {before:.2f} | {fraction:.2f} | {wanted:.2f} | {met} | {binds} | {row['issue']:.2f} |")
+    lines += ["", "A sum of rotated messages that is encoded with windows of the same size stays rotated. Its kernel is that of the",
+              "formats without rotation: `sum of 4 int4:128:h32 to int4:128:h32` is `sum of 4 int4:128 to int4:128`."]
     unaligned = unaligned_fractions(found["90"])
     lines += ["", "Encoding of slices that do not begin at 16 bytes, as parts of the speed of those that do, predicted (wanted: "
               f"{WANTED_UNALIGNED}; the least of the {len(unaligned)} kernels of which that way is found: {min(unaligned):.2f}):", "",

@@ -22,7 +22,7 @@ TEST_CASE("kernels: error feedback in blocks of more than a warp, and than a tea
 }
 
 TEST_CASE("kernels: error feedback of sums", "[kernels]") {
-    kernels::check_feedback_of_sums(hadamard<block_integer<8, 256>, 128>(), block_integer<8, 64>(),
+    kernels::check_feedback_of_sums(hadamard<block_integer<8, 256>>(), block_integer<8, 64>(),
                                     zeropp::scale_search<hadamard<block_integer<4, 64>>, 3>());
 }
 

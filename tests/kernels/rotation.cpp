@@ -2,6 +2,7 @@
 
 #include <zeropp/codec/cuda/rotation.cuh>
 #include <zeropp/quantizer/hadamard.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
 
 namespace kernels = zeropp_test::kernels;
 using zeropp::block_integer;
@@ -17,6 +18,9 @@ TEST_CASE("kernels: sums of rotated elements, in windows of all sorts", "[kernel
     // Windows of the source that reach beyond the target's blocks, and blocks of more than a warp.
     kernels::check_sums(hadamard<block_integer<8, 256>, 256>(), hadamard<block_integer<4, 128>>());
     kernels::check_sums(hadamard<block_integer<4, 128>, 128>(), hadamard<block_integer<4, 2048>, 256>());
+    // Windows of one size: the sum stays rotated.
+    kernels::check_sums(hadamard<block_integer<8, 256>, 8>(),
+                        zeropp::stochastic<hadamard<block_integer<4, 64>, 8>>(2, 3));
     // Blocks that no team can hold.
     kernels::check_sums(hadamard<block_integer<8, 32>, 8>(), hadamard<block_integer<4, 65536>, 256>());
 }

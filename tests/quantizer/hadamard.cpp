@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -28,6 +29,8 @@ using zeropp::stochastic;
 
 using h32 = hadamard<block_integer<4, 128>>;
 static_assert(zeropp::rotating_quantizer<h32> && h32::hadamard_size == 32 && h32::block_size == 128);
+// Sums that stay rotated are encoded by the codec of the base.
+static_assert(std::is_same_v<zeropp::detail::unrotated<h32>::type, block_integer<4, 128>>);
 
 /// Blocks that are bad for a rotation: one outlier, a window's row of the matrix, all equal, rounding errors of one
 /// sign.

@@ -70,7 +70,8 @@ constexpr ZEROPP_HOST_DEVICE auto tensor_at(const difference<Tensor, Base>& d, s
 
 /// Source of values: for each slot, the sum of its messages over `contributors`, divided by `divisor`. Message
 /// c * where.slots + s is contributor c's for slot s. Sums are float, in contributor order. If the quantizer rotates,
-/// rotated values are summed, and rotated back once. A single message is the sum over one contributor.
+/// rotated values are summed. Their sum is rotated back once. But a sum that is encoded with windows of the same size
+/// stays rotated. A single message is the sum over one contributor.
 template <quantizer Q>
 struct message_sum {
     Q quantizer;
@@ -97,6 +98,19 @@ template <class Source>
 inline constexpr bool is_message_sum = false;
 template <class Q>
 inline constexpr bool is_message_sum<message_sum<Q>> = true;
+
+/// Calls use(quantizer, source) to write `source` by `q`. Neither rotates if both would in windows of the same size.
+template <quantizer Q, class Source, class Use>
+void without_shared_rotation(const Q& q, const Source& source, Use use) {
+    use(q, source);
+}
+template <rotating_quantizer Q, rotating_quantizer From, class Use>
+requires(Q::hadamard_size == From::hadamard_size) void without_shared_rotation(const Q& q, const message_sum<From>& sum,
+                                                                               Use use) {
+    using from = typename unrotated<From>::type;
+    use(typename unrotated<Q>::type{q},
+        message_sum<from>{{sum.quantizer}, sum.messages, sum.contributors, sum.divisor});
+}
 }  // namespace detail
 
 /// The codec of an execution, specialised for each kind by the headers in codec/. All functions are static, enqueue

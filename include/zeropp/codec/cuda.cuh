@@ -30,15 +30,8 @@ struct codec<cuda_stream> {
                       std::byte* messages, const Residuals& residuals = {}) {
         static_assert(detail::storage_fits<Q, Residuals>::value,
                       "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
-        using kept = detail::kernel_residuals<Residuals>;
-        for_each_regular(where, [&](const Slices& part, int first) {
-            std::byte* const to = message_of(q, messages, where, first);
-            const kept old = residuals_from(residuals, first);
-            with_source(source, where, first, [&]<class From>(const From& from) {
-                find_scales<Q>(stream, from, part, to, old);
-                using kernel = detail::encode_kernel<Q, From, kept, Slices>;
-                detail::launch(stream, part.slots, kernel::tiles(part), kernel{q, from, part, to, old});
-            });
+        detail::without_shared_rotation(q, source, [&](const auto& to, const auto& from) {
+            write_values(stream, to, from, where, messages, residuals);
         });
     }
 
@@ -61,6 +54,21 @@ struct codec<cuda_stream> {
     }
 
 private:
+    template <quantizer Q, class Source, class Slices, class Residuals>
+    static void write_values(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
+                             std::byte* messages, const Residuals& residuals) {
+        using kept = detail::kernel_residuals<Residuals>;
+        for_each_regular(where, [&](const Slices& part, int first) {
+            std::byte* const to = message_of(q, messages, where, first);
+            const kept old = residuals_from(residuals, first);
+            with_source(source, where, first, [&]<class From>(const From& from) {
+                find_scales<Q>(stream, from, part, to, old);
+                using kernel = detail::encode_kernel<Q, From, kept, Slices>;
+                detail::launch(stream, part.slots, kernel::tiles(part), kernel{q, from, part, to, old});
+            });
+        });
+    }
+
     /// Writes the scales of whole messages. A function by itself: in a lambda, nvcc 12 compiles discarded branches too.
     template <quantizer Q, class From, class Slices, class Kept>
     static void find_scales(const cuda_stream& stream, const From& from, const Slices& part, std::byte* messages,

@@ -39,8 +39,10 @@ struct codec<E> {
     template <quantizer Q, class Source, class Slices, class Residuals = none>
     static void write(const E& exec, const Q& q, const Source& source, const Slices& where, std::byte* messages,
                       const Residuals& residuals = {}) {
-        exec.enqueue([=, threads = detail::threads_of(exec)] {
-            detail::write_slots(q, source, where, messages, residuals, threads);
+        detail::without_shared_rotation(q, source, [&](const auto& to, const auto& from) {
+            exec.enqueue([=, threads = detail::threads_of(exec)] {
+                detail::write_slots(to, from, where, messages, residuals, threads);
+            });
         });
     }
 

@@ -4,6 +4,8 @@
 
 #include <zeropp/quantizer/quantizer.hpp>
 
+#include <type_traits>
+
 namespace zeropp {
 
 /// `Base` on elements after a Walsh-Hadamard transform in windows of `Size`; decoding applies the inverse. Each
@@ -39,5 +41,9 @@ struct hadamard : Base {
 
 template <quantizer Base, int Size>
 inline constexpr bool has_integer_arithmetic<hadamard<Base, Size>> = has_integer_arithmetic<Base>;
+
+/// Shares its codec with sums of `Base`.
+template <quantizer Base, int Size>
+struct detail::unrotated<hadamard<Base, Size>> : std::type_identity<Base> {};
 
 }  // namespace zeropp

@@ -91,7 +91,8 @@ concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires {
 ///
 /// In stages of stride 1, 2, 4, ..., each pair (a, b) becomes (a + b, a - b). Then all are multiplied by a power of
 /// two, 1 / sqrt(size) or sqrt(2) times that, so that only sums are rounded. Elements after the last whole window are
-/// not transformed. Messages are summed in the rotated domain, and the sum is rotated back once.
+/// not transformed. Messages are summed in the rotated domain. A sum that is encoded with windows of the same size
+/// stays there; any other sum is rotated back once.
 template <class Q>
 concept rotating_quantizer = quantizer<Q> && requires {
     requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
@@ -258,6 +259,21 @@ constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
     return back ? 1.0f / (static_cast<float>(Size) * there) : there;
 }
 
+/// Q on values that are rotated already.
+template <rotating_quantizer Q>
+struct on_rotated_values : Q {
+    static constexpr int hadamard_size = 1;
+
+    constexpr ZEROPP_HOST_DEVICE on_rotated_values
+    scaled_for(float absmax) const noexcept requires message_scaled_quantizer<Q> {
+        return {Q::scaled_for(absmax)};
+    }
+};
+
+/// The type of Q on values that are rotated already, made of a Q.
+template <rotating_quantizer Q>
+struct unrotated : std::type_identity<on_rotated_values<Q>> {};
+
 /// The larger of `absmax` and |x|, or `absmax` if x is not finite. As bits, so that magnitudes merge in any order.
 constexpr ZEROPP_HOST_DEVICE inline std::uint32_t take_magnitude(std::uint32_t absmax, float x) noexcept {
     const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
@@ -266,5 +282,10 @@ constexpr ZEROPP_HOST_DEVICE inline std::uint32_t take_magnitude(std::uint32_t a
 }
 
 }  // namespace detail
+
+template <class Q>
+inline constexpr bool has_integer_arithmetic<detail::on_rotated_values<Q>> = has_integer_arithmetic<Q>;
+template <class Q>
+inline constexpr bool has_float_arithmetic<detail::on_rotated_values<Q>> = has_float_arithmetic<Q>;
 
 }  // namespace zeropp

@@ -1,4 +1,5 @@
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "codec/host/abilities.hpp"
@@ -14,6 +15,7 @@ namespace {
 using namespace zeropp_test;
 using zeropp::asymmetric;
 using zeropp::block_integer;
+using zeropp::hadamard;
 using zeropp::half;
 using zeropp::slices;
 using zeropp::stochastic;
@@ -81,12 +83,17 @@ TEST_CASE("sums are rounded by a noise of their own", "[codec][host][stochastic]
             append(expected, reference_of<to>::format.message(sums[static_cast<std::size_t>(s)], c.count,
                                                               noise_of_slot(c, s, origin, true)));
         }
-        guarded<std::byte> written(expected.size(), 0x5a);
-        host_codec::write(zeropp::host{}, stochastic<to>(seed, step),
-                          zeropp::message_sum{q, as_bytes(messages).data(), 3}, with_origin(c, origin), written.data());
-        CAPTURE(c.what);
-        const bool as_documented = written.values() == expected && written.intact();
-        CHECK(as_documented);
+        const auto check = [&](const auto& sum_of, const auto& encoded_by) {
+            guarded<std::byte> written(expected.size(), 0x5a);
+            host_codec::write(zeropp::host{}, encoded_by, zeropp::message_sum{sum_of, as_bytes(messages).data(), 3},
+                              with_origin(c, origin), written.data());
+            CAPTURE(c.what);
+            const bool as_documented = written.values() == expected && written.intact();
+            CHECK(as_documented);
+        };
+        check(q, stochastic<to>(seed, step));
+        // A sum that stays rotated has the codes of the quantizers without rotation.
+        check(hadamard<stochastic<base>>{q}, stochastic<hadamard<to>>(seed, step));
     }
 }
 

@@ -160,12 +160,17 @@ TEST_CASE("residuals of sums", "[codec][host][feedback]") {
     for (const cut& c : cuts_at_blocks(128)) {
         const auto messages = contributions(f, c, 3);
         const auto sums = reference_sums(f, c, messages, 3);
-        check_slots<q4, cast_to<bfloat16>>(
-            c, {.in_place = true}, [&](int s) { return sums[static_cast<std::size_t>(s)]; },
-            [&](const auto& residuals, std::byte* encoded_sums) {
-                host_codec::write(zeropp::host{}, q4{}, zeropp::message_sum{from{}, as_bytes(messages).data(), 3},
-                                  c.slices(), encoded_sums, residuals);
-            });
+        // Residuals of a sum that stays rotated are those of the base quantizers.
+        const auto check = [&](const auto& sum_of, const auto& to) {
+            check_slots<q4, cast_to<bfloat16>>(
+                c, {.in_place = true}, [&](int s) { return sums[static_cast<std::size_t>(s)]; },
+                [&](const auto& residuals, std::byte* encoded_sums) {
+                    host_codec::write(zeropp::host{}, to, zeropp::message_sum{sum_of, as_bytes(messages).data(), 3},
+                                      c.slices(), encoded_sums, residuals);
+                });
+        };
+        check(from{}, q4{});
+        check(hadamard<from, 64>{}, hadamard<q4, 64>{});
     }
 }
 

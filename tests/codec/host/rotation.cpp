@@ -61,7 +61,8 @@ void check_decode_rotated(const cut& c) {
     }
 }
 
-/// Sums of rotated messages are rotated back, rotated for their own quantizer, and encoded.
+/// Sums of rotated messages are rotated back, rotated for their own quantizer, and encoded; or stay as they are if both
+/// windows have the same size.
 template <class From, int FromWindow, class To, int ToWindow>
 void check_reduce_encode_rotated(const cut& c) {
     const reference_format& f = reference_of<From>::format;
@@ -69,7 +70,8 @@ void check_reduce_encode_rotated(const cut& c) {
     std::vector<std::byte> expected;
     for (const auto& sum : reference_sums(f, c, messages, 3)) {
         const auto elements = rotated(sum, FromWindow, true);
-        append(expected, reference_of<To>::format.message(rotated(elements, ToWindow, false), c.count));
+        append(expected, reference_of<To>::format.message(
+                             FromWindow == ToWindow ? sum : rotated(elements, ToWindow, false), c.count));
     }
     guarded<std::byte> sums(expected.size(), 0x5a);
     host_codec::write(zeropp::host{}, hadamard<To, ToWindow>{},
@@ -132,10 +134,14 @@ TEST_CASE("messages of rotated elements, byte by byte", "[codec][host][rotation]
     });
 }
 
-TEST_CASE("sums of rotated messages are rotated back once, and for the next hop once more", "[codec][host][rotation]") {
+TEST_CASE("sums of rotated messages are rotated back once, and for the next hop once more; or stay where they are",
+          "[codec][host][rotation]") {
     using q8 = block_integer<8, 64>;
     using q4 = block_integer<4, 128, signed_absmax, half>;
-    for (const cut& c : telling_cuts(128)) check_reduce_encode_rotated<q8, 8, q4, 128>(c);
+    for (const cut& c : telling_cuts(128)) {
+        check_reduce_encode_rotated<q8, 8, q4, 128>(c);
+        check_reduce_encode_rotated<q8, 32, q4, 32>(c);
+    }
 }
 
 TEST_CASE("a window that holds NaN, Inf or too much is NaN, and no other block is", "[codec][host][rotation]") {

@@ -90,9 +90,20 @@ std::vector<std::uint8_t> scaled_message(const std::vector<float>& values, std::
     return bytes;
 }
 
-/// A written message, and reads and writes of a message and of a sum, against `message_of`.
-template <class Q, class MessageOf>
-void check_quantizer(const Q& q, MessageOf message_of) {
+/// toy_message_scaled of rotated elements.
+struct rotated_and_scaled : toy_message_scaled {
+    static constexpr int hadamard_size = 8;
+
+    rotated_and_scaled scaled_for(float message_absmax) const noexcept {
+        return {toy_message_scaled::scaled_for(message_absmax)};
+    }
+};
+static_assert(zeropp::rotating_quantizer<rotated_and_scaled> && zeropp::message_scaled_quantizer<rotated_and_scaled>);
+
+/// A written message, and reads and writes of a message and of a sum, against `message_of`. `of_rotated` is Q with a
+/// rotation, or Q: a sum that stays rotated has the bytes of a sum without rotation.
+template <class Q, class MessageOf, class Rotated>
+void check_quantizer(const Q& q, MessageOf message_of, const Rotated& of_rotated) {
     for (const cut& c : telling_cuts(static_cast<std::size_t>(Q::block_size))) {
         CAPTURE(c.what);
         constexpr int contributors = 3;
@@ -131,22 +142,26 @@ void check_quantizer(const Q& q, MessageOf message_of) {
             const auto message = message_of(sum, c.count, decoded);
             expected.insert(expected.end(), message.begin(), message.end());
         }
-        guarded<std::byte> written(expected.size(), 0x5a);
-        host_codec::write(zeropp::host{}, q, zeropp::message_sum{q, bytes.data(), contributors}, c.slices(),
-                          written.data());
         // The toys' NaN may be of either sign in a sum, and is stored only as what it means.
-        require_bytes("reduce_encode", written, expected);
+        const auto check_sum = [&](const auto& by) {
+            guarded<std::byte> written(expected.size(), 0x5a);
+            host_codec::write(zeropp::host{}, by, zeropp::message_sum{by, bytes.data(), contributors}, c.slices(),
+                              written.data());
+            require_bytes("reduce_encode", written, expected);
+        };
+        check_sum(q);
+        check_sum(of_rotated);
     }
 }
 
 }  // namespace
 
 TEST_CASE("a user's quantizer is told where in its block an element is", "[codec][host][positional]") {
-    check_quantizer(toy_positional{}, positional_message);
+    check_quantizer(toy_positional{}, positional_message, toy_positional{});
 }
 
 TEST_CASE("a user's quantizer is given the largest magnitude of each message", "[codec][host][message_scaled]") {
-    check_quantizer(toy_message_scaled{}, scaled_message);
+    check_quantizer(toy_message_scaled{}, scaled_message, rotated_and_scaled{});
 }
 
 TEST_CASE("a message's scale is that of what is encoded, residuals included", "[codec][host][message_scaled]") {

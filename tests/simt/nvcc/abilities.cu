@@ -29,5 +29,4 @@ template struct shipped::fed_back<rotated, cast_to<float>, float>;
 template struct shipped::decoded<rotated, bfloat16>;
 template struct shipped::decoded<hadamard<signs, 128>, bfloat16>;
 template struct shipped::decoded<lloyd_max<3, 128>, bfloat16>;
-template struct shipped::summed<rotated, rotated>;
 template struct shipped::summed<hadamard<eight_bits>, hadamard<lloyd_max<4, 128>, 128>>;
