@@ -93,7 +93,7 @@ public:
         report_.fact("transport", ranks.transport_name());
         report_.fact("ranks", ranks.size());
         report_.fact("nodes", ranks.nodes().groups());
-        report_.fact("ranks_per_node", ranks.nodes().group_size());
+        report_.fact("ranks_per_node", ranks.nodes().group_size(0));
         report_.comment("size: bytes of the whole tensor of floats; one quantizer for both hops");
         report_.comment("time: of the slowest rank from a barrier on, the median over iterations, by turns");
         report_.comment("processor: the time that all ranks' processes spent in one iteration, the median");

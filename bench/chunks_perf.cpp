@@ -81,7 +81,7 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
     describe_program(rows, program, o);
     rows.fact("transport", ranks.transport_name());
     rows.fact("nodes", ranks.nodes().groups());
-    rows.fact("ranks_per_node", ranks.nodes().group_size());
+    rows.fact("ranks_per_node", ranks.nodes().group_size(0));
     rows.comment("int8:256 intra-node and int4:128 inter-node; gather is the one-shot all-reduce, in one chunk");
     rows.heading();
     comm_on<host_place> comm(ranks.nodes(), ranks.world());

@@ -82,7 +82,7 @@ struct hierarchical_quantized_reduce_scatter_perf {
                 out.bytes += zeropp::wire_bytes(inter_node_, cut.count(c));
             }
             route hops;
-            if (nodes_.group_size() > 1) hops.push_back(in);
+            if (nodes_.group_size(0) > 1) hops.push_back(in);
             if (nodes_.groups() > 1) hops.push_back(out);
             return hops;
         }

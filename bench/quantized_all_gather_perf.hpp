@@ -58,7 +58,7 @@ struct quantized_all_gather_perf : gather_perf {
             route hops;
             const auto groups = static_cast<std::size_t>(nodes_.groups());
             if (nodes_.groups() > 1) hops.push_back({hop::link::inter_node, hop::pattern::all_gather, bytes, shard});
-            if (nodes_.group_size() > 1) {
+            if (nodes_.group_size(0) > 1) {
                 hops.push_back({hop::link::intra_node, hop::pattern::all_gather, groups * bytes, groups * shard});
             }
             return hops;

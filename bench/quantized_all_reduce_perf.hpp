@@ -82,7 +82,7 @@ struct quantized_all_reduce_perf {
             const std::size_t slice = a_->part.slice_size();
             const auto groups = static_cast<std::size_t>(nodes_.groups());
             const auto ranks = static_cast<std::size_t>(nodes_.size());
-            const bool intra_node_hop = nodes_.group_size() > 1;
+            const bool intra_node_hop = nodes_.group_size(0) > 1;
             const bool inter_node_hop = nodes_.groups() > 1;
             const std::size_t first = zeropp::has_intra_node_hop(nodes_) ? zeropp::wire_bytes(intra_node_, slice)
                                                                          : zeropp::wire_bytes(inter_node_, slice);

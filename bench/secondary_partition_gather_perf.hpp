@@ -35,9 +35,7 @@ struct secondary_partition_gather_perf : gather_perf {
     /// The ranks of this rank's node.
     static std::vector<int> members(const rank_context& ranks) {
         const zeropp::two_level& nodes = ranks.nodes();
-        std::vector<int> all;
-        for (int i = 0; i != nodes.group_size(); ++i) all.push_back(nodes.rank_of(nodes.group_of(ranks.rank()), i));
-        return all;
+        return zeropp::group_ranks(nodes, ranks.rank());
     }
 
     template <class T, class Place>

@@ -35,7 +35,7 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
     describe_program(rows, program, o);
     rows.fact("transport", ranks.transport_name());
     rows.fact("nodes", ranks.nodes().groups());
-    rows.fact("ranks_per_node", ranks.nodes().group_size());
+    rows.fact("ranks_per_node", ranks.nodes().group_size(0));
     rows.comment(
         "tensors of 64 KiB of float, int8:256 on every hop; the list and the one tensor as the library chunks them");
     rows.heading();

@@ -24,8 +24,8 @@ int main() try {
 
         // This rank's half of the tensor, in 16 bits, in the caller's memory.
         using secondary_type = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
-        zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, nodes.group_size()));
-        secondary_type secondary({}, elements, nodes.group_size(), comm.index(), storage.view());
+        zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, comm.group_size()));
+        secondary_type secondary({}, elements, comm.group_size(), comm.index(), storage.view());
 
         // Forward: the version is any number that changes with the weights, here the training step.
         const std::uint64_t step = 7;

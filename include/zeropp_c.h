@@ -132,23 +132,24 @@ ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicato
 ZEROPP_C_API zeropp_status zeropp_replica_gather(zeropp_communicator* communicator, const zeropp_replica* replica,
                                                  const zeropp_tensor* fulls, size_t count, void* stream);
 
-/* Bytes that each rank sends in a collective on a tensor of `elements` elements, exactly as zeropp_traffic counts them.
- * Planning is in the host library only. */
-ZEROPP_C_API zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, const char* format, size_t elements,
-                                                uint64_t* intra_node, uint64_t* inter_node);
+/* Bytes that `rank` sends in a collective on a tensor of `elements` elements, exactly as zeropp_traffic counts them.
+ * They are equal on all ranks if nodes are of equal size. Planning is in the host library only. */
+ZEROPP_C_API zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, int rank, const char* format,
+                                                size_t elements, uint64_t* intra_node, uint64_t* inter_node);
 /* Of zeropp_update_gather and zeropp_replica_gather. The replica has the format `kept`. */
-ZEROPP_C_API zeropp_status zeropp_update_volume(const int* node_of_rank, int size, const char* differences,
+ZEROPP_C_API zeropp_status zeropp_update_volume(const int* node_of_rank, int size, int rank, const char* differences,
                                                 const char* kept, size_t elements, uint64_t* intra_node,
                                                 uint64_t* inter_node);
-ZEROPP_C_API zeropp_status zeropp_replica_volume(const int* node_of_rank, int size, const char* kept, size_t elements,
-                                                 uint64_t* intra_node, uint64_t* inter_node);
-ZEROPP_C_API zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
-                                                const char* inter_node_format, size_t elements, uint64_t* intra_node,
-                                                uint64_t* inter_node);
+ZEROPP_C_API zeropp_status zeropp_replica_volume(const int* node_of_rank, int size, int rank, const char* kept,
+                                                 size_t elements, uint64_t* intra_node, uint64_t* inter_node);
+ZEROPP_C_API zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, int rank,
+                                                const char* intra_node_format, const char* inter_node_format,
+                                                size_t elements, uint64_t* intra_node, uint64_t* inter_node);
 /* `two_shot` is 1 for tensors of every size, as with error feedback; 0 if zeropp_all_reduce chooses by size. */
-ZEROPP_C_API zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, const char* intra_node_format,
-                                                    const char* inter_node_format, size_t elements, int two_shot,
-                                                    uint64_t* intra_node, uint64_t* inter_node);
+ZEROPP_C_API zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, int rank,
+                                                    const char* intra_node_format, const char* inter_node_format,
+                                                    size_t elements, int two_shot, uint64_t* intra_node,
+                                                    uint64_t* inter_node);
 
 /* A training step to predict, as zeropp-plan does. `intra_node_` is the link of a rank within its node, `inter_node_`
  * that of a whole node to others: Gbit/s and microseconds. `codec_gb` is GB/s read and written. `compute_ms` and memory

@@ -114,7 +114,7 @@ prepared_call secondary_gather(const known_call& call, const Quantizer& q, const
         std::vector<float> expected;
         std::vector<std::byte> storage, scratch;
     };
-    const int group_size = nodes.group_size();
+    const int group_size = nodes.group_size(nodes.group_of(rank));
     const int index = nodes.index_of(rank);
     const std::vector<float> tensor = tensor_of(call.elements, format_of<T>, call.seed);
     const auto a = std::make_shared<arrays>(arrays{

@@ -58,7 +58,7 @@ class Experiments:
         """Phases of a tensor with `elements_per_rank` elements on each rank, simulated by a smaller tensor on slower links."""
         times = elements_per_rank / SIMULATED_ELEMENTS
         began = time.time()
-        step = simgrid.simulate(self.simulated, nodes, ranks_per_node,
+        step = simgrid.simulate(self.simulated, [ranks_per_node] * nodes,
                                 links_of(ranks_per_node, gbit).slowed(times), SIMULATED_ELEMENTS)
         self.say(f"{nodes}x{ranks_per_node} at {gbit} Gb/s: simulated in {time.time() - began:.0f} s, bytes as planned")
         return {"nodes": nodes, "ranks_per_node": ranks_per_node, "gbit": gbit,
@@ -89,7 +89,7 @@ class Experiments:
                      "coll_tuned_reduce_scatter_algorithm": "3"}
             result = subprocess.run(
                 [HERE.parent / "cluster/cluster.sh", "run", "--nodes", str(nodes), "--per-node", str(ranks_per_node),
-                 "--rate", rate, "--", self.real, "--ranks-per-node", str(ranks_per_node), "--elements-per-rank",
+                 "--rate", rate, "--", self.real, "--node-sizes", ",".join([str(ranks_per_node)] * nodes), "--elements-per-rank",
                  str(elements_per_rank), "--repeats", "3" if self.quick else "5", "--json", file.name],
                 env=os.environ | {f"OMPI_MCA_{name}": value for name, value in rings.items()},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -101,7 +101,7 @@ class Experiments:
             measured = json.loads(pathlib.Path(file.name).read_text())
         links = simgrid.Links(*(measured["links"][f"{where}_{what}"] for where in ("intra_node", "inter_node")
                                 for what in ("bytes_per_second", "latency_seconds")))
-        step = simgrid.simulate(self.simulated, nodes, ranks_per_node, links, elements_per_rank)
+        step = simgrid.simulate(self.simulated, [ranks_per_node] * nodes, links, elements_per_rank)
         self.say(f"{nodes}x{ranks_per_node} at {rate}: measured and simulated")
         return {"nodes": nodes, "ranks_per_node": ranks_per_node, "rate": rate,
                 "elements_per_rank": elements_per_rank, "links": measured["links"], "measured": measured["phases"],
@@ -109,7 +109,7 @@ class Experiments:
 
     def scaling(self, nodes, ranks_per_node, gbit, elements_per_rank):
         """Simulates a tensor at full size, and by a smaller one."""
-        whole = simgrid.simulate(self.simulated, nodes, ranks_per_node, links_of(ranks_per_node, gbit),
+        whole = simgrid.simulate(self.simulated, [ranks_per_node] * nodes, links_of(ranks_per_node, gbit),
                                  elements_per_rank)
         return {"whole": whole["phases"], "smaller": self.simulate(nodes, ranks_per_node, gbit, elements_per_rank)}
 

@@ -30,7 +30,7 @@ using namespace zeropp_scale;
 using zeropp::detail::require_mpi;
 
 struct settings {
-    int ranks_per_node = 1;
+    std::vector<int> node_sizes;
     std::size_t elements_per_rank = 2048;
     int repeats = 1;
     std::string json_file;
@@ -75,7 +75,7 @@ void require_planned(const phase& p, const zeropp::volume& sent, std::uint64_t c
 }
 
 /// Number of messages that a node sends to other nodes in one hop.
-int messages_of_node(const settings& s, int ranks) { return s.ranks_per_node * (ranks / s.ranks_per_node - 1); }
+int messages_of_node(const zeropp::two_level& ranks) { return largest_group_size(ranks) * (ranks.groups() - 1); }
 
 /// Bytes that each node's link has carried between two measurements; empty without a simulator.
 std::vector<double> difference_of(std::vector<double> after, const std::vector<double>& before) {
@@ -97,18 +97,15 @@ std::vector<double> carried_by_timing(bool reporting) {
 }
 
 /// Bytes of the simulator's handshake for each inter-node message; only on the reporting rank. Collective.
-double carried_by_handshake(const settings& s, bool reporting, const std::vector<double>& by_timing) {
+double carried_by_handshake(const zeropp::two_level& ranks, bool reporting, const std::vector<double>& by_timing) {
     constexpr std::size_t bytes = 64;
-    auto world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
-    std::vector<int> members;
-    for (int r = world.rank() % s.ranks_per_node; r < world.size(); r += s.ranks_per_node) members.push_back(r);
-    auto inter_node = world.split(members);
-    std::vector<std::byte> own(bytes), all(members.size() * bytes);
+    zeropp::communicator comm(ranks, zeropp::mpi_transport::duplicate(MPI_COMM_WORLD));
+    std::vector<std::byte> all(static_cast<std::size_t>(zeropp::slot_count(ranks)) * bytes);
     const std::vector<double> before = settled(reporting);
-    seconds_of([&] { inter_node.all_gather(zeropp::host{}, own.data(), all.data(), bytes); });
+    seconds_of([&] { zeropp::detail::gather_inter_node(zeropp::host{}, comm, all.data(), bytes); });
     const std::vector<double> carried = difference_of(settled(reporting), before);
-    if (carried.empty() || members.size() == 1) return 0;
-    return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(s, world.size())) - bytes;
+    if (carried.empty() || ranks.groups() == 1) return 0;
+    return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(ranks)) - bytes;
 }
 
 /// Throws zeropp::error unless each node's link has carried about `planned` + `by_timing` bytes. The simulator
@@ -126,9 +123,9 @@ void require_planned_links(const phase& p, double planned, const std::vector<dou
 }
 
 /// Measures a phase. Returns its row for the file, and prints a line if `reporting`. Collective.
-nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, bool reporting) {
+nlohmann::ordered_json measure(const phase& p, const settings& s, const zeropp::two_level& ranks, bool reporting) {
     const std::vector<double> by_timing = carried_by_timing(reporting);
-    const double handshake = simulated() ? carried_by_handshake(s, reporting, by_timing) : 0;
+    const double handshake = simulated() ? carried_by_handshake(ranks, reporting, by_timing) : 0;
     const work w = p.prepare();
     p.take_counted();
     const std::vector<double> before = settled(reporting);
@@ -136,10 +133,10 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, boo
     const std::vector<double> carried = difference_of(settled(reporting), before);
     require_planned(p, p.take_counted(), static_cast<std::uint64_t>(s.repeats + warm_ups()));
 
-    const std::uint64_t by_node = p.planned.inter_node * (p.native ? 1 : static_cast<std::uint64_t>(s.ranks_per_node));
     if (!p.native) {
-        const double messages = p.planned.inter_node == 0 ? 0 : messages_of_node(s, s.ranks_per_node * nodes);
-        require_planned_links(p, (static_cast<double>(by_node) + messages * handshake) * s.repeats, carried, by_timing);
+        const double messages = p.planned.inter_node == 0 ? 0 : messages_of_node(ranks);
+        require_planned_links(p, (static_cast<double>(p.by_node) + messages * handshake) * s.repeats, carried,
+                              by_timing);
     }
     nlohmann::ordered_json row{
         {"phase", p.name},
@@ -147,7 +144,7 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, boo
         {"native", p.native},
         {"seconds", seconds},
         {"sent_by_rank", {{"intra_node", p.planned.intra_node}, {"inter_node", p.planned.inter_node}}},
-        {"inter_node_by_node", by_node}};
+        {"inter_node_by_node", p.by_node}};
     if (!carried.empty()) row["carried_by_link"] = *std::max_element(carried.begin(), carried.end());
     if (!simulated() && p.prepare_silent) {
         const work quiet = p.prepare_silent();
@@ -156,7 +153,7 @@ nlohmann::ordered_json measure(const phase& p, const settings& s, int nodes, boo
     }
     if (reporting) {
         std::printf("%-22s %-44s %14.6f %16llu\n", p.name.c_str(), p.formats.c_str(),
-                    *std::min_element(seconds.begin(), seconds.end()), static_cast<unsigned long long>(by_node));
+                    *std::min_element(seconds.begin(), seconds.end()), static_cast<unsigned long long>(p.by_node));
         std::fflush(stdout);
     }
     return row;
@@ -225,21 +222,17 @@ int run(const settings& s) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     const bool reporting = rank == 0;
-    const auto ranks = zeropp::two_level::of_size(size, s.ranks_per_node);
+    const auto ranks = zeropp::two_level::of_nodes(s.node_sizes);
     const std::size_t elements = s.elements_per_rank * static_cast<std::size_t>(size);
-    nlohmann::ordered_json json{{"simulated", simulated()},
-                                {"nodes", ranks.groups()},
-                                {"ranks_per_node", ranks.group_size()},
-                                {"elements", elements}};
-    if (!simulated()) json["links"] = measure_links(rank, size, s.ranks_per_node);
+    nlohmann::ordered_json json{{"simulated", simulated()}, {"node_sizes", s.node_sizes}, {"elements", elements}};
+    if (!simulated() && has_equal_groups(ranks)) json["links"] = measure_links(rank, size, ranks.group_size(0));
     if (reporting) {
         count_links();
-        std::printf("%d nodes x %d ranks, a tensor of %zu elements, %s\n%-22s %-44s %14s %16s\n", ranks.groups(),
-                    ranks.group_size(), elements, simulated() ? "simulated" : "measured", "phase", "formats", "seconds",
-                    "bytes by a node");
+        std::printf("%s, a tensor of %zu elements, %s\n%-22s %-44s %14s %16s\n",
+                    zeropp::group_sizes_text(ranks).c_str(), elements, simulated() ? "simulated" : "measured", "phase",
+                    "formats", "seconds", "bytes by a node");
     }
-    for (const phase& p : phases_of_step(ranks, elements))
-        json["phases"].push_back(measure(p, s, ranks.groups(), reporting));
+    for (const phase& p : phases_of_step(ranks, elements)) json["phases"].push_back(measure(p, s, ranks, reporting));
     if (reporting && !s.json_file.empty()) zeropp_bench::write_json(s.json_file, json);
     return 0;
 }
@@ -249,7 +242,10 @@ int run(const settings& s) {
 int main(int argc, char** argv) {
     CLI::App app("Runs the collectives of one training step and holds their bytes against the plan.", "step");
     settings s;
-    app.add_option("--ranks-per-node", s.ranks_per_node, "ranks on each node")->required()->check(CLI::PositiveNumber);
+    app.add_option("--node-sizes", s.node_sizes, "ranks on each node, e.g. 8,8,7")
+        ->required()
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber);
     app.add_option("--elements-per-rank", s.elements_per_rank, "the tensor, divided by the ranks; even")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();

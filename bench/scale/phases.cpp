@@ -91,7 +91,7 @@ work all_gather(std::shared_ptr<Comm> comm, const Quantizer& q, std::size_t elem
 template <class Comm>
 work secondary_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
     using partition_type = zeropp::secondary_partition<zeropp::cast_to<element>, zeropp::host_space>;
-    const int group_size = comm->topology().group_size();
+    const int group_size = comm->group_size();
     struct arrays {
         std::vector<std::byte> storage, scratch;
         std::vector<element> full;
@@ -124,7 +124,7 @@ work update_gather(std::shared_ptr<Comm> comm, std::size_t elements) {
         std::uint64_t version = 1;
 
         arrays(const zeropp::two_level& ranks, int rank, std::size_t n)
-            : storage(replica_type::storage_bytes(ranks, n)),
+            : storage(replica_type::storage_bytes(ranks, n, rank)),
               scratch(zeropp::quantized_update_gather_workspace_bytes(ranks, differences, plain, n)),
               shard(zeropp::partition(n, ranks.size()).size(rank), element(0.9f * weight_of(rank))), full(n),
               replica(ranks, rank, n, storage) {}
@@ -210,19 +210,29 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
     };
 
     std::vector<phase> phases;
-    const auto add = [&](std::string name, std::string formats, const zeropp::volume& planned, auto prepare) {
-        phases.push_back({std::move(name), std::move(formats), false, planned, [=] { return prepare(comm); },
-                          take_counted, [=] { return prepare(silent); }});
+    // Every node sends as many bytes as the largest, in which each rank serves one column.
+    int largest = 0;
+    while (ranks.group_size(ranks.group_of(largest)) != largest_group_size(ranks)) ++largest;
+    const auto add = [&](std::string name, std::string formats, auto planned, auto prepare) {
+        const std::uint64_t by_node =
+            planned(largest).inter_node * static_cast<std::uint64_t>(largest_group_size(ranks));
+        phases.push_back({std::move(name), std::move(formats), false, planned(rank), by_node,
+                          [=] { return prepare(comm); }, take_counted, [=] { return prepare(silent); }});
     };
     const auto name = [](const auto& q) { return zeropp::short_text(q.name()).str(); };
     const auto add_gather = [&](std::string of, const auto& q) {
-        add(std::move(of), name(q), zeropp::all_gather_volume(ranks, zeropp::wire_format_of(q), elements),
+        add(
+            std::move(of), name(q),
+            [&](int r) { return zeropp::all_gather_volume(ranks, zeropp::wire_format_of(q), elements, 1, r); },
             [=](auto on) { return all_gather(on, q, elements); });
     };
     const auto add_reduction = [&](std::string of, const auto& intra_node, const auto& inter_node) {
-        add(std::move(of), name(intra_node) + " + " + name(inter_node),
-            zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(intra_node), zeropp::wire_format_of(inter_node),
-                                          elements),
+        add(
+            std::move(of), name(intra_node) + " + " + name(inter_node),
+            [&](int r) {
+                return zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(intra_node),
+                                                     zeropp::wire_format_of(inter_node), elements, 1, r);
+            },
             [=](auto on) { return reduce_scatter(on, intra_node, inter_node, elements); });
     };
     const auto add_ring = [&](std::string of, auto prepare) {
@@ -232,6 +242,7 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
                           "16 bits",
                           true,
                           {.intra_node = 0, .inter_node = sent},
+                          sent,
                           prepare,
                           [] { return zeropp::volume{}; },
                           {}});
@@ -242,13 +253,20 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
     add_gather("all-gather", plain);
     add_reduction("reduce-scatter", plain, plain);
     add_gather("qwZ all-gather", weights);
-    add("hpZ secondary gather", name(plain),
-        zeropp::secondary_gather_volume(ranks, ranks.group_size(), zeropp::wire_format_of(plain), elements),
+    add(
+        "hpZ secondary gather", name(plain),
+        [&](int r) {
+            return zeropp::secondary_gather_volume(ranks, zeropp::whole_nodes, zeropp::wire_format_of(plain), elements,
+                                                   r);
+        },
         [=](auto on) { return secondary_gather(on, elements); });
     add_reduction("qgZ reduce-scatter", gradients_intra_node, gradients_inter_node);
-    add("update and gather", name(differences) + ", " + name(plain),
-        zeropp::update_gather_volume(ranks, zeropp::wire_format_of(differences), zeropp::wire_format_of(plain),
-                                     elements),
+    add(
+        "update and gather", name(differences) + ", " + name(plain),
+        [&](int r) {
+            return zeropp::update_gather_volume(ranks, zeropp::wire_format_of(differences),
+                                                zeropp::wire_format_of(plain), elements, 1, r);
+        },
         [=](auto on) { return update_gather(on, elements); });
     add_reduction("reduce-scatter beside", rotated_intra_node, differences);
     return phases;

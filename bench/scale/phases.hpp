@@ -26,8 +26,10 @@ struct phase {
     std::string formats;
     /// True for MPI's own collective, a ring through all ranks.
     bool native;
-    /// Bytes that every rank sends; in a ring, the last rank of each node, the only one that sends to another node.
+    /// Bytes that this rank sends; in a ring, the last rank of each node, the only one that sends to another node.
     zeropp::volume planned;
+    /// Bytes that each node sends to other nodes.
+    std::uint64_t by_node;
     std::function<work()> prepare;
     /// Returns the bytes that this rank has sent since the last take_counted(), by `counting`; 0 for a ring.
     std::function<zeropp::volume()> take_counted;

@@ -48,15 +48,16 @@ MPI = {
 }
 
 
-def platform(nodes, ranks_per_node, links):
+def platform(node_sizes, links):
     """SimGrid's XML. A node is a zone with a host for each rank, which a link joins to the node's switch. A link joins
     each node to the others. Switches do not limit rates."""
     intra_node = f'bw="{links.intra_node_rate!r}Bps" lat="{links.intra_node_latency / 2!r}s"'
     inter_node_latency = max(0.0, links.inter_node_latency - links.intra_node_latency) / 2
     lines = ["<?xml version='1.0'?>", '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">',
              '<platform version="4.1">', '<zone id="cluster" routing="Full">']
-    for node in range(nodes):
-        lines.append(f'<cluster id="node{node}" prefix="node{node}_" suffix="" radical="0-{ranks_per_node - 1}" '
+    nodes = len(node_sizes)
+    for node, ranks in enumerate(node_sizes):
+        lines.append(f'<cluster id="node{node}" prefix="node{node}_" suffix="" radical="0-{ranks - 1}" '
                      f'speed="1Gf" {intra_node} sharing_policy="SPLITDUPLEX" router_id="node{node}_switch"/>')
     for node in range(nodes):
         lines.append(f'<link id="nic{node}" bandwidth="{links.inter_node_rate!r}Bps" latency="{inter_node_latency!r}s" '
@@ -70,19 +71,19 @@ def platform(nodes, ranks_per_node, links):
     return "\n".join(lines + ["</zone>", "</platform>"]) + "\n"
 
 
-def simulate(program, nodes, ranks_per_node, links, elements_per_rank):
-    """Runs the program, and returns its JSON. Raises SimulationFailed if it fails, which unplanned bytes cause."""
+def simulate(program, node_sizes, links, elements_per_rank):
+    """Runs the program on nodes of these numbers of ranks, and returns its JSON. Raises SimulationFailed if it fails, which unplanned bytes cause."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        (folder / "platform.xml").write_text(platform(nodes, ranks_per_node, links))
-        (folder / "hosts").write_text("".join(f"node{n}_{r}\n" for n in range(nodes) for r in range(ranks_per_node)))
+        (folder / "platform.xml").write_text(platform(node_sizes, links))
+        (folder / "hosts").write_text("".join(f"node{n}_{r}\n" for n, ranks in enumerate(node_sizes) for r in range(ranks)))
         settings = [f"--cfg={key}:{value}" for key, value in (NETWORK | MPI).items()]
         result = subprocess.run(
-            ["smpirun", "-np", str(nodes * ranks_per_node), "-platform", folder / "platform.xml", "-hostfile",
+            ["smpirun", "-np", str(sum(node_sizes)), "-platform", folder / "platform.xml", "-hostfile",
              folder / "hosts", pathlib.Path(program).resolve(), *settings, "--log=root.thresh:warning",
-             "--ranks-per-node", str(ranks_per_node), "--elements-per-rank", str(elements_per_rank), "--json",
+             "--node-sizes", ",".join(map(str, node_sizes)), "--elements-per-rank", str(elements_per_rank), "--json",
              folder / "step.json"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if result.returncode != 0:
-            raise SimulationFailed(f"{nodes}x{ranks_per_node}: {result.stdout}")
+            raise SimulationFailed(f"nodes of {node_sizes}: {result.stdout}")
         return json.loads((folder / "step.json").read_text())

@@ -49,12 +49,12 @@ estimates expected_sum(const Q& q, int contributors, std::uint64_t first_seed, s
 template <class T, zeropp::bounded_quantizer IntraNode, zeropp::bounded_quantizer InterNode>
 estimates expected_reduction(const IntraNode& intra_node, const InterNode& inter_node, const zeropp::two_level& nodes,
                              std::uint64_t first_seed, std::size_t begin, std::size_t n) {
-    const bool intra_node_hop = nodes.group_size() > 1 || nodes.groups() == 1;
+    const bool intra_node_hop = largest_group_size(nodes) > 1 || nodes.groups() == 1;
     const bool inter_node_hop = nodes.groups() > 1;
     std::vector<estimates> of_nodes;
     for (int g = 0; g != nodes.groups(); ++g) {
         std::vector<estimates> of_ranks;
-        for (int i = 0; i != nodes.group_size(); ++i) {
+        for (int i = 0; i != nodes.group_size(g); ++i) {
             of_ranks.emplace_back(n);
             const auto rank = static_cast<std::uint64_t>(nodes.rank_of(g, i));
             fill_exact<T>(of_ranks.back().exact, first_seed + rank, begin);

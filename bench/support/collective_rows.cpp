@@ -65,7 +65,7 @@ collective_rows::collective_rows(const program_facts& program, const options& o,
     report_.fact("transport", ranks.transport_name());
     report_.fact("ranks", ranks.size());
     report_.fact("nodes", ranks.nodes().groups());
-    report_.fact("ranks_per_node", ranks.nodes().group_size());
+    report_.fact("ranks_per_node", ranks.nodes().group_size(0));
     if (program.has_chunks) report_.fact("chunks", o.chunks);
     report_.fact("native", native_name);
     report_.comment(

@@ -111,7 +111,7 @@ int gpu_of_this_rank(const zeropp::mpi_transport& world, const gpu_work& work) {
     const zeropp::two_level machines = zeropp::shared_memory_nodes(world);
     int fewest = work.gpus();
     require_mpi(MPI_Allreduce(MPI_IN_PLACE, &fewest, 1, MPI_INT, MPI_MIN, world.native()), "MPI_Allreduce");
-    require_gpus(machines.group_size(), fewest);
+    require_gpus(largest_group_size(machines), fewest);
     return machines.index_of(world.rank());
 }
 

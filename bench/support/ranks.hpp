@@ -36,7 +36,7 @@ struct hop {
 
     /// Number of ranks that this hop connects.
     int ranks(const zeropp::two_level& nodes) const {
-        return where == link::intra_node ? nodes.group_size() : nodes.groups();
+        return where == link::intra_node ? nodes.group_size(0) : nodes.groups();
     }
 };
 

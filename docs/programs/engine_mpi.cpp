@@ -37,13 +37,12 @@ void train(Communicator& comm, int steps) {
     // Memory is made once: scratch for any of the calls, and this rank's 1/k of the layer for the backward pass.
     const std::size_t scratch_bytes =
         std::max({zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8{}, parameters),
-                  zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), bf16{}, parameters),
+                  zeropp::secondary_partition_gather_workspace_bytes(comm.group_size(), bf16{}, parameters),
                   zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
                       comm.topology(), zeropp::hops{int8_gradients{}, int4_gradients{}}, parameters)});
     zeropp::workspace<zeropp::host_space> scratch(scratch_bytes);
-    zeropp::workspace<zeropp::host_space> kept(
-        secondary_type::storage_bytes({}, parameters, comm.topology().group_size()));
-    secondary_type secondary({}, parameters, comm.topology().group_size(), comm.index(), kept.view());
+    zeropp::workspace<zeropp::host_space> kept(secondary_type::storage_bytes({}, parameters, comm.group_size()));
+    secondary_type secondary({}, parameters, comm.group_size(), comm.index(), kept.view());
 
     const zeropp::host exec;
     for (std::uint64_t step = 1; step <= static_cast<std::uint64_t>(steps); ++step) {

@@ -18,7 +18,7 @@ public:
 
     int size() const { return nodes_ * ranks_per_node_; }
     int groups() const { return nodes_; }
-    int group_size() const { return ranks_per_node_; }
+    int group_size(int) const { return ranks_per_node_; }
     int group_of(int rank) const { return rank % nodes_; }
     int index_of(int rank) const { return rank / nodes_; }
     int rank_of(int group, int index) const { return index * nodes_ + group; }

@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
     /* The bytes are the predicted ones. */
     uint64_t intra, inter, calls, intra_expected, inter_expected;
     zeropp_traffic(comm, &intra, &inter, &calls);
-    succeeds(zeropp_gather_volume(nodes, size, "int8:256:bf16", elements, &intra_expected, &inter_expected), &groups);
+    succeeds(zeropp_gather_volume(nodes, size, rank, "int8:256:bf16", elements, &intra_expected, &inter_expected),
+             &groups);
     require(calls == 1 && intra == intra_expected && inter == inter_expected, "the prediction misses the bytes");
 
     /* hpZ: each rank keeps a part of its node's copy. Differences in 2 bits bring it up to date. */

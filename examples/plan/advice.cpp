@@ -34,7 +34,7 @@ std::string on_secondary(const settings& s, const prediction& p) {
     const secondary_choice* best = nullptr;
     for (const secondary_choice& c : p.choices) {
         if (!fits(s, c.total_memory)) continue;
-        fitting += (fitting.empty() ? "" : ", ") + std::to_string(c.group_size);
+        fitting += (fitting.empty() ? "" : ", ") + group_text(c.group_size);
         if (!best || c.seconds < best->seconds) best = &c;
     }
     const double room = s.memory - s.other_memory;
@@ -50,7 +50,7 @@ std::string on_secondary(const settings& s, const prediction& p) {
                "; ZeRO-3 needs " + gigabytes(static_cast<double>(zero3.total())) + ".";
     }
     std::string text = "Secondary groups that fit in " + gigabytes(room) + ": " + fitting + ". The fastest is " +
-                       std::to_string(best->group_size) + ", of " + gigabytes(static_cast<double>(best->memory)) +
+                       group_text(best->group_size) + ", of " + gigabytes(static_cast<double>(best->memory)) +
                        " on each rank";
     return text + (best->sent.inter_node == 0 ? ", and sends nothing across nodes." : ", which still crosses nodes.");
 }

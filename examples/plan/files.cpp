@@ -30,11 +30,24 @@ nlohmann::ordered_json json_of(const zeropp::volume& v) {
     return {{"intra_node", v.intra_node}, {"inter_node", v.inter_node}};
 }
 
-nlohmann::ordered_json json_of(const zeropp::step_volume& v, std::uint64_t times) {
-    return {{"forward", json_of(v.forward * times)},
-            {"backward", json_of(v.backward * times)},
-            {"gradients", json_of(v.gradients * times)},
-            {"total", json_of(v.total() * times)}};
+nlohmann::ordered_json json_of(const zeropp::step_volume& v) {
+    return {{"forward", json_of(v.forward)},
+            {"backward", json_of(v.backward)},
+            {"gradients", json_of(v.gradients)},
+            {"total", json_of(v.total())}};
+}
+
+nlohmann::ordered_json json_of_group(int size) {
+    if (size == zeropp::whole_nodes) return "whole nodes";
+    return size;
+}
+
+/// Ranks on each node: one number if all have the same, otherwise a list.
+nlohmann::ordered_json ranks_per_node(const zeropp::two_level& ranks) {
+    if (has_equal_groups(ranks)) return ranks.group_size(0);
+    nlohmann::ordered_json sizes;
+    for (int g = 0; g != ranks.groups(); ++g) sizes.push_back(ranks.group_size(g));
+    return sizes;
 }
 
 nlohmann::ordered_json json_of(const zeropp::collective_time& t) {
@@ -47,8 +60,8 @@ void write_json(const settings& s, const prediction& p) {
     nlohmann::ordered_json json{{"parameters", s.elements()},
                                 {"tensors", s.tensors.size()},
                                 {"nodes", s.ranks.groups()},
-                                {"ranks_per_node", s.ranks.group_size()},
-                                {"secondary_group", s.secondary_group_size},
+                                {"ranks_per_node", ranks_per_node(s.ranks)},
+                                {"secondary_group", json_of_group(s.secondary_group_size)},
                                 {"chunks", s.chunks},
                                 {"gather_chunks", s.gather_chunks}};
     json["formats"] = {{"plain", s.plain.name.str()},
@@ -70,14 +83,13 @@ void write_json(const settings& s, const prediction& p) {
                      {"inter_node_latency_seconds", s.speed.inter_node.latency_seconds},
                      {"codec_bytes_per_second", s.speed.codec_bytes_per_second}};
     json["compute_seconds"] = {{"forward", s.compute.forward}, {"backward", s.compute.backward}};
-    const double before = of(p.runs.front().sent.total().inter_node);
+    const double before = of(p.runs.front().by_node.total().inter_node);
     for (const run& r : p.runs) {
-        nlohmann::ordered_json entry{
-            {"name", r.name},
-            {"bytes_by_rank", json_of(r.sent, 1)},
-            {"bytes_by_node", json_of(r.sent, static_cast<std::uint64_t>(s.ranks.group_size()))},
-            {"bytes_by_all", json_of(r.sent, static_cast<std::uint64_t>(s.ranks.size()))}};
-        const double now = of(r.sent.total().inter_node);
+        nlohmann::ordered_json entry{{"name", r.name},
+                                     {"bytes_by_rank", json_of(r.sent)},
+                                     {"bytes_by_node", json_of(r.by_node)},
+                                     {"bytes_by_all", json_of(r.by_all)}};
+        const double now = of(r.by_node.total().inter_node);
         if (now > 0) entry["reduction_inter_node"] = before / now;
         if (before > 0) entry["inter_node_savings_percent"] = (before - now) / before * 100;
         entry["seconds"] = {{"forward", json_of(r.time.forward)},
@@ -101,7 +113,7 @@ void write_json(const settings& s, const prediction& p) {
         json["memory_by_rank"].push_back(std::move(entry));
     }
     for (const secondary_choice& c : p.choices) {
-        nlohmann::ordered_json entry{{"group", c.group_size},
+        nlohmann::ordered_json entry{{"group", json_of_group(c.group_size)},
                                      {"partition_bytes", c.memory},
                                      {"total_bytes", c.total_memory},
                                      {"backward_by_rank", json_of(c.sent)},
@@ -148,9 +160,8 @@ void write_sweep(const settings& s) {
     out << "EOD\n"
         << "set terminal pngcairo size 960,600\n"
         << "set output '" << s.sweep_file << ".png'\n"
-        << "set title '" << fixed(of(s.elements()) / 1e9, 1) << " billion parameters on " << s.ranks.groups()
-        << " nodes x " << s.ranks.group_size() << " ranks, " << fixed((s.compute.forward + s.compute.backward) * 1e3, 0)
-        << " ms of computation' noenhanced\n"
+        << "set title '" << fixed(of(s.elements()) / 1e9, 1) << " billion parameters on " << nodes_text(s.ranks) << ", "
+        << fixed((s.compute.forward + s.compute.backward) * 1e3, 0) << " ms of computation' noenhanced\n"
         << "set xlabel 'link of a node, Gbit/s'\nset ylabel 'speed-up over ZeRO-3'\n"
         << "set logscale x\nset grid\nset key autotitle columnhead noenhanced\n"
         << "plot for [c = 2:" << names.size() << "] $speedup using 1:c with linespoints linewidth 1.5, \\\n"

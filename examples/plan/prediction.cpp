@@ -4,6 +4,7 @@
 #include <zeropp/topology/flat.hpp>
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -51,14 +52,71 @@ std::vector<tensor_group> groups_of(const settings& s, const parts& of) {
     return {{all, options, of.qgz ? s.residuals : std::nullopt}};
 }
 
+/// Number of ranks in the secondary group that holds the most on each.
+int smallest_group(const settings& s) {
+    if (s.secondary_group_size != zeropp::whole_nodes) return s.secondary_group_size;
+    int smallest = s.ranks.group_size(0);
+    for (int g = 1; g != s.ranks.groups(); ++g) smallest = std::min(smallest, s.ranks.group_size(g));
+    return smallest;
+}
+
+zeropp::step_volume operator*(const zeropp::step_volume& v, std::uint64_t times) {
+    return {v.forward * times, v.backward * times, v.gradients * times};
+}
+
+zeropp::step_volume& operator+=(zeropp::step_volume& sum, const zeropp::step_volume& v) {
+    sum.forward += v.forward;
+    sum.backward += v.backward;
+    sum.gradients += v.gradients;
+    return sum;
+}
+
+/// Raises each number of `most` to that of `v`.
+void take_larger(zeropp::step_volume& most, const zeropp::step_volume& v) {
+    for (auto part : {&zeropp::step_volume::forward, &zeropp::step_volume::backward, &zeropp::step_volume::gradients}) {
+        (most.*part).intra_node = std::max((most.*part).intra_node, (v.*part).intra_node);
+        (most.*part).inter_node = std::max((most.*part).inter_node, (v.*part).inter_node);
+    }
+}
+
+/// Adds the bytes of a step to `r`: the largest of a rank and of a node, and the sum over all. Ranks of nodes of one
+/// size that serve the same number of columns send the same.
+void add_sent(run& r, const settings& s, const tensor_group& g) {
+    std::map<int, std::uint64_t> nodes_of_size;
+    std::map<int, int> node_of_size;
+    for (int node = 0; node != s.ranks.groups(); ++node) {
+        ++nodes_of_size[s.ranks.group_size(node)];
+        node_of_size.emplace(s.ranks.group_size(node), node);
+    }
+    zeropp::step_volume by_rank, by_node;
+    for (const auto& [size, nodes] : nodes_of_size) {
+        const int node = node_of_size[size];
+        std::map<int, std::pair<int, std::uint64_t>> ranks_by_columns;  // a rank, and the number of these
+        for (int i = 0; i != size; ++i) {
+            const int columns = zeropp::rounds_of(s.ranks, node).served(i);
+            ++ranks_by_columns.try_emplace(columns, s.ranks.rank_of(node, i), 0).first->second.second;
+        }
+        zeropp::step_volume of_node;
+        for (const auto& [columns, ranks] : ranks_by_columns) {
+            const zeropp::step_volume sent = zeropp::volume_of_step(s.ranks, g.tensors, g.options, ranks.first);
+            take_larger(by_rank, sent);
+            of_node += sent * ranks.second;
+        }
+        take_larger(by_node, of_node);
+        r.by_all += of_node * nodes;
+    }
+    r.sent += by_rank;
+    r.by_node += by_node;
+}
+
 double code_bits(const zeropp::step_options& options) {
     const bool backward = !options.secondary && !options.replicas;
     return options.weights.code_bits * (backward ? 2 : 1) + options.gradients_inter_node.code_bits;
 }
 
 std::vector<layout> predict_layouts(const settings& s) {
-    const int k = s.secondary_group_size;
-    const std::string groups = " in groups of " + std::to_string(k);
+    const int k = smallest_group(s);
+    const std::string groups = " in groups of " + group_text(s.secondary_group_size);
     // Data-parallel training keeps all states on every rank and reduces gradients in place.
     std::vector<layout> all{{.name = "data parallel", .states = zeropp::memory_of_states(s.tensors, 1, s.bytes)}};
     all.push_back(
@@ -73,12 +131,19 @@ std::vector<layout> predict_layouts(const settings& s) {
     return all;
 }
 
-/// Group sizes up to 8 nodes that divide the number of ranks, and divide a node's or are multiples of it.
+/// Whole nodes if they differ in size. Otherwise group sizes up to 8 nodes that divide the number of ranks, and divide
+/// a node's or are multiples of it.
 std::vector<secondary_choice> predict_choices(const settings& s) {
-    std::vector<secondary_choice> choices;
-    const int of_node = s.ranks.group_size();
-    for (int k = 1; k <= s.ranks.size() && k <= 8 * of_node; ++k) {
+    const bool equal = has_equal_groups(s.ranks);
+    std::vector<int> sizes;
+    if (!equal) sizes.push_back(zeropp::whole_nodes);
+    const int of_node = s.ranks.group_size(0);
+    for (int k = 1; equal && k <= s.ranks.size() && k <= 8 * of_node; ++k) {
         if (s.ranks.size() % k != 0 || (of_node % k != 0 && k % of_node != 0)) continue;
+        sizes.push_back(k);
+    }
+    std::vector<secondary_choice> choices;
+    for (const int k : sizes) {
         settings at = s;
         at.secondary_group_size = k;
         const layout l = predict_layout(at, {}, {.qwz = true, .hpz = true, .qgz = true});
@@ -94,7 +159,7 @@ std::vector<local_run> predict_local_runs(const settings& s) {
     if (!s.islands) return runs;
     const zeropp::local_steps& local = s.islands->local;
     settings island = s;
-    island.ranks = zeropp::two_level(s.ranks.groups() / local.islands, s.ranks.group_size());
+    island.ranks = zeropp::two_level(s.ranks.groups() / local.islands, s.ranks.group_size(0));
     std::uint64_t sent = 0;
     for (const std::size_t n : s.tensors) sent += zeropp::outer_step_volume(island.ranks, local, n);
     sent *= static_cast<std::uint64_t>(island.ranks.size());
@@ -120,6 +185,10 @@ std::vector<local_run> predict_local_runs(const settings& s) {
 
 }  // namespace
 
+std::string group_text(int group_size) {
+    return group_size == zeropp::whole_nodes ? "whole nodes" : std::to_string(group_size);
+}
+
 run predict_run(const settings& s, std::string name, const parts& of) {
     run r;
     r.name = std::move(name);
@@ -127,10 +196,7 @@ run predict_run(const settings& s, std::string name, const parts& of) {
     for (const tensor_group& g : groups_of(s, of)) {
         const auto elements = std::accumulate(g.tensors.begin(), g.tensors.end(), std::uint64_t{0});
         r.code_bits += code_bits(g.options) * static_cast<double>(elements) / static_cast<double>(s.elements());
-        const zeropp::step_volume sent = zeropp::volume_of_step(s.ranks, g.tensors, g.options);
-        r.sent.forward += sent.forward;
-        r.sent.backward += sent.backward;
-        r.sent.gradients += sent.gradients;
+        add_sent(r, s, g);
         const zeropp::step_time time =
             zeropp::time_of_step(s.speed, s.ranks, g.tensors, g.options, s.compute, s.bytes.parameter);
         r.time.forward += time.forward;
@@ -143,7 +209,9 @@ run predict_run(const settings& s, std::string name, const parts& of) {
 layout predict_layout(const settings& s, std::string name, const parts& of) {
     layout l{.name = std::move(name), .states = zeropp::memory_of_states(s.tensors, s.ranks.size(), s.bytes)};
     for (const auto& [tensors, options, residuals] : groups_of(s, of)) {
-        if (options.secondary) l.secondary += zeropp::secondary_memory(tensors, *options.secondary);
+        if (options.secondary) {
+            l.secondary += zeropp::secondary_memory(tensors, {smallest_group(s), options.secondary->stored_as});
+        }
         if (options.replicas) l.secondary += zeropp::replica_memory(s.ranks, tensors, *options.replicas);
         if (residuals) {
             l.residuals += zeropp::residuals_memory(s.ranks, tensors, residuals->intra_node, residuals->inter_node);

@@ -15,8 +15,10 @@ namespace plan {
 /// A step of ZeRO-3, with or without parts of ZeRO++: bytes and time.
 struct run {
     std::string name;
-    double code_bits = 0;      // inter-node bits of codes for each parameter, on infinitely many nodes
-    zeropp::step_volume sent;  // by one rank
+    double code_bits = 0;         // inter-node bits of codes for each parameter, on infinitely many nodes
+    zeropp::step_volume sent;     // by the rank that sends the most
+    zeropp::step_volume by_node;  // by all ranks of the node that sends the most
+    zeropp::step_volume by_all;   // by all ranks
     zeropp::step_time time;
 };
 
@@ -33,7 +35,7 @@ struct layout {
 
 /// Cost of secondary partitions of one group size, in bytes and seconds.
 struct secondary_choice {
-    int group_size;
+    int group_size;              // or zeropp::whole_nodes
     std::uint64_t memory;        // of the partition
     std::uint64_t total_memory;  // of all of ZeRO++ with the partition
     zeropp::volume sent;         // by one rank, backward
@@ -68,6 +70,9 @@ struct parts {
     bool differences = false;
     bool by_layer = false;
 };
+
+/// Text of a size of secondary groups: "8", or "whole nodes".
+std::string group_text(int group_size);
 
 run predict_run(const settings& s, std::string name, const parts& of);
 layout predict_layout(const settings& s, std::string name, const parts& of);

@@ -40,20 +40,18 @@ std::string percent_less(double before, double now) {
 }
 
 void print_bytes(std::ostream& out, const settings& s, const std::vector<run>& runs) {
-    const auto per_node = static_cast<std::uint64_t>(s.ranks.group_size());
-    const auto all = static_cast<std::uint64_t>(s.ranks.size());
     const double m = 2.0 * of(s.elements());
     out << "GB sent in a step; M = " << gb(m) << " GB, the parameters in 16 bits\n\n";
     head(out, "across nodes, by a node",
          {"forward", "backward", "gradients", "total", "in M", "codes, M", "reduction", "savings"});
-    const double before = of(runs.front().sent.total().inter_node);
+    const double before = of(runs.front().by_node.total().inter_node);
     for (const run& r : runs) {
-        const zeropp::volume total = r.sent.total();
+        const zeropp::volume total = r.by_node.total();
         row(out, r.name,
-            {gb(of((r.sent.forward * per_node).inter_node)), gb(of((r.sent.backward * per_node).inter_node)),
-             gb(of((r.sent.gradients * per_node).inter_node)), gb(of((total * per_node).inter_node)),
-             fixed(of((total * per_node).inter_node) / m, 3), s.ranks.groups() > 1 ? fixed(r.code_bits / 16, 3) : "-",
-             times_less(before, of(total.inter_node)), percent_less(before, of(total.inter_node))});
+            {gb(of(r.by_node.forward.inter_node)), gb(of(r.by_node.backward.inter_node)),
+             gb(of(r.by_node.gradients.inter_node)), gb(of(total.inter_node)), fixed(of(total.inter_node) / m, 3),
+             s.ranks.groups() > 1 ? fixed(r.code_bits / 16, 3) : "-", times_less(before, of(total.inter_node)),
+             percent_less(before, of(total.inter_node))});
     }
     out << '\n';
     head(out, "inside nodes, by a rank", {"forward", "backward", "gradients", "total", "reduction"});
@@ -66,10 +64,11 @@ void print_bytes(std::ostream& out, const settings& s, const std::vector<run>& r
     out << '\n';
     head(out, "in all", {"rank across", "node across", "all across", "node inside", "all inside"});
     for (const run& r : runs) {
-        const zeropp::volume total = r.sent.total();
+        const zeropp::volume by_node = r.by_node.total();
+        const zeropp::volume by_all = r.by_all.total();
         row(out, r.name,
-            {gb(of(total.inter_node)), gb(of((total * per_node).inter_node)), gb(of((total * all).inter_node)),
-             gb(of((total * per_node).intra_node)), gb(of((total * all).intra_node))});
+            {gb(of(r.sent.total().inter_node)), gb(of(by_node.inter_node)), gb(of(by_all.inter_node)),
+             gb(of(by_node.intra_node)), gb(of(by_all.intra_node))});
     }
 }
 
@@ -122,11 +121,11 @@ void print_local_steps(std::ostream& out, const settings& s, const island_settin
 void print_report(std::ostream& out, const settings& s, const prediction& p) {
     out << s.elements() << " parameters in " << s.tensors.size() << " tensors";
     if (s.by_layer) out << ", of which embeddings and head are " << s.by_layer->embeddings << ",";
-    out << " on " << s.ranks.groups() << " nodes x " << s.ranks.group_size() << " ranks\n"
+    out << " on " << nodes_text(s.ranks) << "\n"
         << "zero3 sends " << s.plain.name.str() << "; qwz weights in " << s.weights.name.str() << "; qgz gradients in "
         << s.gradients_intra_node.name.str() << " inside and " << s.gradients_inter_node.name.str() << " across, in "
         << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
-        << " in groups of " << s.secondary_group_size << "; differences of what nodes keep in "
+        << " in groups of " << group_text(s.secondary_group_size) << "; differences of what nodes keep in "
         << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str();
     if (s.by_layer) {
         out << "; by_layer differences in " << s.by_layer->differences.name.str() << ", gradients across of blocks in "

@@ -19,8 +19,16 @@
 namespace plan {
 
 const char* const usage =
-    "usage: zeropp-plan (--params N | --tensors [COUNTx]SIZE,...) --nodes N --ranks-per-node N [options]\n"
+    "usage: zeropp-plan (--params N | --tensors [COUNTx]SIZE,...) (--nodes N --ranks-per-node N | --node-sizes N,...) "
+    "[options]\n"
     "       zeropp-plan --help";
+
+std::string nodes_text(const zeropp::two_level& ranks) {
+    std::string text = std::to_string(ranks.groups()) + " nodes ";
+    if (has_equal_groups(ranks)) return text + "x " + std::to_string(ranks.group_size(0)) + " ranks";
+    for (int g = 0; g != ranks.groups(); ++g) text += (g == 0 ? "of " : ", ") + std::to_string(ranks.group_size(g));
+    return text + " ranks";
+}
 
 namespace {
 
@@ -145,10 +153,16 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         app.add_option("--width", width, "elements of a token's embedding")->check(dimension)->needs(of_vocabulary));
 
     int nodes = 0, ranks_per_node = 0;
-    app.add_option("--nodes", nodes, "nodes")->required()->check(CLI::Range(1, most_ranks));
-    app.add_option("--ranks-per-node", ranks_per_node, "ranks (GPUs) on each")
-        ->required()
-        ->check(CLI::Range(1, most_ranks));
+    std::vector<int> node_sizes;
+    const CLI::Range count(1, most_ranks);
+    auto* const of_nodes = app.add_option_group("nodes");
+    auto* const number = of_nodes->add_option("--nodes", nodes, "nodes of equal size")->check(count);
+    number->needs(
+        app.add_option("--ranks-per-node", ranks_per_node, "ranks (GPUs) on each")->check(count)->needs(number));
+    of_nodes->add_option("--node-sizes", node_sizes, "or the ranks on each node, e.g. 8,8,7")
+        ->delimiter(',')
+        ->check(count);
+    of_nodes->require_option(1);
     int secondary_group_size = 0;
     app.add_option("--secondary-group", secondary_group_size,
                    "ranks that share a secondary partition (default: a node's)")
@@ -277,12 +291,18 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         throw std::invalid_argument("--tensors: expected at most 1e13 parameters, given " +
                                     std::to_string(s.elements()));
     }
-    if (ranks_per_node > most_ranks / nodes) {
+    if (nodes != 0 && ranks_per_node > most_ranks / nodes) {
         throw std::invalid_argument("--nodes: expected at most " + std::to_string(most_ranks) + " ranks, given " +
                                     std::to_string(nodes) + " x " + std::to_string(ranks_per_node));
     }
-    s.ranks = zeropp::two_level(nodes, ranks_per_node);
-    s.secondary_group_size = secondary_group_size == 0 ? ranks_per_node : secondary_group_size;
+    if (std::accumulate(node_sizes.begin(), node_sizes.end(), std::uint64_t{0}) > most_ranks) {
+        throw std::invalid_argument("--node-sizes: expected at most " + std::to_string(most_ranks) + " ranks");
+    }
+    s.ranks = nodes != 0 ? zeropp::two_level(nodes, ranks_per_node) : zeropp::two_level::of_nodes(node_sizes);
+    s.secondary_group_size = secondary_group_size;
+    if (secondary_group_size == 0) {
+        s.secondary_group_size = has_equal_groups(s.ranks) ? s.ranks.group_size(0) : zeropp::whole_nodes;
+    }
     static_cast<void>(zeropp::secondary_peers(s.ranks, s.secondary_group_size));
     s.plain = format_named(plain);
     s.plain_gradients = s.plain;
@@ -308,16 +328,19 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
                                       .embedding_residuals = residuals_beside(embedding_gradients)};
     }
     if (islands != 0) {
-        if (nodes % islands != 0) {
-            throw std::invalid_argument("--islands: expected a divisor of the " + std::to_string(nodes) +
+        if (!has_equal_groups(s.ranks)) {
+            throw std::invalid_argument("--islands: expected nodes of equal size, given " + nodes_text(s.ranks));
+        }
+        if (s.ranks.groups() % islands != 0) {
+            throw std::invalid_argument("--islands: expected a divisor of the " + std::to_string(s.ranks.groups()) +
                                         " nodes, given " + std::to_string(islands));
         }
         if (delay >= every) {
             throw std::invalid_argument("--delay: expected fewer steps than the " + std::to_string(every) +
                                         " of --every, given " + std::to_string(delay));
         }
-        static_cast<void>(
-            zeropp::secondary_peers(zeropp::two_level(nodes / islands, ranks_per_node), s.secondary_group_size));
+        static_cast<void>(zeropp::secondary_peers(zeropp::two_level(s.ranks.groups() / islands, s.ranks.group_size(0)),
+                                                  s.secondary_group_size));
         s.islands = island_settings{
             {.islands = islands,
              .every = every,
@@ -334,7 +357,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.compute = zeropp::compute_time::of_step(compute * 1e-3);
     s.memory = memory * 1e9;
     s.other_memory = other * 1e9;
-    if (!s.sweep_file.empty() && nodes == 1) {
+    if (!s.sweep_file.empty() && s.ranks.groups() == 1) {
         throw std::invalid_argument("--sweep: expected at least 2 nodes, for there is no link across one");
     }
     require_writable("--json", s.json_file);

@@ -41,7 +41,7 @@ struct island_settings {
 struct settings {
     std::vector<std::size_t> tensors;  // number of elements of each
     zeropp::two_level ranks;
-    int secondary_group_size;
+    int secondary_group_size;   // or zeropp::whole_nodes
     zeropp::wire_format plain;  // of ZeRO-3's weights
     zeropp::wire_format plain_gradients;
     zeropp::wire_format weights;
@@ -66,6 +66,9 @@ struct settings {
 
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
+
+/// Numbers of ranks on the nodes in words: "8 nodes x 4 ranks", or "3 nodes of 8, 8, 7 ranks".
+std::string nodes_text(const zeropp::two_level& ranks);
 
 /// Reads the command line. Returns nothing after --help, with `exit_code` set. Throws std::exception for a mistake.
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code);

@@ -396,7 +396,8 @@ private:
             [&]<class Exact>(const auto& q, const Exact& kept) {
                 using replica = typename Formats::template replica<Exact, space>;
                 const zeropp::two_level& ranks = secondary_comm_.topology();
-                u.secondary_storage = zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient));
+                u.secondary_storage =
+                    zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient, island_.rank()));
                 u.node_replica.emplace_back(std::in_place_type<replica>, ranks, island_.rank(), u.full_gradient,
                                             u.secondary_storage.view());
                 largest_gather_ = std::max(
@@ -410,7 +411,7 @@ private:
         std::visit(
             [&]<class Q>(const Q& q) {
                 using secondary = zeropp::secondary_partition<Q, space>;
-                const int group = secondary_comm_.topology().group_size();
+                const int group = secondary_comm_.group_size();
                 u.secondary_storage = zeropp::workspace<space>(secondary::storage_bytes(q, u.full_gradient, group));
                 u.secondary.emplace_back(std::in_place_type<secondary>, q, u.full_gradient, group,
                                          secondary_comm_.index(), u.secondary_storage.view());

@@ -203,7 +203,7 @@ std::vector<run_result> train_on_threads(const settings& s, const workload& work
 /// Prints the table and writes the files.
 inline void report(const settings& s, const workload& work, const zeropp::two_level& nodes,
                    std::span<const run_result> results) {
-    const report_header header{work.network.parameters(), nodes.groups(), nodes.group_size(), s.steps, s.seed};
+    const report_header header{work.network.parameters(), nodes.groups(), nodes.group_size(0), s.steps, s.seed};
     std::cout << '\n';
     print_table(std::cout, header, results);
     if (!s.json_file.empty()) write_json(s.json_file, header, results);

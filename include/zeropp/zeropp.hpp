@@ -37,6 +37,7 @@
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>

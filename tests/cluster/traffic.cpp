@@ -40,7 +40,7 @@ void call(const std::string& collective, communicator& comm) {
                                                           full, shard);
     } else if (collective == "secondary_partition_gather") {
         using secondary_type = zeropp::secondary_partition<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
-        const int group_size = comm.topology().group_size();
+        const int group_size = comm.group_size();
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, elements, group_size));
         secondary_type secondary({}, elements, group_size, comm.index(), storage.view());
         secondary.store(zeropp::host{}, full, 1);
@@ -53,9 +53,9 @@ void call(const std::string& collective, communicator& comm) {
 void run(const std::string& collective, int nodes, int ranks_per_node, const std::string& file) {
     auto transport = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     const zeropp::two_level found = zeropp::shared_memory_nodes(transport);
-    if (found.groups() != nodes || found.group_size() != ranks_per_node)
+    if (found.groups() != nodes || found.group_size(0) != ranks_per_node)
         throw std::runtime_error("MPI sees " + std::to_string(found.groups()) + " nodes of " +
-                                 std::to_string(found.group_size()) + " ranks");
+                                 std::to_string(found.group_size(0)) + " ranks");
     communicator comm(found, zeropp::counting(std::move(transport), found));
     call(collective, comm);
 

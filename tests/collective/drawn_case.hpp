@@ -22,7 +22,10 @@ struct drawn_case {
         const auto nodes = 1 + random.below(4);
         const auto ranks_per_node = 1 + random.below(3);
         std::vector<int> places;
-        for (std::size_t i = 0; i != nodes * ranks_per_node; ++i) places.push_back(static_cast<int>(i % nodes));
+        const bool equal = random.below(2) == 0;
+        for (std::size_t i = 0; i != nodes * ranks_per_node; ++i) {
+            places.push_back(static_cast<int>(equal || i < nodes ? i % nodes : random.below(nodes)));
+        }
         // Nodes have any numbers, and ranks are on any of them.
         const int stride = 1 + static_cast<int>(random.below(1000));
         for (std::size_t i = places.size(); i != 0; --i) std::swap(places[i - 1], places[random.below(i)]);

@@ -40,7 +40,7 @@ results_by_rank reduce(const node_map& map, const results_by_rank& fulls, const 
 TEST_CASE("reduce-scatter: each rank ends with exactly its own slice of the sum, and the mean divides by all ranks") {
     for (const node_map& map : node_maps()) {
         const int ranks = map.ranks();
-        const std::size_t n = 12 * 17;  // divides, for every map
+        const std::size_t n = 2 * 120;  // divides, for every map
         // Small integers: element i on rank r is 24 * i + 12 * r, so that sums and means are integers and say where
         // they come from.
         results_by_rank fulls(at(ranks), std::vector<float>(n));

@@ -137,12 +137,12 @@ void check_drawn_secondary(int seed, const Q& q) {
     const std::size_t shift = drawn.shift<T>();
     INFO(drawn.text() << ", shift " << shift);
     const std::vector<float> tensor = tensor_of(n, format_of<T>, at(seed));
-    const int k = drawn.map.topology().group_size();
     std::vector<std::vector<float>> results(ranks);
     std::vector<char> intact(ranks);
     on_ranks(drawn.map.ranks(), drawn.text(), [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(drawn.map.topology(), transport);
         const auto r = at(comm.rank());
+        const int k = comm.group_size();
         using secondary_type = zeropp::secondary_partition<Q, zeropp::host_space>;
         guarded<std::byte> storage(secondary_type::storage_bytes(q, n, k));
         secondary_type secondary(q, n, k, comm.index(), storage.view());
@@ -154,9 +154,11 @@ void check_drawn_secondary(int seed, const Q& q) {
         results[r] = full.values();
         intact[r] = full.intact() && storage.intact() && scratch.intact();
     });
-    const std::vector<float> expected = reference::gathered(tensor, at(k), described(q), format_of<T>);
+    const zeropp::two_level nodes = drawn.map.topology();
     for (std::size_t r = 0; r != ranks; ++r) {
         INFO("rank " << r);
+        const int k = nodes.group_size(nodes.group_of(static_cast<int>(r)));
+        const std::vector<float> expected = reference::gathered(tensor, at(k), described(q), format_of<T>);
         REQUIRE(difference(results[r], expected) == "");
         REQUIRE(intact[r]);
     }

@@ -194,6 +194,26 @@ struct owning {
     bool has(int rank) const { return std::count(ranks.begin(), ranks.end(), rank) != 0; }
 };
 
+/// True if the first groups can own slices: a group of theirs is as large as any.
+inline bool can_own(const zeropp::two_level& topology, int first_groups) {
+    int largest = 0;
+    int largest_owner = 0;
+    for (int g = 0; g != topology.groups(); ++g) {
+        largest = std::max(largest, topology.group_size(g));
+        if (g < first_groups) largest_owner = std::max(largest_owner, topology.group_size(g));
+    }
+    return largest == largest_owner;
+}
+
+/// Number of the largest group's ranks whose counterpart in its own group a rank is. They are dealt out in turn; if not
+/// all get as many, the last ranks get the last ones.
+inline int columns_of(const zeropp::two_level& topology, int rank) {
+    int largest = 0;
+    for (int g = 0; g != topology.groups(); ++g) largest = std::max(largest, topology.group_size(g));
+    const int k = topology.group_size(topology.group_of(rank));
+    return largest / k + (topology.index_of(rank) >= k - largest % k ? 1 : 0);
+}
+
 /// f(what calls are told of the ranks): the topology itself, or its owners where those are the first groups alone.
 template <class F>
 void over_owners(const zeropp::two_level& topology, int first_groups, F f) {
@@ -208,7 +228,10 @@ inline const std::vector<node_map>& node_maps() {
                                             {"3 x 2", {0, 0, 1, 1, 2, 2}},
                                             {"2 x 3", {0, 0, 0, 1, 1, 1}},
                                             {"2 x 2, round robin", {0, 1, 0, 1}},
-                                            {"3 x 2, irregular", {5, 2, 9, 2, 5, 9}}};
+                                            {"3 x 2, irregular", {5, 2, 9, 2, 5, 9}},
+                                            {"3 + 3 + 2", {0, 0, 0, 1, 1, 1, 2, 2}},
+                                            {"1 + 3", {0, 1, 1, 1}},
+                                            {"3 + 5 + 2, irregular", {5, 2, 2, 9, 5, 2, 9, 2, 5, 2}}};
     return maps;
 }
 

@@ -34,10 +34,10 @@ public:
           reduce_scratch_(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
               comm.topology(), zeropp::hops{intra_node, inter_node}, elements, reduce)),
           secondary_scratch_(
-              zeropp::secondary_partition_gather_workspace_bytes(comm.topology().group_size(), intra_node, elements)),
-          secondary_storage_(secondary_type::storage_bytes(intra_node, elements, comm.topology().group_size())),
+              zeropp::secondary_partition_gather_workspace_bytes(comm.group_size(), intra_node, elements)),
+          secondary_storage_(secondary_type::storage_bytes(intra_node, elements, comm.group_size())),
           residuals_(memory_type::storage_bytes(comm.topology(), elements)),
-          secondary_(intra_node, elements, comm.topology().group_size(), comm.index(), secondary_storage_.view()),
+          secondary_(intra_node, elements, comm.group_size(), comm.index(), secondary_storage_.view()),
           memory_(comm.topology(), elements, residuals_.view()),
           list_(comm.topology(), {zeropp::host_view<float>(full_.data(), 1000),
                                   zeropp::host_view<float>(full_.data() + 1000, elements - 1000)}),

@@ -39,7 +39,7 @@ void check_traffic(const zeropp::two_level& told, const zeropp::two_level& truly
         entries[at(comm.rank())] = comm.world().by_primitive().back();
     });
     for (std::size_t r = 0; r != entries.size(); ++r) {
-        INFO(name << " on " << told.groups() << " x " << told.group_size() << ", rank " << r);
+        INFO(name << " on " << told.groups() << " x " << told.group_size(0) << ", rank " << r);
         REQUIRE(count[r] == 1);
         REQUIRE(entries[r].primitive.str() == name);
         REQUIRE(entries[r].calls == 1);
@@ -99,7 +99,7 @@ TEST_CASE("traffic of the reduce-scatter: a rank's own slices cross, quantized f
 TEST_CASE("traffic of the secondary gather: nothing leaves the node") {
     const auto gather = [](auto& comm) {
         using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
-        const int k = comm.topology().group_size();
+        const int k = comm.group_size();
         zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, 1000, k));
         secondary_type secondary({}, 1000, k, comm.index(), storage.view());
         std::vector<float> full(1000);

@@ -175,15 +175,24 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     std::vector<int> everyone(static_cast<std::size_t>(topology.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     connects(comm.world(), rank, everyone, expect);
-    if (topology.group_size() > 1 || topology.groups() == 1) {
+    const int largest = zeropp::largest_group_size(topology);
+    if (largest > 1 || topology.groups() == 1) {
         std::vector<int> members;
-        for (int i = 0; i != topology.group_size(); ++i) members.push_back(topology.rank_of(comm.group_id(), i));
+        for (int i = 0; i != comm.group_size(); ++i) members.push_back(topology.rank_of(comm.group_id(), i));
         connects(comm.intra_node(), rank, members, expect);
     }
-    if (topology.groups() > 1 || topology.group_size() == 1) {
+    if (topology.groups() == 1 && largest > 1) return;
+    // A group of k ranks serves columns in turn, and the last ones by its last ranks.
+    int round = 0;
+    for (int column = 0; column != largest; ++column) {
         std::vector<int> members;
-        for (int g = 0; g != topology.groups(); ++g) members.push_back(topology.rank_of(g, comm.index()));
-        connects(comm.inter_node(), rank, members, expect);
+        for (int g = 0; g != topology.groups(); ++g) {
+            const int k = topology.group_size(g);
+            members.push_back(topology.rank_of(g, column < largest / k * k ? column % k : column - (largest - k)));
+        }
+        if (members[static_cast<std::size_t>(comm.group_id())] != rank) continue;
+        connects(comm.inter_node(round), rank, members, expect);
+        ++round;
     }
 }
 

@@ -18,12 +18,12 @@ bool ranks_and_places_are_inverse(const Topology& t) {
     for (int rank = 0; rank != t.size(); ++rank) {
         const int group = t.group_of(rank);
         const int index = t.index_of(rank);
-        if (group < 0 || group >= t.groups() || index < 0 || index >= t.group_size()) return false;
+        if (group < 0 || group >= t.groups() || index < 0 || index >= t.group_size(group)) return false;
         if (t.rank_of(group, index) != rank) return false;
     }
     std::set<int> ranks;
     for (int group = 0; group != t.groups(); ++group) {
-        for (int index = 0; index != t.group_size(); ++index) {
+        for (int index = 0; index != t.group_size(group); ++index) {
             const int rank = t.rank_of(group, index);
             if (rank < 0 || rank >= t.size() || t.group_of(rank) != group || t.index_of(rank) != index) return false;
             ranks.insert(rank);
@@ -37,19 +37,20 @@ template <zeropp::topology Topology>
 bool places_follow_ranks(const Topology& t) {
     for (int group = 0; group != t.groups(); ++group) {
         if (group > 0 && t.rank_of(group - 1, 0) >= t.rank_of(group, 0)) return false;
-        for (int index = 1; index != t.group_size(); ++index) {
+        for (int index = 1; index != t.group_size(group); ++index) {
             if (t.rank_of(group, index - 1) >= t.rank_of(group, index)) return false;
         }
     }
     return t.rank_of(0, 0) == 0;
 }
 
-/// True if slot = index * groups + group, for every slot of `order`.
+/// True if slot = index * groups + group, for every slot of `order`; slots of places without a rank say so.
 template <zeropp::topology Topology>
 bool is_order_of(const zeropp::slice_order& order, const Topology& t) {
     for (int group = 0; group != t.groups(); ++group) {
-        for (int index = 0; index != t.group_size(); ++index) {
-            if (order.rank(index * t.groups() + group) != t.rank_of(group, index)) return false;
+        for (int index = 0; index != zeropp::largest_group_size(t); ++index) {
+            const int rank = order.rank(index * t.groups() + group);
+            if (index < t.group_size(group) ? rank != t.rank_of(group, index) : rank < t.size()) return false;
         }
     }
     return true;
@@ -89,12 +90,16 @@ void is_a_value(const Topology& t) {
 template <zeropp::topology Topology>
 void topology_laws(const Topology& t) {
     CHECK(t.groups() > 0);
-    CHECK(t.group_size() > 0);
-    CHECK(t.size() == t.groups() * t.group_size());
+    int size = 0;
+    for (int group = 0; group != t.groups(); ++group) {
+        CHECK(t.group_size(group) > 0);
+        size += t.group_size(group);
+    }
+    CHECK(t.size() == size);
     CHECK(ranks_and_places_are_inverse(t));
     CHECK(places_follow_ranks(t));
     CHECK(is_order_of(t.order(), t));
-    if (t.groups() == 1 || t.group_size() == 1) CHECK(is_identity(t));
+    if (t.groups() == 1 || zeropp::largest_group_size(t) == 1) CHECK(is_identity(t));
     is_a_value(t);
 }
 

@@ -1,5 +1,5 @@
-// Any integers as a map of ranks to nodes, and as sizes: a topology that keeps the laws of topologies and divides every
-// tensor without loss, or the error that says which node has how many ranks.
+// Any integers as a map of ranks to nodes, and as sizes: a topology that keeps the laws of topologies, divides every
+// tensor without loss, and has one rank of each node for every column; or the error for no ranks.
 
 #include "conformance/topology_laws.hpp"
 #include "fuzz/reader.hpp"
@@ -8,6 +8,7 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/slices.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <algorithm>
@@ -16,7 +17,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace {
@@ -24,28 +24,46 @@ namespace {
 using namespace zeropp;
 using namespace zeropp_test;
 
-/// The topology of a map, or nothing where its nodes are uneven.
+/// The topology of a map, or nothing if it has no ranks.
 std::optional<two_level> topology_of(const std::vector<int>& node_of_rank) {
-    std::map<int, std::size_t> ranks_on;
+    std::map<int, int> ranks_on;
     for (const int node : node_of_rank) ++ranks_on[node];
-    const auto as_the_first = [&](const auto& node) { return node.second == ranks_on.begin()->second; };
-    const bool even = !ranks_on.empty() && std::all_of(ranks_on.begin(), ranks_on.end(), as_the_first);
     try {
         const two_level nodes{std::span<const int>(node_of_rank)};
-        require(even, "an error where nodes are uneven");
+        require(!node_of_rank.empty(), "an error without ranks");
         require(nodes.groups() == static_cast<int>(ranks_on.size()), "as many groups as nodes");
         for (int a = 0; a != nodes.size(); ++a) {
-            const bool same = node_of_rank[static_cast<std::size_t>(a)] == node_of_rank[0];
-            require((nodes.group_of(a) == 0) == same, "the first rank's node to be the first group");
+            const int node = node_of_rank[static_cast<std::size_t>(a)];
+            require((nodes.group_of(a) == 0) == (node == node_of_rank[0]),
+                    "the first rank's node to be the first group");
+            require(nodes.group_size(nodes.group_of(a)) == ranks_on[node], "groups of the nodes' sizes");
         }
         return nodes;
-    } catch (const precondition_error& e) {
-        require(!even, "no error where nodes are even");
-        for (const auto& [node, ranks] : ranks_on) {
-            const std::string text = "node " + std::to_string(node) + " with " + std::to_string(ranks);
-            require(std::string(e.what()).find(text) != std::string::npos, "an error with every node's ranks");
-        }
+    } catch (const precondition_error&) {
+        require(node_of_rank.empty(), "no error with ranks");
         return std::nullopt;
+    }
+}
+
+/// Every column has one rank of each node; each rank serves its own column first, and no column twice.
+void serves_columns(const two_level& nodes) {
+    std::vector<int> served(static_cast<std::size_t>(nodes.size()));
+    for (int column = 0; column != largest_group_size(nodes); ++column) {
+        const std::vector<int> members = column_ranks(nodes, column);
+        for (int g = 0; g != nodes.groups(); ++g) {
+            const int rank = members.at(static_cast<std::size_t>(g));
+            require(rank < nodes.size() && nodes.group_of(rank) == g, "a rank of each node");
+            const column_rounds rounds = rounds_of(nodes, g);
+            const int round = served[static_cast<std::size_t>(rank)]++;
+            require(rounds.column(round, nodes.index_of(rank)) == column, "columns in the order of rounds");
+            require(rounds.serves(round, nodes.index_of(rank)), "a column that the rank serves");
+            require((round == 0) == (nodes.index_of(rank) == column), "a rank's own column first");
+        }
+    }
+    for (int r = 0; r != nodes.size(); ++r) {
+        const column_rounds rounds = rounds_of(nodes, nodes.group_of(r));
+        require(rounds.served(nodes.index_of(r)) == served[static_cast<std::size_t>(r)], "as many columns as counted");
+        require(rounds.count() <= most_rounds(nodes), "no more rounds than the most");
     }
 }
 
@@ -53,7 +71,8 @@ void keeps_the_laws(const two_level& nodes) {
     require(ranks_and_places_are_inverse(nodes), "ranks and places to be inverse");
     require(places_follow_ranks(nodes), "places to follow ranks");
     require(is_order_of(nodes.order(), nodes), "slots in the order of ZeRO++");
-    if (nodes.groups() == 1 || nodes.group_size() == 1) require(is_identity(nodes), "ranks as the world has them");
+    if (nodes.groups() == 1 || largest_group_size(nodes) == 1)
+        require(is_identity(nodes), "ranks as the world has them");
     const two_level copy = nodes;
     require(copy == nodes && is_order_of(copy.order(), nodes), "a copy that is the same");
 }
@@ -77,8 +96,8 @@ void divides(std::size_t elements, const two_level& nodes, int wanted_chunks, st
     std::vector<int> carried(elements);
     for (std::size_t c = 0; c != cut.chunks; ++c) {
         require(cut.count(c) != 0 && cut.count(c) <= cut.chunk && cut.chunk % block == 0, "chunks of whole blocks");
-        const slices where{part, nodes.order(), c * cut.chunk, cut.count(c), 0, nodes.size()};
-        for (int s = 0; s != nodes.size(); ++s) {
+        const slices where{part, nodes.order(), c * cut.chunk, cut.count(c), 0, slot_count(nodes)};
+        for (int s = 0; s != slot_count(nodes); ++s) {
             for (std::size_t i = 0; i != where.size(s); ++i) ++carried.at(where.offset(s) + i);
         }
     }
@@ -90,7 +109,8 @@ void counts(int first, int second) {
     const bool divides = first > 0 && second > 0 && first % second == 0;
     try {
         const two_level nodes = two_level::of_size(first, second);
-        require(divides && nodes.size() == first && nodes.group_size() == second, "a size that divides");
+        require(divides && nodes.size() == first && nodes.group_size(0) == second && has_equal_groups(nodes),
+                "a size that divides");
         require(nodes == two_level(first / second, second), "the same by either name");
     } catch (const precondition_error&) {
         require(!divides, "no error where the size divides");
@@ -119,6 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (const auto nodes = topology_of(node_of_rank)) {
         keeps_the_laws(*nodes);
+        serves_columns(*nodes);
         divides(elements, *nodes, wanted_chunks, block);
     }
     return 0;

@@ -20,8 +20,8 @@ using zeropp_test::expectations;
 template <class T, class Join>
 void check(const zeropp::two_level& ranks, std::size_t n, Join join) {
     const auto on_host = gpu::on_host_threads<T>(ranks, n);
-    const std::string what =
-        std::to_string(n) + " elements, " + std::to_string(ranks.groups()) + " x " + std::to_string(ranks.group_size());
+    const std::string what = std::to_string(n) + " elements, " + std::to_string(ranks.groups()) + " x " +
+                             std::to_string(ranks.group_size(0));
     zeropp_test::on_threads(ranks.size(), what, [&](zeropp::thread_transport& world, expectations& expect) {
         gpu::match_host<T>(ranks, join(world), n, on_host, expect);
     });

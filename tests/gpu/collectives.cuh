@@ -91,8 +91,8 @@ outcome<T> run_collectives(const Execution& exec, const Execution& other, const 
         array shard(input<T>(own, comm.rank()));
         array full(n);
         zeropp::workspace<space> scratch(zeropp::quantized_all_gather_workspace_bytes(ranks, eight_bits, n));
-        zeropp::workspace<space> storage(secondary_type::storage_bytes({}, n, ranks.group_size()));
-        secondary_type secondary({}, n, ranks.group_size(), comm.index(), storage.view());
+        zeropp::workspace<space> storage(secondary_type::storage_bytes({}, n, comm.group_size()));
+        secondary_type secondary({}, n, comm.group_size(), comm.index(), storage.view());
         zeropp::quantized_all_gather(exec, comm, eight_bits, shard.view(), full.view(), {}, scratch.view());
         secondary.store(exec, full.view(), 3);
         array again(n);

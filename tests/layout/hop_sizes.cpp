@@ -25,6 +25,9 @@ TEST_CASE("chunks are automatic where hops overlap, and there is one to overlap 
 TEST_CASE("an update keeps a message of each group, and of each rank if it gathers", "[topology][hop_sizes]") {
     CHECK(zeropp::detail::update_workspace(two_level(2, 3), 160, 0) == 2 * 160);
     CHECK(zeropp::detail::update_workspace(two_level(2, 3), 160, 48) == 2 * 160 + 6 * 48);
+    // Three columns of two slots; the single rank of a node serves them all.
+    CHECK(zeropp::detail::update_workspace(two_level::of_nodes({3, 1}), 160, 48) == 3 * 2 * 160 + 6 * 48);
+    CHECK(zeropp::detail::update_workspace(two_level::of_nodes({3, 2}), 160, 0) == 2 * 2 * 160);
 }
 
 TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
@@ -40,4 +43,7 @@ TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at 
     CHECK(reduce_buffers(flat(6), 100, 10).bytes() == 2 * 600);
     CHECK(reduce_buffers(two_level(6, 1), 100, 10).bytes() == 2 * 60);
     CHECK(reduce_buffers(flat(1), 100, 10).bytes() == 2 * 100);
+    // A slot without a rank has a message; a rank that serves two columns keeps both to send.
+    CHECK(reduce_buffers(two_level::of_nodes({3, 2}), 100, 10).bytes() == 2 * (600 + 2 * 20));
+    CHECK(reduce_buffers(two_level::of_nodes({2, 1, 1}), 100, 10).bytes() == 2 * (600 + 2 * 30));
 }

@@ -330,7 +330,7 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
         zeropp::error_feedback<zeropp::hops<dithered, dithered>, zeropp::residuals_in_int8, zeropp::host_space>;
     const dithered q{{}, 17};
     on_threads(6, "noise and feedback", [&](zeropp::thread_transport& transport, expectations& expect) {
-        zeropp::communicator comm(zeropp::two_level(2, 3), transport);
+        zeropp::communicator comm(zeropp::two_level::of_nodes({1, 3, 2}), transport);
         const auto r = at(comm.rank());
         const std::size_t sizes[] = {700, 0, 5, 1301};
         std::vector<std::vector<float>> gradients, of_list, alone;
@@ -371,7 +371,8 @@ TEST_CASE("lists: noise, and error feedback, are those of the tensors by themsel
 
 TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipeline") {
     on_threads(6, "secondary", [&](zeropp::thread_transport& transport, expectations& expect) {
-        zeropp::communicator comm(zeropp::two_level(2, 3), transport);
+        zeropp::communicator comm(zeropp::two_level::of_nodes({4, 2}), transport);
+        const int k = comm.group_size();
         using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
         const std::size_t sizes[] = {1000, 2, 0, 777};
         std::vector<std::vector<float>> tensors, again, shards;
@@ -383,8 +384,8 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         const tensor_list<float> full(comm.topology(), listed(tensors));
         const tensor_list<float> backward(comm.topology(), listed(again));
         const tensor_list<float> shard(listed(shards));
-        guarded<std::byte> storage(secondary_type::storage_bytes({}, full, 3));
-        secondary_type secondary({}, full, 3, comm.index(), storage.view());
+        guarded<std::byte> storage(secondary_type::storage_bytes({}, full, k));
+        secondary_type secondary({}, full, k, comm.index(), storage.view());
         const host_queue first, second;
         const zeropp::gather_options options{.chunks = 4};
         guarded<std::byte> scratch(zeropp::quantized_all_gather_workspace_bytes(comm.topology(), int8, full, options));
@@ -408,11 +409,13 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         expect(thrown<zeropp::precondition_error>([&] {
                    secondary.store(host{}, std::vector<float>(1779), 6);
                }).starts_with("secondary_partition: "));
-        const tensor_list<float> in_pairs(zeropp::two_level(3, 2), listed(again));
-        expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, in_pairs, 6); }),
-                     "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
-        expect.equal(thrown<zeropp::precondition_error>([&] { secondary_type({}, in_pairs, 3, 0, storage.view()); }),
-                     "secondary_partition: expected a list over groups of 3 ranks, given one over groups of 2");
+        const tensor_list<float> other_groups(zeropp::two_level::of_nodes({3, 1, 1, 1}), listed(again));
+        const std::string problem = "secondary_partition: expected a list over groups of " + std::to_string(k) +
+                                    " ranks, given one over groups of 1, 3";
+        expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, other_groups, 6); }), problem);
+        expect.equal(
+            thrown<zeropp::precondition_error>([&] { secondary_type({}, other_groups, k, 0, storage.view()); }),
+            problem);
         std::vector<float> gapped(60);
         const tensor_list<float> with_gaps(comm.topology(), {{gapped, {.stride = 10, .elements = 12}}});
         expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, with_gaps, 6); }),

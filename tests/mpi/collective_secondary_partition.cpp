@@ -24,8 +24,8 @@ TEST_CASE("secondary gather on MPI: the forward gather's bits, and not one byte 
         zeropp::communicator comm(nodes, zeropp::counting(world(), nodes));
         const auto ranks = at(comm.size());
         using secondary_type = zeropp::secondary_partition<zeropp::cast_to<float>, zeropp::host_space>;
-        zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, n, nodes.group_size()));
-        secondary_type secondary({}, n, nodes.group_size(), comm.index(), storage.view());
+        zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes({}, n, comm.group_size()));
+        secondary_type secondary({}, n, comm.group_size(), comm.index(), storage.view());
         zeropp::workspace<zeropp::host_space> scratch(zeropp::quantized_all_gather_workspace_bytes(nodes, int8, n));
         std::vector<float> forward(n), backward(n);
         zeropp::quantized_all_gather(zeropp::host{}, comm, int8, reference::slice_of(tensor, ranks, at(comm.rank())),

@@ -26,7 +26,14 @@ constexpr zeropp::block_integer<8, 256> int8;
 constexpr zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half> int4;
 constexpr zeropp::cast_to<zeropp::bfloat16> bf16;
 
-const std::vector<zeropp::two_level> topologies{{1, 1}, {1, 4}, {4, 1}, {2, 2}, {3, 4}, {5, 3}};
+const std::vector<zeropp::two_level> topologies{{1, 1},
+                                                {1, 4},
+                                                {4, 1},
+                                                {2, 2},
+                                                {3, 4},
+                                                {5, 3},
+                                                zeropp::two_level::of_nodes({1, 7}),
+                                                zeropp::two_level::of_nodes({3, 5, 2})};
 const std::vector<std::size_t> sizes{0, 1, 17, 1000, 4099, 100'003, 3'000'017};
 
 template <class Storage>
@@ -48,9 +55,9 @@ void check_residuals() {
 TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
     for (const zeropp::two_level& ranks : topologies) {
         for (const std::size_t n : sizes) {
-            INFO(n << " elements on " << ranks.groups() << " x " << ranks.group_size());
-            CHECK(zeropp::secondary_gather_workspace({ranks.group_size(), zeropp::wire_format_of(int8)}, n) ==
-                  zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(), int8, n));
+            INFO(n << " elements on " << ranks.groups() << " x " << ranks.group_size(0));
+            CHECK(zeropp::secondary_gather_workspace({ranks.group_size(0), zeropp::wire_format_of(int8)}, n) ==
+                  zeropp::secondary_partition_gather_workspace_bytes(ranks.group_size(0), int8, n));
             for (const int chunks : {1, 2, 5, 1000, zeropp::auto_chunks}) {
                 CHECK(zeropp::update_gather_workspace(ranks, zeropp::wire_format_of(int4), zeropp::wire_format_of(bf16),
                                                       n, chunks) ==

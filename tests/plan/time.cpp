@@ -144,3 +144,26 @@ TEST_CASE("planned time: a step without overlap is the sum, and with it the long
     CHECK(zeropp::compute_time::of_step(3).forward == Approx(1));
     CHECK(zeropp::compute_time::of_step(3).backward == Approx(2));
 }
+
+TEST_CASE("planned time: nodes of unequal size take as long as the largest between nodes, and the slowest inside") {
+    // 8 ranks, of messages of 16,000 bytes: three columns, of which the last node serves two with one of its ranks.
+    const zeropp::two_level uneven = zeropp::two_level::of_nodes({3, 3, 2});
+    const zeropp::collective_time t = zeropp::all_gather_time(slow, uneven, bf16, 8 * 8000, 2);
+    // A node's link carries three messages to each of two nodes; one rank starts four, in turn.
+    CHECK(t.inter_node == Approx(4 * 0.01 + 3 * 2 * 0.16));
+    // The last node's ranks send three messages to each other twice; the others' ranks three to each of two.
+    CHECK(t.intra_node == Approx(2 * 0.001 + 2 * 3 * 0.016));
+    CHECK(t.hops == Approx(t.inter_node + t.intra_node));
+    const zeropp::collective_time kept = zeropp::replica_gather_time(slow, uneven, bf16, 8 * 8000, 2);
+    CHECK(kept.hops == Approx(2 * 0.001 + 2 * 3 * 0.016));
+    CHECK(kept.inter_node == 0);
+    // In the smallest node, one message of half the tensor; in the others, two of a third.
+    const zeropp::collective_time secondary =
+        zeropp::secondary_gather_time(slow, uneven, {zeropp::whole_nodes, bf16}, 8 * 8000, 2);
+    CHECK(secondary.hops ==
+          Approx(2 * 0.001 + 2 * (zeropp::partition(64000, 3).slice_size() + 2) * 2e-6).epsilon(1e-3));
+    CHECK_THROWS_WITH(zeropp::secondary_gather_time(slow, uneven, {2, bf16}, 8 * 8000, 2),
+                      "secondary group size: expected whole nodes, since nodes differ in size, given 2");
+    const zeropp::collective_time equal = zeropp::all_gather_time(slow, zeropp::two_level(3, 3), bf16, 9 * 8000, 2);
+    CHECK(equal.inter_node == Approx(2 * 0.01 + 3 * 2 * 0.16));
+}

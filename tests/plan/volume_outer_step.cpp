@@ -37,7 +37,11 @@ TEST_CASE("planned local steps: each rank sends the bytes of an exchange, and ke
                 const std::vector<std::size_t> tensors{n};
                 std::size_t memory = 0;
                 check_sent(
-                    nodes, nodes, "an outer step", {0, zeropp::outer_step_volume(island, local, n)}, [&](auto& comm) {
+                    nodes, nodes, "an outer step",
+                    [&](int) {
+                        return zeropp::volume{0, zeropp::outer_step_volume(island, local, n)};
+                    },
+                    [&](auto& comm) {
                         zeropp::communicator between(zeropp::flat(islands),
                                                      comm.world().split(zeropp::counterpart_ranks(nodes, comm.rank())));
                         // The first ranks of an island own the largest shards.

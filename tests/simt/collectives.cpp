@@ -56,16 +56,16 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
     const auto size = static_cast<std::size_t>(ranks.topology.size());
     const zeropp::partition part(n, ranks.topology.size());
     using zeropp::secondary_partition;
-    const auto stored_bytes =
-        secondary_partition<Q, zeropp::host_space>::storage_bytes(q, n, ranks.topology.group_size());
+    const auto stored_bytes = [&](const auto& comm) {
+        return secondary_partition<Q, zeropp::host_space>::storage_bytes(q, n, comm.group_size());
+    };
 
     of_ranks<T> expected(size);
     of_ranks<T> expected_from_secondary(size);
     with_communicators(ranks, on_host, [&](auto& comm) {
         const auto r = static_cast<std::size_t>(comm.rank());
-        zeropp::workspace<zeropp::host_space> storage(stored_bytes);
-        secondary_partition<Q, zeropp::host_space> secondary(q, n, comm.topology().group_size(), comm.index(),
-                                                             storage.view());
+        zeropp::workspace<zeropp::host_space> storage(stored_bytes(comm));
+        secondary_partition<Q, zeropp::host_space> secondary(q, n, comm.group_size(), comm.index(), storage.view());
         expected[r].resize(n);
         expected_from_secondary[r].resize(n);
         zeropp::workspace<zeropp::host_space> scratch(quantized_all_gather_workspace_bytes(comm.topology(), q, n));
@@ -91,11 +91,9 @@ void check_all_gather(const Q& q, const ranks_and_nodes& ranks, std::size_t n, c
         const device_array<std::byte> scratch(
             std::max(quantized_all_gather_workspace_bytes(comm.topology(), q, n),
                      quantized_all_gather_workspace_bytes(comm.topology(), q, n, in_chunks)));
-        const device_array<std::byte> storage(stored_bytes);
-        const device_array<std::byte> more(
-            secondary_partition_gather_workspace_bytes(comm.topology().group_size(), q, n));
-        secondary_partition<Q, zeropp::device_space> secondary(q, n, comm.topology().group_size(), comm.index(),
-                                                               storage.view());
+        const device_array<std::byte> storage(stored_bytes(comm));
+        const device_array<std::byte> more(secondary_partition_gather_workspace_bytes(comm.group_size(), q, n));
+        secondary_partition<Q, zeropp::device_space> secondary(q, n, comm.group_size(), comm.index(), storage.view());
 
         quantized_all_gather(exec, comm, q, shard.view(), full.view(), {}, scratch.view());
         secondary.store(exec, full.view(), 7);

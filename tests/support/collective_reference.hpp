@@ -175,6 +175,18 @@ inline std::vector<std::vector<int>> nodes_of(const std::vector<int>& node_of_ra
     return nodes;
 }
 
+/// Number of ranks of the largest node.
+inline std::size_t largest_of(const std::vector<std::vector<int>>& nodes) {
+    std::size_t most = 0;
+    for (const std::vector<int>& node : nodes) most = std::max(most, node.size());
+    return most;
+}
+
+/// True if a reduction has an intra-node hop, which a node of one rank takes too if another is larger.
+inline bool has_intra_node_hop(const std::vector<std::vector<int>>& nodes) {
+    return largest_of(nodes) > 1 || nodes.size() == 1;
+}
+
 /// First element of a rank's shard; the next rank's first element is its end.
 inline std::size_t slice_begin(std::size_t elements, std::size_t ranks, std::size_t rank) {
     const std::size_t largest = (elements + ranks - 1) / ranks;
@@ -222,7 +234,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
         for (const int r : node) {
             std::vector<float> own = slice_of(fulls[static_cast<std::size_t>(r)], ranks, rank);
             for (std::size_t i = 0; i != n; ++i) result.exact[i] += static_cast<double>(own[i]);
-            if (node.size() > 1 || nodes.size() == 1) {
+            if (has_intra_node_hop(nodes)) {
                 const quantizer::outcome sent = intra_node.through(own);
                 own = sent.values;
                 for (std::size_t i = 0; i != n; ++i) result.error[i] += sent.error[i];
@@ -271,9 +283,10 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
         std::vector<float> sum;
         if (gathers) {
             const auto nodes = nodes_of(node_of_rank);
-            const quantizer& first = nodes[0].size() > 1 || nodes.size() == 1 ? intra_node : inter_node;
-            for (std::size_t i = 0; i != nodes[0].size(); ++i) {
+            const quantizer& first = has_intra_node_hop(nodes) ? intra_node : inter_node;
+            for (std::size_t i = 0; i != largest_of(nodes); ++i) {
                 for (const std::vector<int>& node : nodes) {
+                    if (i >= node.size()) continue;
                     const auto sent =
                         first.through(slice_of(fulls[static_cast<std::size_t>(node[i])], ranks, r)).values;
                     if (sum.empty()) {

@@ -24,7 +24,7 @@ struct backwards : two_level {
 
 TEST_CASE("shard_owners are a topology of their own, numbered in the order of their ranks", "[topology]") {
     const std::vector<std::vector<int>> maps{
-        {0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {5, 2, 9, 2, 5, 9}, {2, 0, 1, 1, 2, 0, 0, 2, 1}};
+        {0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {5, 2, 9, 2, 5, 9}, {2, 0, 1, 1, 2, 0, 0, 2, 1}, {0, 0, 0, 1, 2, 2}};
     for (const std::vector<int>& map : maps) {
         const two_level ranks{std::span<const int>(map)};
         for (int groups = 1; groups <= ranks.groups(); ++groups) {
@@ -32,7 +32,7 @@ TEST_CASE("shard_owners are a topology of their own, numbered in the order of th
             const shard_owners owners(ranks, groups);
             zeropp_test::topology_laws(owners);
             CHECK(owners.groups() == groups);
-            CHECK(owners.group_size() == ranks.group_size());
+            CHECK(owners.group_size(groups - 1) == ranks.group_size(groups - 1));
             CHECK(owners.all() == ranks);
             CHECK(has_inter_node_hop(owners) == (ranks.groups() > 1));
             int owner = 0;
@@ -57,4 +57,6 @@ TEST_CASE("shard_owners are some of the groups that there are, and in a topology
     CHECK_THROWS_WITH(shard_owners(backwards(), 1),
                       "shard_owners: expected a topology that numbers groups by their lowest ranks, and indices by "
                       "ranks, given group 1 and index 0 for rank 0");
+    CHECK_THROWS_WITH(shard_owners(two_level::of_nodes({2, 3, 3}), 1),
+                      "shard_owners: expected owners with a group of 3 ranks, the largest, given 1 groups of 2 ranks");
 }

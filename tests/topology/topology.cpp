@@ -14,7 +14,7 @@ struct crossed {
 
     int size() const { return 4; }
     int groups() const { return 2; }
-    int group_size() const { return 2; }
+    int group_size(int) const { return 2; }
     int group_of(int rank) const { return rank == 0 || rank == 3 ? 0 : 1; }
     int index_of(int rank) const { return rank / 2; }
     int rank_of(int group, int index) const { return slots[static_cast<std::size_t>(index * 2 + group)]; }

@@ -4,6 +4,9 @@
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 
+#include <zeropp/topology/columns.hpp>
+#include <zeropp/topology/counterparts.hpp>
+
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -29,7 +32,7 @@ TEST_CASE("two_level of consecutive ranks obeys the laws of topologies", "[topol
             INFO(nodes << " nodes of " << ranks_per_node);
             const two_level t(nodes, ranks_per_node);
             CHECK(t.groups() == nodes);
-            CHECK(t.group_size() == ranks_per_node);
+            CHECK(t.group_size(0) == ranks_per_node);
             CHECK(t.group_of(ranks_per_node - 1) == 0);
             CHECK(t.group_of(t.size() - 1) == nodes - 1);
             CHECK(t.order().table == nullptr);  // strides say it: the GPU needs no table
@@ -49,7 +52,7 @@ TEST_CASE("two_level of round-robin ranks obeys the laws of topologies", "[topol
             for (int rank = 0; rank != nodes * ranks_per_node; ++rank) node_of_rank.push_back(rank % nodes);
             const two_level t = of_nodes(node_of_rank);
             CHECK(t.groups() == nodes);
-            CHECK(t.group_size() == ranks_per_node);
+            CHECK(t.group_size(0) == ranks_per_node);
             CHECK(t.rank_of(nodes - 1, ranks_per_node - 1) == t.size() - 1);
             CHECK(t.order().table == nullptr);
             zeropp_test::topology_laws(t);
@@ -87,11 +90,58 @@ TEST_CASE("two_level takes any integers as names of nodes, and forgets them", "[
     zeropp_test::topology_laws(of_nodes({highest, lowest, 0, lowest, 0, highest}));
 }
 
-TEST_CASE("two_level names each node and its ranks where they are uneven", "[topology][two_level]") {
-    const std::string expected = "two_level: expected the same number of ranks on every node, given ";
-    CHECK(error_of_nodes({0, 0, 1}) == expected + "node 0 with 2, node 1 with 1");
-    CHECK(error_of_nodes({4, -2, 4, 9, -2, 4}) == expected + "node -2 with 2, node 4 with 3, node 9 with 1");
-    CHECK(error_of_nodes({1, 2, 2, 3}) == expected + "node 1 with 1, node 2 with 2, node 3 with 1");
+TEST_CASE("two_level of nodes of unequal size obeys the laws of topologies", "[topology][two_level]") {
+    const std::vector<std::vector<int>> maps{{0, 1, 1, 1, 1, 1, 1, 1},       {0, 0, 0, 1, 1, 1, 1, 1, 2, 2},
+                                             {0, 1, 1, 0, 0, 2, 1, 0, 2},    {5, 2, 9, 2, 5, 5},
+                                             {0, 0, 0, 0, 1, 1, 1, 2, 2, 3}, {1, 1, 1, 0}};
+    for (const auto& map : maps) {
+        const two_level t = of_nodes(map);
+        INFO("first ranks " << map[0] << map[1] << map[2] << map[3]);
+        zeropp_test::topology_laws(t);
+        CHECK_FALSE(zeropp::has_equal_groups(t));
+    }
+    const two_level t = two_level::of_nodes({8, 8, 7});
+    CHECK(t.size() == 23);
+    CHECK(t.groups() == 3);
+    CHECK(t.group_size(1) == 8);
+    CHECK(t.group_size(2) == 7);
+    CHECK(zeropp::largest_group_size(t) == 8);
+    CHECK(zeropp::slot_count(t) == 24);
+    CHECK(t.order().table == nullptr);  // strides say it: the GPU needs no table
+    zeropp_test::topology_laws(t);
+    CHECK(two_level::of_nodes({8, 7, 8}).order().table != nullptr);
+    CHECK(two_level::of_nodes({3, 3}) == two_level(2, 3));
+    CHECK(two_level::of_nodes({2, 1}) == of_nodes({7, 7, 3}));
+    CHECK(two_level::of_nodes({2, 1}) != two_level::of_nodes({1, 2}));
+    CHECK(thrown<zeropp::precondition_error>([] {
+              two_level::of_nodes({2, 0});
+          }) == "two_level: expected at least 1 rank on every node, given 0 on node 1");
+    CHECK(thrown<zeropp::precondition_error>([] { two_level::of_nodes({}); }) ==
+          "two_level: expected at least 1 rank, given none");
+}
+
+TEST_CASE("a smaller group serves the columns of larger ones in rounds", "[topology][two_level]") {
+    // Groups of 3, 5 and 2 ranks: ranks 0 to 2, 3 to 7, 8 and 9.
+    const two_level t = two_level::of_nodes({3, 5, 2});
+    using ranks = std::vector<int>;
+    CHECK(zeropp::column_ranks(t, 0) == ranks{0, 3, 8});
+    CHECK(zeropp::column_ranks(t, 1) == ranks{1, 4, 9});
+    CHECK(zeropp::column_ranks(t, 2) == ranks{2, 5, 8});
+    CHECK(zeropp::column_ranks(t, 3) == ranks{1, 6, 9});
+    CHECK(zeropp::column_ranks(t, 4) == ranks{2, 7, 9});
+    CHECK(zeropp::most_rounds(t) == 3);
+    CHECK(zeropp::rounds_of(t, 0).count() == 2);
+    CHECK(zeropp::rounds_of(t, 1).count() == 1);
+    CHECK(zeropp::rounds_of(t, 0).served(0) == 1);
+    CHECK(zeropp::rounds_of(t, 2).served(1) == 3);
+    CHECK(zeropp::group_sizes_text(t) == "3 groups of 3, 5, 2 ranks");
+    CHECK(zeropp::group_sizes_text(two_level(2, 4)) == "2 groups of 4 ranks");
+    CHECK(zeropp::has_same_groups(t, t));
+    CHECK_FALSE(zeropp::has_same_groups(t, two_level::of_nodes({5, 3, 2})));
+    CHECK(thrown<zeropp::precondition_error>([&] { zeropp::counterpart_ranks(t, 0); }) ==
+          "counterpart_ranks: expected groups of equal size, given 3 groups of 3, 5, 2 ranks");
+    CHECK(zeropp::counterpart_ranks(two_level(2, 3), 1) == ranks{1, 4});
+    CHECK(zeropp::group_ranks(t, 4) == ranks{3, 4, 5, 6, 7});
 }
 
 TEST_CASE("two_level refuses arguments without ranks", "[topology][two_level]") {

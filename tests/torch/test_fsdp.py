@@ -335,7 +335,6 @@ def refused(rank, size):
                 shard(network()), ranks_per_node=2, gradients=("int4:128:signed:bf16", "bf16")
             ),
             "preset: expected one of lossless, 16bit": lambda: zeropp.apply(shard(network()), ranks_per_node=2, preset="5bit"),
-            "the same number of ranks on every node": lambda: zeropp.apply(shard(network()), ranks_per_node=3),
             "given both": lambda: zeropp.fully_shard(network(), secondary=2, reshard_after_forward=True),
             "apply() has been called on": lambda: zeropp.stats(network()),
         }

@@ -39,10 +39,11 @@ zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_el
         with_element(element, [&]<class T>(T) {
             auto& comm = communicator->comm;
             const zeropp::tensor_list<T, space> full(comm.topology(), listed<T>(fulls, count));
-            auto memory = lasting::made<replica_of<T>>(
-                replica_of<T>::storage_bytes(comm.topology(), full), [&](zeropp::view<std::byte, space> storage) {
-                    return replica_of<T>(comm.topology(), comm.rank(), full, storage);
-                });
+            auto memory =
+                lasting::made<replica_of<T>>(replica_of<T>::storage_bytes(comm.topology(), full, comm.rank()),
+                                             [&](zeropp::view<std::byte, space> storage) {
+                                                 return replica_of<T>(comm.topology(), comm.rank(), full, storage);
+                                             });
             *replica = new zeropp_replica{std::move(memory), element};
         });
     });

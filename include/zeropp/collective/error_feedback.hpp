@@ -10,6 +10,7 @@
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/hops.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <concepts>
@@ -31,7 +32,8 @@ namespace zeropp {
 ///            be larger than the larger quantizer's, where chunks end
 /// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
 ///            if nodes have one rank, without the second if there is one node. An all-gather phase takes 1/P more for P
-///            ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes
+///            ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes. If nodes differ in size, all ranks take as much as
+///            the one that serves the most columns (column_rounds)
 /// Requires   the same quantizers and sequence of calls on all ranks
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
 ///            ranks
@@ -96,10 +98,12 @@ public:
         return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text();
     }
 
-    /// For collectives: the codec's `feedback` for each hop of the next use; `advance` once all work of that use is
-    /// enqueued.
+    /// For collectives: the codec's `feedback` for each hop, and round of the inter-node hop, of the next use;
+    /// `advance` once all work of that use is enqueued.
     feedback<intra_node_storage> intra_node() const { return hop<intra_node_storage>(0); }
-    feedback<inter_node_storage> inter_node() const { return hop<inter_node_storage>(sizes_.intra_node); }
+    feedback<inter_node_storage> inter_node(int round) const {
+        return hop<inter_node_storage>(sizes_.intra_node + static_cast<std::size_t>(round) * sizes_.inter_node_round);
+    }
     feedback<all_gather_storage> all_gather() const {
         return hop<all_gather_storage>(sizes_.intra_node + sizes_.inter_node);
     }
@@ -119,16 +123,22 @@ private:
         int groups;
         std::size_t intra_node = 0;
         std::size_t inter_node = 0;
+        std::size_t inter_node_round = 0;  // of one round's column
         std::size_t all_gather = 0;
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
             : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()), list(gradient.text()),
               ranks(topology.size()), groups(topology.groups()) {
-            if (has_intra_node_hop(topology))
-                intra_node = static_cast<std::size_t>(ranks) * detail::wire_bytes_of<intra_node_storage>(gradient);
-            if (has_inter_node_hop(topology))
-                inter_node = static_cast<std::size_t>(groups) * detail::wire_bytes_of<inter_node_storage>(gradient);
+            if (has_intra_node_hop(topology)) {
+                intra_node = static_cast<std::size_t>(slot_count(topology)) *
+                             detail::wire_bytes_of<intra_node_storage>(gradient);
+            }
+            if (has_inter_node_hop(topology)) {
+                inter_node_round =
+                    static_cast<std::size_t>(groups) * detail::wire_bytes_of<inter_node_storage>(gradient);
+                inter_node = static_cast<std::size_t>(most_rounds(topology)) * inter_node_round;
+            }
             if (Hops::has_all_gather) all_gather = detail::wire_bytes_of<all_gather_storage>(gradient);
         }
 
@@ -187,7 +197,7 @@ struct no_error_feedback {
     }
     static short_text text() { return {}; }
     static none intra_node() { return {}; }
-    static none inter_node() { return {}; }
+    static none inter_node(int) { return {}; }
     static none all_gather() { return {}; }
     static void advance() {}
 };

@@ -11,6 +11,7 @@
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -52,7 +53,7 @@ auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]]
     if constexpr (stores_elements<Q, std::remove_const_t<T>>) {
         T* const first = only_tensor(tensors);
         const std::size_t shard = chunk.last_count();
-        const bool slots_are_ranks = ranks.groups() == 1 || ranks.group_size() == 1;
+        const bool slots_are_ranks = ranks.groups() == 1 || largest_group_size(ranks) == 1;
         const bool equal_shards = static_cast<std::size_t>(ranks.size()) * shard == tensors.elements();
         const bool aligned = address_of(first) % 16 == 0 && wire_bytes_of<Q>(chunk) == shard * sizeof(T);
         if (slots_are_ranks && equal_shards && aligned) messages = reinterpret_cast<byte*>(first);
@@ -60,23 +61,32 @@ auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]]
     return messages;
 }
 
-/// Inter-node hop: gathers the messages of the ranks of this rank's index, which slot order puts side by side, as
-/// `gather_intra_node` needs them.
+/// Inter-node hop: gathers the messages of this rank's columns, each of which slot order puts side by side, as
+/// `gather_intra_node` needs them. A rank sends its own message in all of them, so that slots without a rank hold
+/// bytes.
 template <execution Execution, class Communicator>
 void gather_inter_node(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
     const int groups = comm.topology().groups();
     if (groups == 1) return;
-    std::byte* const of_index = messages + static_cast<std::size_t>(comm.index() * groups) * bytes;
-    comm.inter_node().all_gather(exec, own_message(comm, messages, bytes), of_index, bytes);
+    const column_rounds rounds = comm.rounds();
+    for (int j = 0; j != rounds.count(); ++j) {
+        if (!rounds.serves(j, comm.index())) continue;
+        std::byte* const of_column =
+            messages + static_cast<std::size_t>(rounds.column(j, comm.index()) * groups) * bytes;
+        comm.inter_node(j).all_gather(exec, own_message(comm, messages, bytes), of_column, bytes);
+    }
 }
 
 /// Intra-node hop: gathers the messages that the node's ranks have after `gather_inter_node`.
 template <execution Execution, class Communicator>
 void gather_intra_node(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
-    if (comm.topology().group_size() == 1) return;
-    const std::size_t index_bytes = static_cast<std::size_t>(comm.topology().groups()) * bytes;
-    const std::byte* const of_index = messages + static_cast<std::size_t>(comm.index()) * index_bytes;
-    comm.intra_node().all_gather(exec, of_index, messages, index_bytes);
+    const column_rounds rounds = comm.rounds();
+    if (rounds.ranks == 1) return;
+    const std::size_t column_bytes = static_cast<std::size_t>(comm.topology().groups()) * bytes;
+    for (int j = 0; j != rounds.count(); ++j) {
+        const auto at = [&](int column) { return messages + static_cast<std::size_t>(column) * column_bytes; };
+        comm.intra_node().all_gather(exec, at(rounds.column(j, comm.index())), at(rounds.first(j)), column_bytes);
+    }
 }
 
 /// Chunks of every shard, in whole blocks of all quantizers, and buffers of one reduction.
@@ -120,7 +130,8 @@ private:
 };
 
 /// Enqueues the hops of one chunk of a reduction, all but the last sum: last(exec, quantizer, messages, contributors)
-/// enqueues that.
+/// enqueues that. Rounds run from the last to the first, which has this rank's own column: its messages stay in the
+/// receive buffer. All ranks take columns in one order, so that none waits for another in a circle.
 template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Slices, class Memory,
           class Last>
 void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
@@ -135,31 +146,41 @@ void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hop
         if constexpr (std::same_as<Residuals, none>) {
             if (const std::byte* const in_place = messages_in_place<Q>(full, chunk, ranks)) return in_place;
         }
-        codec::write(exec.intra_node, q, full.tensor(), chunk.in_slots(ranks.order(), 0, ranks.size()), buffer,
+        codec::write(exec.intra_node, q, full.tensor(), chunk.in_slots(ranks.order(), 0, slot_count(ranks)), buffer,
                      residuals);
         return buffer;
     };
-    const std::byte* sent = nullptr;
-    if (plan.intra_node_hop) {
-        sent = messages_of_full(by_hop.intra_node, buffers.intra_node_send, memory.intra_node());
-        const std::size_t bytes =
-            static_cast<std::size_t>(groups) * wire_bytes_of<typename Hops::intra_node_type>(chunk);
-        comm.intra_node().all_to_all(exec.intra_node, sent, buffers.intra_node_receive, bytes);
-        if (!plan.inter_node_hop) {
-            last(exec.intra_node, by_hop.intra_node, buffers.intra_node_receive, ranks.group_size());
-            return;
-        }
-        const auto to_counterparts = chunk.in_slots(ranks.order(), comm.index() * groups, groups);
-        codec::write(exec.intra_node, by_hop.inter_node,
-                     message_sum{by_hop.intra_node, buffers.intra_node_receive, ranks.group_size()}, to_counterparts,
-                     buffers.inter_node_send, memory.inter_node());
-        sent = buffers.inter_node_send;
-    } else {
-        sent = messages_of_full(by_hop.inter_node, buffers.inter_node_send, memory.inter_node());
+    const auto exchange = [&](int round, const std::byte* sent) {
+        exec.inter_node.wait(exec.intra_node.record());
+        comm.inter_node(round).all_to_all(exec.inter_node, sent, buffers.inter_node_receive,
+                                          wire_bytes_of<typename Hops::inter_node_type>(chunk));
+    };
+    if (!plan.intra_node_hop) {
+        exchange(0, messages_of_full(by_hop.inter_node, buffers.inter_node_send, memory.inter_node(0)));
+        return last(exec.inter_node, by_hop.inter_node, buffers.inter_node_receive, groups);
     }
-    exec.inter_node.wait(exec.intra_node.record());
-    comm.inter_node().all_to_all(exec.inter_node, sent, buffers.inter_node_receive,
-                                 wire_bytes_of<typename Hops::inter_node_type>(chunk));
+    const column_rounds rounds = comm.rounds();
+    const auto bytes_of_column = [&]<class Q>(const Q&) {
+        return static_cast<std::size_t>(groups) * wire_bytes_of<Q>(chunk);
+    };
+    const std::size_t intra_node_bytes = bytes_of_column(by_hop.intra_node);
+    const std::byte* const sent = messages_of_full(by_hop.intra_node, buffers.intra_node_send, memory.intra_node());
+    for (int j = rounds.count() - 1; j >= 0; --j) {
+        comm.intra_node().all_to_all(exec.intra_node,
+                                     sent + static_cast<std::size_t>(rounds.first(j)) * intra_node_bytes,
+                                     buffers.intra_node_receive, intra_node_bytes);
+        if (!plan.inter_node_hop) {
+            return last(exec.intra_node, by_hop.intra_node, buffers.intra_node_receive, rounds.ranks);
+        }
+        if (!rounds.serves(j, comm.index())) continue;
+        std::byte* const sums =
+            buffers.inter_node_send + static_cast<std::size_t>(j) * bytes_of_column(by_hop.inter_node);
+        codec::write(exec.intra_node, by_hop.inter_node,
+                     message_sum{by_hop.intra_node, buffers.intra_node_receive, rounds.ranks},
+                     chunk.in_slots(ranks.order(), rounds.column(j, comm.index()) * groups, groups), sums,
+                     memory.inter_node(j));
+        exchange(j, sums);
+    }
     last(exec.inter_node, by_hop.inter_node, buffers.inter_node_receive, groups);
 }
 

@@ -31,13 +31,13 @@ typename Division::chunks gather_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(Q::block_size)};
 }
 
-/// Bytes of the messages of all ranks and chunks.
+/// Bytes of the messages of all slots and chunks.
 template <quantizer Q, topology Topology, class Division>
 std::size_t gather_bytes(const Division& whole, const Topology& ranks, int chunks) {
     const auto cut = gather_chunks<Q>(whole, chunks);
     std::size_t bytes = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) bytes += wire_bytes_of<Q>(cut[c]);
-    return static_cast<std::size_t>(ranks.size()) * bytes;
+    return static_cast<std::size_t>(slot_count(ranks)) * bytes;
 }
 
 /// Encodes this rank's shards, and gathers and decodes all ranks', chunk by chunk.
@@ -61,7 +61,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         if (in_place == nullptr || address_of(only_tensor(in)) != address_of(own)) {
             codec::write(exec.intra_node, q, in.tensor(), chunk.in_own(comm.rank()), own);
         }
-        messages += static_cast<std::size_t>(ranks.size()) * bytes;
+        messages += static_cast<std::size_t>(slot_count(ranks)) * bytes;
     }
     exec.inter_node.wait(exec.intra_node.record());
     messages = first;
@@ -73,17 +73,17 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         exec.intra_node.wait(exec.inter_node.record());
         gather_intra_node(exec.intra_node, comm, messages, bytes);
         if (in_place == nullptr) {
-            codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, ranks.size()),
+            codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
                         out.tensor());
         }
-        messages += static_cast<std::size_t>(ranks.size()) * bytes;
+        messages += static_cast<std::size_t>(slot_count(ranks)) * bytes;
     }
 }
 
 }  // namespace detail
 
 /// Bytes of workspace that quantized_all_gather needs for `tensors`, an element count or a tensor_list of whole
-/// tensors: one message for each rank and chunk.
+/// tensors: one message for each slot (`slot_count`) and chunk.
 template <topology Topology, quantizer Quantizer>
 std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const tensors_shape& tensors,
                                                  const gather_options& options = {}) {

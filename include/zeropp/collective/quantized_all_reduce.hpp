@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -35,8 +36,8 @@ struct all_reduce_plan {
 
     reduce_scatter_plan<Hops, Division> reduce;
     all_reduce_algorithm algorithm;
-    std::size_t ranks;
-    std::size_t gathered_bytes = 0;  // all ranks' messages: of the largest chunk's all-gather phase, or one-shot
+    std::size_t slots;
+    std::size_t gathered_bytes = 0;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
 
     /// If the call `feeds_back`, `by_size` is `two_shot`.
     template <topology Topology>
@@ -45,14 +46,14 @@ struct all_reduce_plan {
         : reduce(topology, whole, chunks),
           algorithm(feeds_back && wanted == all_reduce_algorithm::by_size ? all_reduce_algorithm::two_shot
                                                                           : wanted_algorithm(topology, whole, wanted)),
-          ranks(static_cast<std::size_t>(topology.size())) {
+          slots(static_cast<std::size_t>(slot_count(topology))) {
         if (whole.elements() == 0) return;
         if (algorithm == all_reduce_algorithm::one_shot) {
-            gathered_bytes = ranks * ranks * first_hop_bytes(topology, whole);
+            gathered_bytes = slots * static_cast<std::size_t>(topology.size()) * first_hop_bytes(topology, whole);
             return;
         }
         for (std::size_t c = 0; c != reduce.cut.size(); ++c) {
-            gathered_bytes = std::max(gathered_bytes, ranks * wire_bytes_of<all_gather_type>(reduce.cut[c]));
+            gathered_bytes = std::max(gathered_bytes, slots * wire_bytes_of<all_gather_type>(reduce.cut[c]));
         }
     }
 
@@ -81,6 +82,23 @@ private:
     }
 };
 
+/// Moves the messages of slots with a rank to the front, in slot order. `messages` has one of each slot.
+template <execution Execution, topology Topology>
+void drop_empty_slots(const Execution& exec, const Topology& ranks, std::byte* messages, std::size_t bytes) {
+    if (has_equal_groups(ranks)) return;
+    std::byte* to = messages;
+    for (int slot = 0; slot != slot_count(ranks); ++slot) {
+        if (slot / ranks.groups() >= ranks.group_size(slot % ranks.groups())) continue;
+        const std::byte* const from = messages + static_cast<std::size_t>(slot) * bytes;
+        if constexpr (host_execution<Execution>) {
+            if (from != to) exec.enqueue([=] { std::memcpy(to, from, bytes); });
+        } else {
+            if (from != to) exec.copy(to, from, bytes);
+        }
+        to += bytes;
+    }
+}
+
 /// One-shot: gathers all ranks' tensors on every rank, which sums them. `out`, the division of `result`, has the sizes
 /// of `whole`.
 template <execution Execution, class Communicator, quantizer Q, class Division, class Tensor, class Result>
@@ -89,15 +107,16 @@ void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const typename Division::chunks all(whole, 1, Q::block_size);
-    const auto slices = all[0].in_slots(ranks.order(), 0, ranks.size());
+    const auto slices = all[0].in_slots({}, 0, ranks.size());
     const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * wire_bytes_of<Q>(slices);
     codec::write(exec.intra_node, q, full, slices, own_message(comm, messages, bytes));
     exec.inter_node.wait(exec.intra_node.record());
     gather_inter_node(exec.inter_node, comm, messages, bytes);
     exec.intra_node.wait(exec.inter_node.record());
     gather_intra_node(exec.intra_node, comm, messages, bytes);
+    drop_empty_slots(exec.intra_node, ranks, messages, bytes);
     codec::read(exec.intra_node, message_sum{q, messages, ranks.size(), divisor},
-                all.of(out)[0].in_slots(ranks.order(), 0, ranks.size()), result);
+                all.of(out)[0].in_slots({}, 0, ranks.size()), result);
 }
 
 /// Two-shot: sums each shard on one rank, then gathers the sums on all ranks.
@@ -131,7 +150,7 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         gather_intra_node(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
         if (in_place != nullptr) return;
         codec::read(exec.intra_node, message_sum{by_hop.all_gather, messages},
-                    chunk.in_slots(ranks.order(), 0, ranks.size()), out.tensor());
+                    chunk.in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
     };
     join(exec);
     // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its

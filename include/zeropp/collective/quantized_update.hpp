@@ -17,6 +17,7 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
@@ -27,9 +28,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace zeropp {
@@ -42,20 +45,20 @@ typename Division::chunks update_chunks(const Division& whole, int chunks) {
     return {whole, chunks, static_cast<std::size_t>(std::max(Q::block_size, IntraNode::block_size))};
 }
 
-/// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all ranks and chunks, with room for
+/// Bytes of workspace: messages of all groups and chunks and, if `gathered`, of all slots and chunks, with room for
 /// whole weights in one chunk.
 template <quantizer Q, quantizer IntraNode, class Division, topology Topology>
 std::size_t update_bytes(const Division& whole, const Topology& ranks, int chunks, bool gathered) {
     const auto cut = update_chunks<Q, IntraNode>(whole, chunks);
     std::size_t of_groups = 0;
-    std::size_t of_ranks = 0;
+    std::size_t of_slots = 0;
     for (std::size_t c = 0; c != cut.size(); ++c) {
         of_groups += wire_bytes_of<Q>(cut[c]);
-        of_ranks += wire_bytes_of<IntraNode>(cut[c]);
+        of_slots += wire_bytes_of<IntraNode>(cut[c]);
     }
     // Chunks of a list leave out padding between tensors.
-    of_ranks = gathered ? std::max(of_ranks, wire_bytes_of<IntraNode>(whole)) : 0;
-    return update_workspace(ranks, of_groups, of_ranks);
+    of_slots = gathered ? std::max(of_slots, wire_bytes_of<IntraNode>(whole)) : 0;
+    return update_workspace(ranks, of_groups, of_slots);
 }
 
 /// Bytes of workspace of a call, whether its hops overlap or not.
@@ -71,15 +74,12 @@ template <class Replica, class Communicator>
 std::string replica_problem(const Replica& replica, const Communicator& comm) {
     const auto& ranks = comm.topology();
     const auto place_text = [](int group, int index, const auto& of) {
-        return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " +
-               std::to_string(of.groups()) + " groups of " + std::to_string(of.group_size());
+        return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " + group_sizes_text(of);
     };
-    if (replica.groups() == ranks.groups() && replica.group_size() == ranks.group_size() &&
-        replica.group() == comm.group_id() && replica.index() == comm.index()) {
-        return {};
-    }
+    const two_level& all = replica.owners().all();
+    if (has_same_groups(all, ranks) && replica.group() == comm.group_id() && replica.index() == comm.index()) return {};
     return "expected a secondary replica for " + place_text(comm.group_id(), comm.index(), ranks) + ", given one for " +
-           place_text(replica.group(), replica.index(), replica);
+           place_text(replica.group(), replica.index(), all);
 }
 
 /// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
@@ -89,18 +89,23 @@ std::string spread_problem(const Replica& replica, Communicator& comm) {
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
-/// Brings the owners' messages to all groups, each to its place in `messages`. `own` is this rank's message, if it has
-/// one, and may be in its place already.
+/// Brings the owners' messages to all groups, each to its place in `messages`, one round's behind the other's. `own` is
+/// this rank's message, if it has one, and may be in its place already.
 template <execution Execution, class Communicator, class Replica>
 void spread(const Execution& exec, Communicator& comm, const Replica& replica, const std::byte* own,
             std::byte* messages, std::size_t bytes) {
     if (replica.groups() == 1) return;
-    if (const int owners = replica.owners().groups(); owners == replica.groups()) {
-        comm.inter_node().all_gather(exec, own, messages, bytes);
-    } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(comm.inter_node())>, Execution>) {
-        comm.inter_node().broadcast(exec, own, messages, bytes, owners);
-    } else {
-        throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
+    const int owners = replica.owners().groups();
+    for (int j = 0; j != comm.rounds().served(comm.index()); ++j) {
+        auto& column = comm.inter_node(j);
+        std::byte* const to = messages + static_cast<std::size_t>(j * owners) * bytes;
+        if (owners == replica.groups()) {
+            column.all_gather(exec, own, to, bytes);
+        } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(column)>, Execution>) {
+            column.broadcast(exec, own, to, bytes, owners);
+        } else {
+            throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
+        }
     }
 }
 
@@ -122,7 +127,9 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
     using codec = zeropp::codec<Execution>;
     using IntraNode = typename Replica::quantizer_type;
     const shard_owners& owners = replica.owners();
-    const auto groups = static_cast<std::size_t>(owners.groups());
+    const int groups = owners.groups();
+    const std::size_t slots = inter_node_slots(owners);
+    const int rounds = comm.rounds().served(comm.index());
     const int in_chunks = replaces ? 1 : chunks;
     const auto cut = update_chunks<Quantizer, IntraNode>(whole, in_chunks);
     const auto bytes_of = [&](const auto& chunk) {
@@ -142,7 +149,7 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
             codec::write(on.intra_node, q, difference{in.tensor(), replica.own(in)}, chunk.in_own(replica.owner()),
                          own);
         }
-        messages += groups * bytes;
+        messages += slots * bytes;
     }
     on.inter_node.wait(on.intra_node.record());
     messages = first;
@@ -153,15 +160,15 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
         const std::size_t bytes = bytes_of(chunk);
         spread(on.inter_node, comm, replica, replica.own_message(messages, bytes), messages, bytes);
         on.intra_node.wait(on.inter_node.record());
-        if (!replaces) {
-            codec::read(on.intra_node, message_sum{q, messages}, replica.stored(chunk), replica.tensors(in),
-                        add_difference);
+        for (int j = 0; !replaces && j != rounds; ++j) {
+            codec::read(on.intra_node, message_sum{q, messages + static_cast<std::size_t>(j * groups) * bytes},
+                        replica.stored(chunk, j), replica.tensors(in), add_difference);
         }
-        messages += groups * bytes;
+        messages += slots * bytes;
         if constexpr (!std::same_as<Out, none>) {
             const auto of_out = update_chunks<Quantizer, IntraNode>(out.over_ranks(owners), in_chunks)[c];
             gather_stored(on.intra_node, comm, replica, of_out, cut.size() == 1, out, gathering);
-            gathering += static_cast<std::size_t>(owners.size()) * wire_bytes_of<IntraNode>(chunk);
+            gathering += static_cast<std::size_t>(slot_count(owners)) * wire_bytes_of<IntraNode>(chunk);
         }
     }
 }
@@ -169,8 +176,8 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
 }  // namespace detail
 
 /// Bytes of workspace that quantized_update needs for `tensors`, an element count or a tensor_list of whole tensors, in
-/// replicas that are gathered through `IntraNode`: one message for each chunk and group of owners. `ranks` is the
-/// topology or shard_owners of the replica.
+/// replicas that are gathered through `IntraNode`: one message for each chunk, round and group of owners. `ranks` is
+/// the topology or shard_owners of the replica.
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                              const tensors_shape& tensors, const gather_options& options = {}) {
@@ -179,7 +186,7 @@ std::size_t quantized_update_workspace_bytes(const Topology& ranks, const Quanti
     });
 }
 
-/// Bytes of workspace of a quantized_update that gathers: besides, a message of `IntraNode` for each rank and chunk.
+/// Bytes of workspace of a quantized_update that gathers: besides, a message of `IntraNode` for each slot and chunk.
 template <topology Topology, quantizer Quantizer, quantizer IntraNode>
 std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const Quantizer&, const IntraNode&,
                                                     const tensors_shape& tensors, const gather_options& options = {}) {
@@ -286,10 +293,11 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
 
 /// Compares the groups' replicas by hashes of their bits: for use in doubt, and not for every step.
 ///
-/// Moves     8 bytes from each rank to the ranks of the same index in other groups, and the replica to the host
+/// Moves     8 bytes for each column from each rank to the ranks that serve it in other groups, and the replica to the
+///           host
 /// Order     blocks. Allocates
 /// Requires  replicas of the same version on all ranks
-/// Throws    integrity_error, on the ranks of the same index alike, if one of them has other bits than the first;
+/// Throws    integrity_error, on the ranks that serve a column alike, if one of them has other bits than the first;
 ///           precondition_error as quantized_update
 template <execution Execution, class Communicator, quantizer Exact, quantizer IntraNode>
 void require_equal_replicas(const Execution& exec, Communicator& comm,
@@ -308,25 +316,31 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
     });
     call.begin(comm.world());
     if (groups == 1 || replica.elements() == 0) return;
-    std::string bits(static_cast<std::size_t>(replica.owners().groups()) * replica.slot_bytes(), '\0');
-    detail::run_to_completion(pipeline(exec), comm.world(),
-                              [&] { exec.copy_to_host(bits.data(), replica.slot(0), bits.size()); });
-    std::vector<std::uint64_t> hashes(groups, std::hash<std::string_view>()(bits));
+    const auto owners = static_cast<std::size_t>(replica.owners().groups());
+    std::string bits(owners * replica.slot_bytes(), '\0');
     workspace<space> of_groups(groups * sizeof(std::uint64_t)), own(sizeof(std::uint64_t));
-    own.assign(hashes.data(), sizeof(std::uint64_t));
-    detail::run_to_completion(pipeline(exec), comm.world(), [&] {
-        comm.inter_node().all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
-        exec.copy_to_host(hashes.data(), of_groups.view().data(), groups * sizeof(std::uint64_t));
-    });
-    for (std::size_t g = 1; g != groups; ++g) {
-        if (hashes[g] == hashes[0]) continue;
-        const auto rank_of = [&](std::size_t group) {
-            return comm.topology().rank_of(static_cast<int>(group), comm.index());
-        };
-        throw integrity_error("require_equal_replicas: expected rank " + std::to_string(rank_of(g)) +
-                                  " to keep the bits of rank " + std::to_string(rank_of(0)) + ", given others",
-                              rank_of(0), rank_of(g));
+    // The first two ranks that differ. All columns are compared before any rank throws: others may serve several.
+    std::optional<std::pair<int, int>> differing;
+    for (int j = 0; j != comm.rounds().served(comm.index()); ++j) {
+        detail::run_to_completion(pipeline(exec), comm.world(), [&] {
+            exec.copy_to_host(bits.data(), replica.slot(j * replica.owners().groups()), bits.size());
+        });
+        std::vector<std::uint64_t> hashes(groups, std::hash<std::string_view>()(bits));
+        own.assign(hashes.data(), sizeof(std::uint64_t));
+        detail::run_to_completion(pipeline(exec), comm.world(), [&] {
+            comm.inter_node(j).all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
+            exec.copy_to_host(hashes.data(), of_groups.view().data(), groups * sizeof(std::uint64_t));
+        });
+        const auto equal = std::ranges::adjacent_find(hashes, std::not_equal_to());
+        if (equal == hashes.end() || differing) continue;
+        const auto ranks = column_ranks(comm.topology(), comm.rounds().column(j, comm.index()));
+        differing = {ranks[0], ranks[static_cast<std::size_t>(equal - hashes.begin()) + 1]};
     }
+    if (!differing) return;
+    const auto [first, other] = *differing;
+    throw integrity_error("require_equal_replicas: expected rank " + std::to_string(other) +
+                              " to keep the bits of rank " + std::to_string(first) + ", given others",
+                          first, other);
 }
 
 }  // namespace zeropp

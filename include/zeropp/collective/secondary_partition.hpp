@@ -11,6 +11,8 @@
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/topology/columns.hpp>
+#include <zeropp/topology/topology.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -103,11 +105,12 @@ public:
     std::optional<std::uint64_t> version() const { return version_; }
 
     /// For collectives: this rank's message, the division of whole tensors into the group's messages, the number of
-    /// these, and their order.
+    /// these and their order. A group moves all of them in one round.
     template <class Execution, class Operand, class Slices>
-    const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, std::byte*) const {
+    const std::byte* messages(const Execution&, const Operand&, const Slices&, bool, int, std::byte*) const {
         return storage_.data();
     }
+    column_rounds rounds() const { return {group_size_, group_size_}; }
     template <class Operand>
     auto division_of(const Operand& full) const {
         return full.over_group(group_size_);

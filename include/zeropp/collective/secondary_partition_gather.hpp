@@ -32,12 +32,12 @@ std::size_t secondary_partition_gather_workspace_bytes(int group_size, const Qua
 }
 
 /// Bytes of workspace that secondary_partition_gather needs for `tensors` in secondary_replicas over `ranks`, a
-/// topology or shard_owners, gathered as messages of `IntraNode`: one message for each of `ranks`.
+/// topology or shard_owners, gathered as messages of `IntraNode`: one message for each slot of `ranks`.
 template <topology Topology, quantizer IntraNode>
 std::size_t secondary_partition_gather_workspace_bytes(const Topology& ranks, const IntraNode&,
                                                        const tensors_shape& tensors) {
     return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
-        return static_cast<std::size_t>(ranks.size()) * detail::wire_bytes_of<IntraNode>(whole);
+        return static_cast<std::size_t>(slot_count(ranks)) * detail::wire_bytes_of<IntraNode>(whole);
     });
 }
 
@@ -47,13 +47,21 @@ namespace detail {
 template <execution Execution, class Communicator, class Secondary, class Slices, class Operand>
 void gather_stored(const Execution& exec, Communicator& comm, const Secondary& secondary, const Slices& chunk, bool all,
                    const Operand& full, std::byte* work) {
-    const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / secondary.group_size()) *
+    const column_rounds rounds = secondary.rounds();
+    const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / rounds.columns) *
                               wire_bytes_of<typename Secondary::quantizer_type>(chunk);
-    const std::byte* messages =
-        secondary.messages(exec, full, chunk, all, work + static_cast<std::size_t>(comm.index()) * bytes);
-    if (comm.topology().group_size() > 1) {
-        comm.intra_node().all_gather(exec, messages, work, bytes);
-        messages = work;
+    const auto at = [&](int column) { return work + static_cast<std::size_t>(column) * bytes; };
+    const std::byte* messages = work;
+    for (int j = 0; j != rounds.count(); ++j) {
+        std::byte* const own = at(rounds.column(j, comm.index()));
+        const std::byte* const stored =
+            rounds.serves(j, comm.index()) ? secondary.messages(exec, full, chunk, all, j, own) : own;
+        if (rounds.ranks > 1) {
+            comm.intra_node().all_gather(exec, stored, at(rounds.first(j)), bytes);
+        } else if (j == 0) {
+            // A rank alone has all messages, one round's behind the other's.
+            messages = stored;
+        }
     }
     codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
                            chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
@@ -89,11 +97,9 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
 
     const auto out = detail::operand_of<space>(full);
     const Quantizer q = secondary.stored_as();
-    const int group_size = comm.topology().group_size();
+    const int group_size = comm.group_size();
     const auto whole = secondary.division_of(out);
-    const int slots = secondary.slots();
-    const std::size_t bytes =
-        static_cast<std::size_t>(slots / secondary.group_size()) * detail::wire_bytes_of<Quantizer>(whole);
+    const std::size_t bytes = static_cast<std::size_t>(secondary.slots()) * detail::wire_bytes_of<Quantizer>(whole);
 
     detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name);
     call.quantize_with("", q);
@@ -115,12 +121,11 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     });
     // A rank that is its whole group has nobody to agree with, and comm.intra_node() would be ranks of other nodes.
     if (group_size == 1 && comm.topology().groups() != 1) call.exchange_nothing();
-    call.run(pipeline(exec), comm.intra_node(), scratch, static_cast<std::size_t>(group_size) * bytes,
-             [&](std::byte* work) {
-                 if (whole.elements() == 0) return;
-                 const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-                 detail::gather_stored(exec, comm, secondary, all, true, out, work);
-             });
+    call.run(pipeline(exec), comm.intra_node(), scratch, bytes, [&](std::byte* work) {
+        if (whole.elements() == 0) return;
+        const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
+        detail::gather_stored(exec, comm, secondary, all, true, out, work);
+    });
 }
 
 }  // namespace zeropp

@@ -9,11 +9,13 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -42,6 +44,9 @@ struct [[nodiscard]] replica_update {
 /// whole tensors of it within the group, in messages of `IntraNode`. Refers to the caller's storage, of
 /// `storage_bytes(...)`: as in hpZ, 1/k of the tensors for k ranks in a group.
 ///
+/// If groups differ in size, ranks of smaller groups also keep shards of the indices that only larger groups have: all
+/// columns that they serve (column_rounds).
+///
 /// If only some groups own shards (shard_owners), these are the owners' shards. Ranks of other groups keep the shards
 /// of the owners of their index.
 ///
@@ -65,17 +70,23 @@ public:
           owners_(detail::owners_of(ranks)), group_(owners_.all().group_of(rank)), index_(owners_.all().index_of(rank)),
           storage_(as_view<Space>(storage)), table_(0) {
         std::string problem = tensors.ranks_problem(ranks.size());
-        if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(ranks, tensors));
+        if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(ranks, tensors, rank));
         if (!problem.empty()) throw precondition_error("secondary_replica: " + problem);
         detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
     }
 
-    /// Bytes of storage for `tensors` over `ranks`, a topology or shard_owners.
+    /// Bytes of storage for `tensors` over `ranks`, a topology or shard_owners, on the rank that keeps the most.
     template <topology Topology>
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors) {
-        return static_cast<std::size_t>(ranks.groups()) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
-                   return detail::wire_bytes_of<Exact>(whole);
-               });
+        return detail::inter_node_slots(ranks) * slot_bytes(ranks, tensors);
+    }
+    /// Bytes of storage on `rank`: fewer than on others if groups differ in size and its group is large.
+    template <topology Topology>
+    static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors, int rank) {
+        const shard_owners owners = detail::owners_of(ranks);
+        const two_level& all = owners.all();
+        const int columns = rounds_of(all, all.group_of(rank)).served(all.index_of(rank));
+        return static_cast<std::size_t>(columns * ranks.groups()) * slot_bytes(ranks, tensors);
     }
 
     /// For quantized_update: to `version` and, if there is a `full`, gathering whole tensors there.
@@ -94,7 +105,7 @@ public:
     /// Elements of all tensors.
     std::size_t elements() const { return of_.elements; }
     /// Number of ranks in a group, and this rank's index in its group.
-    int group_size() const { return owners_.group_size(); }
+    int group_size() const { return owners_.all().group_size(group_); }
     int index() const { return index_; }
     /// Version of the stored weights; none before the first update and after `invalidate`.
     std::optional<std::uint64_t> version() const { return version_; }
@@ -108,9 +119,11 @@ public:
 
     // For collectives. An operand of tensors tells whether they are an array or a list.
 
-    /// The stored shards, one for each group that owns some, in slot order: each a message of Exact.
-    std::byte* slot(int group) const { return storage_.data() + static_cast<std::size_t>(group) * slot_bytes_; }
+    /// The stored shards, one for each round and group that owns some, in slot order: each a message of Exact.
+    std::byte* slot(int slot) const { return storage_.data() + static_cast<std::size_t>(slot) * slot_bytes_; }
     std::size_t slot_bytes() const { return slot_bytes_; }
+    /// Rounds in which this rank's group keeps and gathers all columns.
+    column_rounds rounds() const { return rounds_of(owners_.all(), group_); }
     static Exact exact() { return {}; }
     int group() const { return group_; }
     int groups() const { return owners_.all().groups(); }
@@ -146,21 +159,22 @@ public:
     tensor_table<element_type> own(const detail::list_operand<U, Space>&) const {
         return {resident_tensors() + segments_.size()};
     }
-    /// The stored slots of a chunk, at their places in the storage.
+    /// The stored slots of a chunk that belong to a round, at their places in the storage.
     template <class Slices>
-    packed_slices<Slices> stored(const Slices& chunk) const {
-        return {chunk.in_slots(owners_.order(), index_ * owners_.groups(), owners_.groups()),
-                slot_bytes_ / sizeof(element_type)};
+    packed_slices<Slices> stored(const Slices& chunk, int round) const {
+        const int groups = owners_.groups();
+        return {chunk.in_slots(owners_.order(), rounds().column(round, index_) * groups, groups),
+                slot_bytes_ / sizeof(element_type), round * groups};
     }
-    /// Messages of `chunk` to gather within the group, one for each group that owns shards: the storage itself if `all`
-    /// is in the chunk and `IntraNode` is Exact, otherwise encoded into `own`.
+    /// Messages of `chunk` to gather within the group in a round, one for each group that owns shards: the storage
+    /// itself if `all` is in the chunk and `IntraNode` is Exact, otherwise encoded into `own`.
     template <execution Execution, class Operand, class Slices>
-    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all,
+    const std::byte* messages(const Execution& exec, const Operand& full, const Slices& chunk, bool all, int round,
                               std::byte* own) const {
         if constexpr (std::same_as<Exact, IntraNode>) {
-            if (all) return storage_.data();
+            if (all) return slot(round * owners_.groups());
         }
-        codec<Execution>::write(exec, intra_node_, tensors(full), stored(chunk), own);
+        codec<Execution>::write(exec, intra_node_, tensors(full), stored(chunk, round), own);
         return own;
     }
 
@@ -170,17 +184,16 @@ public:
         return full.over_ranks(owners_);
     }
     slice_order order() const { return owners_.order(); }
-    int slots() const { return owners_.size(); }
+    int slots() const { return slot_count(owners_); }
     short_text text() const {
         if (owners_.groups() == groups()) return {};
         return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own slices");
     }
     template <topology Topology>
     std::string ranks_problem(const Topology& ranks) const {
-        const int size = owners_.all().size();
-        if (size == ranks.size()) return {};
-        return "expected a secondary replica over " + std::to_string(ranks.size()) + " ranks, given one over " +
-               std::to_string(size);
+        if (has_same_groups(owners_.all(), ranks)) return {};
+        return "expected a secondary replica over " + group_sizes_text(ranks) + ", given one over " +
+               group_sizes_text(owners_.all());
     }
     /// Why `full` cannot be the whole tensors, or `shard` this rank's shards, as "expected ..., given ..."; empty if
     /// they can.
@@ -206,6 +219,11 @@ public:
     }
 
 private:
+    template <topology Topology>
+    static std::size_t slot_bytes(const Topology& ranks, const tensors_shape& tensors) {
+        return detail::over_ranks(ranks, tensors,
+                                  [](const auto& whole) { return detail::wire_bytes_of<Exact>(whole); });
+    }
     const segment* resident_segments() const { return reinterpret_cast<const segment*>(table_.view().data()); }
     element_type* const* resident_tensors() const {
         return reinterpret_cast<element_type* const*>(resident_segments() + segments_.size());

@@ -3,6 +3,7 @@
 /// Division of a shard into chunks, and workspaces of collectives of two hops. Plans use them, too.
 
 #include <zeropp/core/math.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -69,11 +70,18 @@ constexpr int chunks_for(int wanted, const Topology& ranks, std::size_t message_
     return overlaps && has_inter_node_hop(ranks) ? automatic_chunks(message_bytes) : 1;
 }
 
-/// Workspace bytes of an update: `differences` from each node and, if it gathers whole tensors, `gathered` from each
-/// rank.
+/// Number of messages that the inter-node hops of all rounds bring to one rank: one for each group if groups are of
+/// equal size.
+template <topology Topology>
+constexpr std::size_t inter_node_slots(const Topology& ranks) {
+    return static_cast<std::size_t>(most_rounds(ranks) * ranks.groups());
+}
+
+/// Workspace bytes of an update: `differences` from each node and, if it gathers whole tensors, `gathered` for each
+/// slot.
 template <topology Topology>
 constexpr std::size_t update_workspace(const Topology& ranks, std::size_t differences, std::size_t gathered) {
-    return static_cast<std::size_t>(ranks.groups()) * differences + static_cast<std::size_t>(ranks.size()) * gathered;
+    return inter_node_slots(ranks) * differences + static_cast<std::size_t>(slot_count(ranks)) * gathered;
 }
 
 /// Sizes of a reduction's buffers for one chunk, to send and to receive on each hop. Two chunks take turns.
@@ -85,8 +93,8 @@ struct reduce_buffers {
     /// For messages of the largest chunk, of `intra_node_message` and `inter_node_message` bytes.
     template <topology Topology>
     constexpr reduce_buffers(const Topology& ranks, std::size_t intra_node_message, std::size_t inter_node_message)
-        : intra_node(has_intra_node_hop(ranks) ? static_cast<std::size_t>(ranks.size()) * intra_node_message : 0),
-          inter_node(has_inter_node_hop(ranks) ? static_cast<std::size_t>(ranks.groups()) * inter_node_message : 0) {}
+        : intra_node(has_intra_node_hop(ranks) ? static_cast<std::size_t>(slot_count(ranks)) * intra_node_message : 0),
+          inter_node(has_inter_node_hop(ranks) ? inter_node_slots(ranks) * inter_node_message : 0) {}
 
     constexpr std::size_t bytes() const { return 2 * (intra_node + inter_node); }
 

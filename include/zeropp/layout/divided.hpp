@@ -61,19 +61,15 @@ public:
     tensors_shape(std::size_t elements) : elements_(elements) {}
     template <class T, class Space>
     tensors_shape(const tensor_list<T, Space>& list)
-        : list_(true), elements_(list.elements()), over_ranks_(list.over_ranks()), over_group_(list.over_group()),
-          list_ranks_(list.ranks()), group_size_(list.group_size()), digest_(list.digest()) {}
+        : list_(true), elements_(list.elements()), over_ranks_(list.over_ranks()), over_groups_(list.over_groups()),
+          list_ranks_(list.ranks()), digest_(list.digest()) {}
 
     /// Why the tensors cannot be used over `ranks` ranks, as "expected ..., given ..."; empty if they can.
     std::string ranks_problem(int ranks) const {
         return list_ ? detail::list_ranks_problem(list_ranks_, ranks) : std::string();
     }
     /// Why the tensors cannot be used over groups of `group_size`; empty if they can.
-    std::string group_problem(int group_size) const {
-        if (!list_ || group_size == group_size_) return {};
-        return "expected a list over groups of " + std::to_string(group_size) + " ranks, given one over groups of " +
-               std::to_string(group_size_);
-    }
+    std::string group_problem(int group_size) const { return list_ ? over_groups_.problem(group_size) : std::string(); }
 
 private:
     template <topology Topology, class F>
@@ -84,9 +80,8 @@ private:
     bool list_ = false;
     std::size_t elements_ = 0;
     std::span<const segment> over_ranks_;
-    std::span<const segment> over_group_;
+    detail::group_segments over_groups_;
     int list_ranks_ = 0;
-    int group_size_ = 0;
     std::uint64_t digest_ = 0;
 };
 
@@ -225,8 +220,8 @@ auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
 }
 template <class F>
 auto over_group(int group_size, const tensors_shape& tensors, F f) {
-    return tensors.list_ ? f(list_division(tensors.over_group_, nullptr, tensors.elements_, tensors.digest_))
-                         : f(tensor_division(tensors.elements_, group_size));
+    if (!tensors.list_) return f(tensor_division(tensors.elements_, group_size));
+    return f(list_division(tensors.over_groups_.of(group_size), nullptr, tensors.elements_, tensors.digest_));
 }
 
 /// Bytes of each message of `tensors`: of a rank's whole shards if a division, or of chunks of them.
@@ -305,8 +300,9 @@ struct list_operand {
     list_division over_ranks(const Topology&) const {
         return {list.over_ranks(), list.resident_over_ranks(), list.elements(), list.digest()};
     }
-    list_division over_group(int) const {
-        return {list.over_group(), list.resident_over_group(), list.elements(), list.digest()};
+    list_division over_group(int group_size) const {
+        return {list.over_groups().of(group_size), list.resident_over_group(group_size), list.elements(),
+                list.digest()};
     }
     tensors_shape shape() const { return list; }
     std::size_t elements() const { return list.elements(); }

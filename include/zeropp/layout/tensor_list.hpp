@@ -38,6 +38,30 @@ workspace<Space> resident(std::span<T>... arrays) {
     memory.assign(table.data(), table.size());
     return memory;
 }
+
+/// Segments of a list over the ranks of groups.
+struct group_segments {
+    /// Numbers of ranks in a group, each once, in ascending order; none for a list of shards.
+    std::span<const int> sizes;
+    /// Segments over groups of each size in turn.
+    std::span<const segment> segments;
+
+    /// Segments over a group of `size` ranks. Requires that `problem(size)` is empty, or does not use them.
+    std::span<const segment> of(int size) const {
+        if (sizes.empty()) return {};
+        const std::size_t tensors = segments.size() / sizes.size();
+        const auto place = static_cast<std::size_t>(std::ranges::find(sizes, size) - sizes.begin());
+        return segments.subspan(place % sizes.size() * tensors, tensors);
+    }
+    /// Why the list is not over groups of `size`, as "expected ..., given ..."; empty if it is.
+    std::string problem(int size) const {
+        if (std::ranges::find(sizes, size) != sizes.end()) return {};
+        std::string given;
+        for (const int s : sizes) given += (given.empty() ? "" : ", ") + std::to_string(s);
+        return "expected a list over groups of " + std::to_string(size) + " ranks, given one over groups of " +
+               (given.empty() ? "0" : given);
+    }
+};
 }  // namespace detail
 
 /// Division of one tensor of a list over ranks, and the places of its shards in memory.
@@ -68,21 +92,28 @@ struct list_tensor {
 /// call for it alone, except with a message_scaled_quantizer, where a message has one scale.
 ///
 /// Takes the place of an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order.
-/// Made once and used in every step: making it allocates a table of 104 bytes for each tensor in Space and, in
-/// device_space, blocks. Refers to the tensors. It must outlive the work that uses it.
+/// Made once and used in every step: making it allocates a table of 104 bytes for each tensor in Space (48 more for
+/// each further size of groups) and, in device_space, blocks. Refers to the tensors. It must outlive the work that uses
+/// it.
 template <class T, class Space = host_space>
 class tensor_list {
 public:
     using element_type = T;
     using space = Space;
 
-    /// A list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of a group. Throws
-    /// precondition_error if an array is too small for its division, rows have no element, or shards overlap.
+    /// A list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
+    /// Throws precondition_error if an array is too small for its division, rows have no element, or shards overlap.
     template <topology Topology>
     tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors)
-        : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), group_size_(ranks.group_size()), memory_(0) {
+        : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
         world_ = segments(ranks_);
-        group_ = segments(group_size_);
+        for (int g = 0; g != ranks.groups(); ++g) group_sizes_.push_back(ranks.group_size(g));
+        std::ranges::sort(group_sizes_);
+        group_sizes_.erase(std::unique(group_sizes_.begin(), group_sizes_.end()), group_sizes_.end());
+        for (const int size : group_sizes_) {
+            const std::vector<segment> of_group = segments(size);
+            groups_.insert(groups_.end(), of_group.begin(), of_group.end());
+        }
         for (std::size_t t = 0; t != tensors_.size(); ++t) require_room(t);
         for (const segment& s : world_) {
             for (const std::size_t n : {s.part.count(), s.part.slice_size()}) digest_ = (digest_ ^ n) * 0x100000001b3;
@@ -106,9 +137,8 @@ public:
     /// The array of tensor t, as given.
     view<T, Space> operator[](std::size_t t) const { return tensors_[t].memory; }
 
-    /// Number of ranks over which whole tensors are divided, and of ranks in a group; 0 for a list of shards.
+    /// Number of ranks over which whole tensors are divided; 0 for a list of shards.
     int ranks() const { return ranks_; }
-    int group_size() const { return group_size_; }
 
     /// Elements of all tensors.
     std::size_t elements() const { return elements_; }
@@ -117,13 +147,18 @@ public:
 
     // For collectives.
 
-    /// Segments of whole tensors over all ranks, or over a group's: in host memory, and (`resident_`) in Space.
+    /// Segments of whole tensors over all ranks, or over the ranks of a group: in host memory, and (`resident_`) in
+    /// Space.
     std::span<const segment> over_ranks() const { return world_; }
-    std::span<const segment> over_group() const { return group_; }
+    detail::group_segments over_groups() const { return {group_sizes_, groups_}; }
     const segment* resident_over_ranks() const { return reinterpret_cast<const segment*>(memory_.view().data()); }
-    const segment* resident_over_group() const { return resident_over_ranks() + world_.size(); }
+    const segment* resident_over_group(int size) const {
+        return resident_over_ranks() + world_.size() + (over_groups().of(size).data() - groups_.data());
+    }
     /// Addresses of the tensors, in Space.
-    T* const* resident_tensors() const { return reinterpret_cast<T* const*>(resident_over_group() + group_.size()); }
+    T* const* resident_tensors() const {
+        return reinterpret_cast<T* const*>(resident_over_ranks() + world_.size() + groups_.size());
+    }
 
     /// Numbers of the tensors, sorted by address, and bytes of the longest array.
     std::span<const std::uint32_t> by_address() const { return by_address_; }
@@ -192,13 +227,13 @@ private:
         std::vector<T*> addresses;
         addresses.reserve(size());
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
-        memory_ = detail::resident<Space>(std::span<const segment>(world_), std::span<const segment>(group_),
+        memory_ = detail::resident<Space>(std::span<const segment>(world_), std::span<const segment>(groups_),
                                           std::span<T* const>(addresses));
     }
 
     std::vector<list_tensor<T, Space>> tensors_;
     int ranks_ = 0;
-    int group_size_ = 0;
+    std::vector<int> group_sizes_;
     std::size_t elements_ = 0;
     bool has_gaps_ = false;
     std::size_t longest_bytes_ = 0;
@@ -206,7 +241,7 @@ private:
     std::vector<std::uint32_t> by_address_;
     std::uint64_t digest_ = 0xcbf29ce484222325;
     std::vector<segment> world_;
-    std::vector<segment> group_;
+    std::vector<segment> groups_;  // of each group size in turn
     workspace<Space> memory_;
 };
 

@@ -42,7 +42,8 @@ inline states_memory memory_of_states(std::span<const std::size_t> tensors, int 
     return {elements * bytes.parameter, elements * bytes.gradient, elements * bytes.optimizer};
 }
 
-/// Bytes of the secondary shards on each rank, kept throughout training.
+/// Bytes of the secondary shards on each rank, kept throughout training. Requires a number of ranks in a group, not
+/// `whole_nodes`: that of the smallest node if nodes are groups.
 inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
@@ -51,12 +52,13 @@ inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, cons
     return bytes;
 }
 
-/// Bytes of the replicas that each rank keeps for updates by differences, throughout training.
+/// Bytes of the replicas that a rank keeps for updates by differences, throughout training: the rank that keeps the
+/// most if nodes differ in size.
 template <topology Topology>
 std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& kept_as) {
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) bytes += kept_as.bytes(partition(n, ranks.size()).slice_size());
-    return static_cast<std::uint64_t>(ranks.groups()) * bytes;
+    return detail::inter_node_slots(ranks) * bytes;
 }
 
 /// Bytes of error feedback's residuals on each rank, in format `intra_node` for the intra-node and `inter_node` for the
@@ -67,8 +69,8 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
         const std::size_t slice = partition(n, ranks.size()).slice_size();
-        if (has_intra_node_hop(ranks)) bytes += static_cast<std::uint64_t>(ranks.size()) * intra_node.bytes(slice);
-        if (has_inter_node_hop(ranks)) bytes += static_cast<std::uint64_t>(ranks.groups()) * inter_node.bytes(slice);
+        if (has_intra_node_hop(ranks)) bytes += static_cast<std::uint64_t>(slot_count(ranks)) * intra_node.bytes(slice);
+        if (has_inter_node_hop(ranks)) bytes += detail::inter_node_slots(ranks) * inter_node.bytes(slice);
     }
     return bytes;
 }
@@ -103,11 +105,12 @@ std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& for
                                    int chunks = 1) {
     return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
         const chunking cut = detail::planned_chunks(ranks, format, elements, c, format.block_size);
-        return static_cast<std::uint64_t>(ranks.size()) * message_bytes(cut, format);
+        return static_cast<std::uint64_t>(slot_count(ranks)) * message_bytes(cut, format);
     });
 }
 
-/// Workspace bytes of secondary_partition_gather for `elements` elements.
+/// Workspace bytes of secondary_partition_gather for `elements` elements. Requires a number of ranks in a group, not
+/// `whole_nodes`.
 inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
     return static_cast<std::uint64_t>(secondary.group_size) *
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
@@ -150,7 +153,11 @@ std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t>
             std::max(gather, options.replicas ? update_gather_workspace(ranks, options.weights, *options.replicas, n,
                                                                         options.gather_chunks)
                                               : all_gather_workspace(ranks, options.weights, n, options.gather_chunks));
-        if (options.secondary) gather = std::max(gather, secondary_gather_workspace(*options.secondary, n));
+        const bool by_node = options.secondary && options.secondary->group_size == whole_nodes;
+        for (int g = 0; options.secondary && g != (by_node ? ranks.groups() : 1); ++g) {
+            const int size = secondary_group_size(ranks, options.secondary->group_size, ranks.rank_of(g, 0));
+            gather = std::max(gather, secondary_gather_workspace({size, options.secondary->stored_as}, n));
+        }
         reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients_intra_node,
                                                            options.gradients_inter_node, n, options.chunks));
     }

@@ -5,11 +5,13 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace zeropp {
@@ -65,15 +67,31 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Times of a collective that sends `sent` in two hops, in `chunks` equal chunks: the longer hop whole, and one chunk
-/// of the shorter.
+/// Seconds of the intra-node hop of the slowest node, in one piece of `pieces`, if messages have `bytes` bytes.
 template <topology Topology>
-collective_time two_hops(const machine& m, const Topology& ranks, const volume& sent, std::size_t chunks) {
+double intra_node_seconds(const machine& m, const Topology& ranks, std::uint64_t bytes, double pieces) {
+    double slowest = 0;
+    for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
+        const column_rounds rounds = rounds_of(ranks, g);
+        const volume sent = hop_volume(ranks, ranks.rank_of(g, 0), bytes, 0);
+        slowest = std::max(
+            slowest, hop_seconds(m.intra_node, rounds.count() * (rounds.ranks - 1), real(sent.intra_node) / pieces));
+    }
+    return slowest;
+}
+
+/// Times of a collective that sends messages of `intra_node` and `inter_node` bytes in two hops, in `chunks` equal
+/// chunks: the longer hop whole, and one chunk of the shorter. Every node sends one message of each column to each
+/// other node, whatever its size; the ranks of the smallest start the most messages.
+template <topology Topology>
+collective_time two_hops(const machine& m, const Topology& ranks, std::uint64_t intra_node, std::uint64_t inter_node,
+                         std::size_t chunks) {
     const double pieces = real(chunks);
+    const int others = ranks.groups() - 1;
     collective_time t;
-    t.intra_node = pieces * hop_seconds(m.intra_node, ranks.group_size() - 1, real(sent.intra_node) / pieces);
-    t.inter_node = pieces * hop_seconds(m.inter_node, ranks.groups() - 1,
-                                        real(sent.inter_node) * real(ranks.group_size()) / pieces);
+    t.intra_node = pieces * intra_node_seconds(m, ranks, intra_node, pieces);
+    t.inter_node = pieces * hop_seconds(m.inter_node, most_rounds(ranks) * others,
+                                        real(inter_node) * real(others) * real(largest_group_size(ranks)) / pieces);
     t.hops = std::max(t.intra_node, t.inter_node) + std::min(t.intra_node, t.inter_node) / pieces;
     return t;
 }
@@ -88,12 +106,11 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
     if (cut.chunks == 0) return {};
-    const volume sent = all_gather_volume(ranks, format, elements, chunks);
-    const auto messages = detail::real(message_bytes(cut, format));
-    collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
+    const std::uint64_t messages = message_bytes(cut, format);
+    collective_time t = detail::two_hops(m, ranks, messages, messages, cut.chunks);
     t.codec = detail::codec_seconds(m, format.plain,
                                     detail::real((slice + elements) * element_bytes) +
-                                        messages * (1.0 + detail::real(ranks.size())));
+                                        detail::real(messages) * (1.0 + detail::real(ranks.size())));
     return t;
 }
 
@@ -102,20 +119,25 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
 template <topology Topology>
 collective_time secondary_gather_time(const machine& m, const Topology& ranks, const secondary_options& secondary,
                                       std::size_t elements, std::size_t element_bytes) {
-    const secondary_peers peers(ranks, secondary.group_size);
-    if (elements == 0) return {};
-    const volume sent = secondary_gather_volume(ranks, secondary.group_size, secondary.stored_as, elements);
-    const double message =
-        detail::real(secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size()));
     collective_time t;
-    t.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, detail::real(sent.intra_node));
-    t.inter_node = detail::hop_seconds(m.inter_node, peers.inter_node,
-                                       detail::real(sent.inter_node) * detail::real(ranks.group_size()));
-    // One all-gather uses both kinds of links at once.
-    t.hops = std::max(t.intra_node, t.inter_node);
-    t.codec =
-        detail::codec_seconds(m, secondary.stored_as.plain,
-                              detail::real(elements * element_bytes) + message * detail::real(secondary.group_size));
+    // The slowest node, if they differ in size.
+    for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
+        const int rank = ranks.rank_of(g, 0);
+        const secondary_peers peers(ranks, secondary.group_size, rank);
+        if (elements == 0) return {};
+        const volume sent = secondary_gather_volume(ranks, secondary.group_size, secondary.stored_as, elements, rank);
+        const int size = secondary_group_size(ranks, secondary.group_size, rank);
+        const double message = detail::real(secondary.stored_as.bytes(partition(elements, size).slice_size()));
+        collective_time of_node;
+        of_node.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, detail::real(sent.intra_node));
+        of_node.inter_node = detail::hop_seconds(m.inter_node, peers.inter_node,
+                                                 detail::real(sent.inter_node) * detail::real(ranks.group_size(g)));
+        // One all-gather uses both kinds of links at once.
+        of_node.hops = std::max(of_node.intra_node, of_node.inter_node);
+        of_node.codec = detail::codec_seconds(m, secondary.stored_as.plain,
+                                              detail::real(elements * element_bytes) + message * detail::real(size));
+        if (of_node.total() > t.total()) t = of_node;
+    }
     return t;
 }
 
@@ -129,11 +151,11 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
     const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
                                                 std::max(differences.block_size, kept_as.block_size));
     if (cut.chunks == 0) return {};
-    const auto groups = detail::real(ranks.groups());
+    const auto groups = detail::real(detail::inter_node_slots(ranks));
     const auto messages = detail::real(message_bytes(cut, differences));
     const auto kept = detail::real(kept_as.bytes(slice));
     collective_time t =
-        detail::two_hops(m, ranks, update_gather_volume(ranks, differences, kept_as, elements, chunks), cut.chunks);
+        detail::two_hops(m, ranks, message_bytes(cut, kept_as), message_bytes(cut, differences), cut.chunks);
     // The own shard and its replica become a message; every node's message is added to its replica.
     t.codec =
         detail::codec_seconds(m, false,
@@ -148,13 +170,15 @@ template <topology Topology>
 collective_time replica_gather_time(const machine& m, const Topology& ranks, const wire_format& kept_as,
                                     std::size_t elements, std::size_t element_bytes) {
     if (elements == 0) return {};
-    const auto kept = detail::real(kept_as.bytes(partition(elements, ranks.size()).slice_size()));
-    collective_time t = detail::two_hops(m, ranks, replica_gather_volume(ranks, kept_as, elements), 1);
+    const std::uint64_t message = kept_as.bytes(partition(elements, ranks.size()).slice_size());
+    const auto kept = detail::real(message);
+    collective_time t;
+    t.intra_node = detail::intra_node_seconds(m, ranks, message, 1);
     t.hops = t.intra_node;
-    t.inter_node = 0;
-    t.codec = detail::codec_seconds(m, kept_as.plain,
-                                    detail::real(elements * element_bytes) +
-                                        kept * (detail::real(ranks.groups()) + detail::real(ranks.size())));
+    t.codec = detail::codec_seconds(
+        m, kept_as.plain,
+        detail::real(elements * element_bytes) +
+            kept * detail::real(detail::inter_node_slots(ranks) + static_cast<std::size_t>(ranks.size())));
     return t;
 }
 
@@ -168,12 +192,14 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
     const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
                                                 std::max(intra_node.block_size, inter_node.block_size));
     if (cut.chunks == 0) return {};
-    const volume sent = reduce_scatter_volume(ranks, intra_node, inter_node, elements, chunks);
-    collective_time t = detail::two_hops(m, ranks, sent, cut.chunks);
+    collective_time t =
+        detail::two_hops(m, ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node), cut.chunks);
     // Each hop's messages are written once and read once.
     double messages = 0;
-    if (has_intra_node_hop(ranks)) messages += detail::real(ranks.size()) * detail::real(intra_node.bytes(slice));
-    if (ranks.groups() > 1) messages += detail::real(ranks.groups()) * detail::real(inter_node.bytes(slice));
+    if (has_intra_node_hop(ranks)) messages += detail::real(slot_count(ranks)) * detail::real(intra_node.bytes(slice));
+    if (has_inter_node_hop(ranks)) {
+        messages += detail::real(detail::inter_node_slots(ranks)) * detail::real(inter_node.bytes(slice));
+    }
     t.codec = detail::codec_seconds(m, intra_node.plain && inter_node.plain,
                                     detail::real((elements + slice) * element_bytes) + 2 * messages);
     return t;

@@ -7,6 +7,7 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
@@ -43,8 +44,9 @@ wire_format wire_format_of(const Q& q) {
             [](std::size_t elements) { return wire_layout<Q>(elements).bytes; }};
 }
 
-/// Bytes that a rank sends to ranks of its node, and to ranks of other nodes. Every rank sends as many; a node sends
-/// group_size() times, all ranks send size() times as many. `counting` counts exactly these bytes.
+/// Bytes that a rank sends to ranks of its node, and to ranks of other nodes. In nodes of equal size, every rank sends
+/// the same number of bytes; otherwise functions give that of their argument `rank`. `counting` counts exactly these
+/// bytes.
 struct volume {
     std::uint64_t intra_node = 0;
     std::uint64_t inter_node = 0;
@@ -78,75 +80,78 @@ chunking planned_chunks(const Topology& ranks, const wire_format& inter_node, st
     return {slice, chunks_for(chunks, ranks, inter_node.bytes(slice), true), block};
 }
 
-/// Bytes that a rank sends if its messages have `intra_node` and `inter_node` bytes: one to each
-/// counterpart, and one for each node to every other rank of the sender's node.
+/// Bytes that `rank` sends if messages have `intra_node` and `inter_node` bytes: in each round of its node, one for
+/// each node to every other rank of its own; for each column that it serves, one to every other node.
 template <topology Topology>
-volume hop_volume(const Topology& ranks, std::uint64_t intra_node, std::uint64_t inter_node) {
+volume hop_volume(const Topology& ranks, int rank, std::uint64_t intra_node, std::uint64_t inter_node) {
+    const column_rounds rounds = rounds_of(ranks, ranks.group_of(rank));
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
-    return {.intra_node = static_cast<std::uint64_t>(ranks.group_size() - 1) * groups * intra_node,
-            .inter_node = (groups - 1) * inter_node};
+    const auto served = static_cast<std::uint64_t>(rounds.served(ranks.index_of(rank)));
+    return {.intra_node = static_cast<std::uint64_t>((rounds.ranks - 1) * rounds.count()) * groups * intra_node,
+            .inter_node = served * (groups - 1) * inter_node};
 }
 }  // namespace detail
 
-/// Bytes that a rank sends in a quantized_update that gathers, for `elements` elements: its differences to its
+/// Bytes that `rank` sends in a quantized_update that gathers, for `elements` elements: its differences to its
 /// counterparts, then its replicas, in messages of `kept_as`, to its node.
 template <topology Topology>
 volume update_gather_volume(const Topology& ranks, const wire_format& differences, const wire_format& kept_as,
-                            std::size_t elements, int chunks = 1) {
+                            std::size_t elements, int chunks = 1, int rank = 0) {
     const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
                                                 std::max(differences.block_size, kept_as.block_size));
-    return detail::hop_volume(ranks, message_bytes(cut, kept_as), message_bytes(cut, differences));
+    return detail::hop_volume(ranks, rank, message_bytes(cut, kept_as), message_bytes(cut, differences));
 }
 
-/// Bytes that a rank sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
+/// Bytes that `rank` sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
 /// sends its messages to its counterparts, then the messages of its index to its node.
 template <topology Topology>
-volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1) {
-    return update_gather_volume(ranks, format, format, elements, chunks);
+volume all_gather_volume(const Topology& ranks, const wire_format& format, std::size_t elements, int chunks = 1,
+                         int rank = 0) {
+    return update_gather_volume(ranks, format, format, elements, chunks, rank);
 }
 
-/// Bytes that a rank sends in secondary_partition_gather from replicas that quantized_update has brought up to date.
+/// Bytes that `rank` sends in secondary_partition_gather from replicas that quantized_update has brought up to date.
 template <topology Topology>
-volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements) {
-    volume v = all_gather_volume(ranks, kept_as, elements);
+volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements, int rank = 0) {
+    volume v = all_gather_volume(ranks, kept_as, elements, 1, rank);
     v.inter_node = 0;
     return v;
 }
 
-/// Bytes that a rank sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
+/// Bytes that `rank` sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
 /// `auto_chunks`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
 template <topology Topology>
 volume reduce_scatter_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                             std::size_t elements, int chunks = 1) {
+                             std::size_t elements, int chunks = 1, int rank = 0) {
     const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
                                                 std::max(intra_node.block_size, inter_node.block_size));
-    return detail::hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node));
+    return detail::hop_volume(ranks, rank, message_bytes(cut, intra_node), message_bytes(cut, inter_node));
 }
 
 namespace detail {
-/// Bytes that a rank sends in a two-shot quantized_all_reduce.
+/// Bytes that `rank` sends in a two-shot quantized_all_reduce.
 template <topology Topology>
 volume two_shot_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                       const wire_format& all_gather, std::size_t elements, int chunks) {
+                       const wire_format& all_gather, std::size_t elements, int chunks, int rank) {
     const chunking cut =
         planned_chunks(ranks, inter_node, elements, chunks,
                        std::max({intra_node.block_size, inter_node.block_size, all_gather.block_size}));
-    return hop_volume(ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node)) +
-           hop_volume(ranks, message_bytes(cut, all_gather), message_bytes(cut, all_gather));
+    return hop_volume(ranks, rank, message_bytes(cut, intra_node), message_bytes(cut, inter_node)) +
+           hop_volume(ranks, rank, message_bytes(cut, all_gather), message_bytes(cut, all_gather));
 }
 }  // namespace detail
 
-/// Bytes that a rank sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
+/// Bytes that `rank` sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
 /// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `all_gather`.
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                         const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks) {
+                         const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks, int rank = 0) {
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
                                 (has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice));
-    if (prefers_one_shot(ranks.size(), whole)) return detail::hop_volume(ranks, whole, whole);
-    return detail::two_shot_volume(ranks, intra_node, inter_node, all_gather, elements, chunks);
+    if (prefers_one_shot(ranks.size(), whole)) return detail::hop_volume(ranks, rank, whole, whole);
+    return detail::two_shot_volume(ranks, intra_node, inter_node, all_gather, elements, chunks, rank);
 }
 
 /// Local steps: islands of ranks train by themselves and exchange their progress by outer_step.
@@ -171,21 +176,40 @@ std::uint64_t outer_step_volume(const Topology& island, const local_steps& local
     const flat between(local.islands);
     const wire_format& f = local.differences;
     // With error feedback, the all-reduce is two-shot in every size.
-    return (local.residuals ? detail::two_shot_volume(between, f, f, f, shard, 1)
+    return (local.residuals ? detail::two_shot_volume(between, f, f, f, shard, 1, 0)
                             : all_reduce_volume(between, f, f, f, shard, 1))
         .intra_node;
 }
 
-/// Number of a rank's peers in its secondary group of `group_size` consecutive ranks, on its node and on others.
-/// Requires nodes of consecutive ranks. Throws precondition_error unless groups divide the ranks and are whole parts of
-/// nodes or whole nodes: the numbers are then equal on all ranks.
+/// In place of a number of ranks in a secondary group: each node is one group.
+inline constexpr int whole_nodes = -1;
+
+/// Number of ranks in the secondary group of `rank`: `wanted`, or its node's for `whole_nodes`.
+template <topology Topology>
+constexpr int secondary_group_size(const Topology& ranks, int wanted, int rank) {
+    return wanted == whole_nodes ? ranks.group_size(ranks.group_of(rank)) : wanted;
+}
+
+/// Number of a rank's peers in its secondary group, on its node and on others. A group is its node (`whole_nodes`) or,
+/// if nodes are of equal size, `group_size` consecutive ranks. Those require nodes of consecutive ranks. Throws
+/// precondition_error unless they divide the ranks and are whole parts of nodes or whole nodes: the numbers are then
+/// equal on all ranks.
 struct secondary_peers {
     int intra_node;
     int inter_node;
 
     template <topology Topology>
-    secondary_peers(const Topology& ranks, int group_size) {
-        const int of_node = ranks.group_size();
+    secondary_peers(const Topology& ranks, int group_size, int rank = 0) {
+        const int of_node = ranks.group_size(ranks.group_of(rank));
+        if (group_size == whole_nodes) {
+            intra_node = of_node - 1;
+            inter_node = 0;
+            return;
+        }
+        if (!has_equal_groups(ranks)) {
+            throw precondition_error("secondary group size", "whole nodes, since nodes differ in size",
+                                     std::to_string(group_size));
+        }
         if (group_size < 1 || ranks.size() % group_size != 0 ||
             (of_node % group_size != 0 && group_size % of_node != 0)) {
             throw precondition_error("secondary group size",
@@ -199,19 +223,20 @@ struct secondary_peers {
     }
 };
 
-/// Bytes that a rank sends in secondary_partition_gather for `elements` elements, in groups of `group_size` consecutive
-/// ranks: its message to each of the group. Throws as `secondary_peers` does.
+/// Bytes that `rank` sends in secondary_partition_gather for `elements` elements, in groups of `group_size` consecutive
+/// ranks, or `whole_nodes`: its message to each of the group. Throws as `secondary_peers` does.
 template <topology Topology>
 volume secondary_gather_volume(const Topology& ranks, int group_size, const wire_format& stored_as,
-                               std::size_t elements) {
-    const secondary_peers peers(ranks, group_size);
+                               std::size_t elements, int rank = 0) {
+    const secondary_peers peers(ranks, group_size, rank);
     if (elements == 0) return {};
-    const std::uint64_t message = stored_as.bytes(partition(elements, group_size).slice_size());
+    const int divided_over = secondary_group_size(ranks, group_size, rank);
+    const std::uint64_t message = stored_as.bytes(partition(elements, divided_over).slice_size());
     return {.intra_node = static_cast<std::uint64_t>(peers.intra_node) * message,
             .inter_node = static_cast<std::uint64_t>(peers.inter_node) * message};
 }
 
-/// hpZ: a second copy of the weights, divided over groups of `group_size` ranks.
+/// hpZ: a second copy of the weights, divided over groups of `group_size` ranks, or over `whole_nodes`.
 struct secondary_options {
     int group_size;
     wire_format stored_as;
@@ -244,23 +269,25 @@ struct step_volume {
     friend bool operator==(const step_volume&, const step_volume&) = default;
 };
 
-/// Bytes that a rank sends in a step of a model. `tensors` are sizes in elements; each tensor moves by itself.
+/// Bytes that `rank` sends in a step of a model. `tensors` are sizes in elements; each tensor moves by itself.
 template <topology Topology>
-step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options) {
+step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
+                           int rank = 0) {
     step_volume sum;
     for (const std::size_t n : tensors) {
         if (options.replicas) {
-            sum.forward += update_gather_volume(ranks, options.weights, *options.replicas, n, options.gather_chunks);
-            sum.backward += replica_gather_volume(ranks, *options.replicas, n);
+            sum.forward +=
+                update_gather_volume(ranks, options.weights, *options.replicas, n, options.gather_chunks, rank);
+            sum.backward += replica_gather_volume(ranks, *options.replicas, n, rank);
         } else {
-            const volume gather = all_gather_volume(ranks, options.weights, n, options.gather_chunks);
+            const volume gather = all_gather_volume(ranks, options.weights, n, options.gather_chunks, rank);
             sum.forward += gather;
             sum.backward += options.secondary ? secondary_gather_volume(ranks, options.secondary->group_size,
-                                                                        options.secondary->stored_as, n)
+                                                                        options.secondary->stored_as, n, rank)
                                               : gather;
         }
-        sum.gradients +=
-            reduce_scatter_volume(ranks, options.gradients_intra_node, options.gradients_inter_node, n, options.chunks);
+        sum.gradients += reduce_scatter_volume(ranks, options.gradients_intra_node, options.gradients_inter_node, n,
+                                               options.chunks, rank);
     }
     return sum;
 }

@@ -2,6 +2,8 @@
 /// \file
 /// Lists of ranks, as a transport's `split` takes them.
 
+#include <zeropp/core/error.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <vector>
@@ -12,13 +14,18 @@ namespace zeropp {
 template <topology Topology>
 std::vector<int> group_ranks(const Topology& ranks, int rank) {
     std::vector<int> members;
-    for (int i = 0; i != ranks.group_size(); ++i) members.push_back(ranks.rank_of(ranks.group_of(rank), i));
+    const int group = ranks.group_of(rank);
+    for (int i = 0; i != ranks.group_size(group); ++i) members.push_back(ranks.rank_of(group, i));
     return members;
 }
 
-/// Ranks with the index of `rank`, one of each group, by group.
+/// Ranks with the index of `rank`, one of each group, by group. Throws precondition_error if groups differ in size,
+/// because some ranks then have no counterpart.
 template <topology Topology>
 std::vector<int> counterpart_ranks(const Topology& ranks, int rank) {
+    if (!has_equal_groups(ranks)) {
+        throw precondition_error("counterpart_ranks", "groups of equal size", group_sizes_text(ranks));
+    }
     std::vector<int> members;
     for (int g = 0; g != ranks.groups(); ++g) members.push_back(ranks.rank_of(g, ranks.index_of(rank)));
     return members;

@@ -19,7 +19,7 @@ public:
 
     int size() const { return size_; }
     int groups() const { return 1; }
-    int group_size() const { return size_; }
+    int group_size(int) const { return size_; }
     int group_of(int) const { return 0; }
     int index_of(int rank) const { return rank; }
     int rank_of(int, int index) const { return index; }

@@ -3,6 +3,7 @@
 /// A topology in which some nodes own no shards.
 
 #include <zeropp/core/error.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/topology/two_level.hpp>
 
@@ -22,8 +23,9 @@ public:
     /// A single rank, which owns all shards.
     shard_owners() = default;
 
-    /// The first `groups` groups of `ranks`. Throws precondition_error unless there are that many and at least 1, or if
-    /// `ranks` does not number groups by their lowest rank and indices by rank.
+    /// The first `groups` groups of `ranks`. Throws precondition_error unless there are that many and at least 1, if
+    /// `ranks` does not number groups by their lowest rank and indices by rank, or if another group is larger than all
+    /// of these: its ranks would have no shards to copy.
     template <class Topology>
     requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
         shard_owners(const Topology& ranks, int groups)
@@ -35,6 +37,11 @@ public:
                                      "group " + std::to_string(ranks.group_of(r)) + " and index " +
                                          std::to_string(ranks.index_of(r)) + " for rank " + std::to_string(r));
         }
+        if (const int largest = largest_group_size(ranks); largest_group_size(owners_) != largest) {
+            throw precondition_error("shard_owners",
+                                     "owners with a group of " + std::to_string(largest) + " ranks, the largest",
+                                     group_sizes_text(owners_));
+        }
     }
 
     /// All ranks, owners or not.
@@ -42,7 +49,7 @@ public:
 
     int size() const { return owners_.size(); }
     int groups() const { return owners_.groups(); }
-    int group_size() const { return owners_.group_size(); }
+    int group_size(int group) const { return owners_.group_size(group); }
     int group_of(int owner) const { return owners_.group_of(owner); }
     int index_of(int owner) const { return owners_.index_of(owner); }
     int rank_of(int group, int index) const { return owners_.rank_of(group, index); }
@@ -51,6 +58,8 @@ public:
     friend bool operator==(const shard_owners&, const shard_owners&) = default;
     /// True if the owners' shards move between nodes, to other owners or to ranks that own none.
     friend bool has_inter_node_hop(const shard_owners& ranks) { return zeropp::has_inter_node_hop(ranks.all()); }
+    /// Largest number of rounds of a group, of owners or not.
+    friend int most_rounds(const shard_owners& ranks) { return zeropp::most_rounds(ranks.all()); }
 
 private:
     /// The ranks of the first `groups` groups.

@@ -4,6 +4,7 @@
 
 #include <zeropp/core/math.hpp>
 
+#include <algorithm>
 #include <concepts>
 
 namespace zeropp {
@@ -18,36 +19,63 @@ struct slice_order {
     /// Rank of each slot; nullptr if the strides give it.
     const int* table = nullptr;
 
+    /// Rank of `slot`; the number of ranks, or more, if the group has no rank of this index.
     constexpr ZEROPP_HOST_DEVICE int rank(int slot) const {
         return table ? table[slot] : slot % groups * group_stride + slot / groups * index_stride;
     }
 };
 
-/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links, and of equal
+/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links, and may differ in
 /// size. They are numbered by their lowest rank, and indices follow the ranks. So a single group, or groups of one,
 /// number the ranks as the world does. A regular value.
-///   `size()`               number of ranks = groups() * group_size()
+///   `size()`               number of ranks
 ///   `groups()`             number of groups
-///   `group_size()`         number of ranks in each group
+///   `group_size(group)`    number of ranks in a group
 ///   `group_of(rank)`       in [0, groups())
-///   `index_of(rank)`       in [0, group_size())
+///   `index_of(rank)`       in [0, group_size(group_of(rank)))
 ///   `rank_of(group, index)` the rank back
-///   `order()`              the map as a slice_order, which refers to the topology's memory
+///   `order()`              the map as a slice_order, which refers to the topology's memory; a slot for each group and
+///                          each index below `largest_group_size`
 template <class T>
 concept topology = std::regular<T> && requires(const T& t, int i) {
     { t.size() } -> std::same_as<int>;
     { t.groups() } -> std::same_as<int>;
-    { t.group_size() } -> std::same_as<int>;
+    { t.group_size(i) } -> std::same_as<int>;
     { t.group_of(i) } -> std::same_as<int>;
     { t.index_of(i) } -> std::same_as<int>;
     { t.rank_of(i, i) } -> std::same_as<int>;
     { t.order() } -> std::same_as<slice_order>;
 };
 
-/// True if a reduction has an intra-node hop: groups have several ranks, or there is one group, even of a single rank.
+/// Number of ranks of the largest group: from the topology's member `largest_group_size()` if it has one.
+template <topology Topology>
+constexpr int largest_group_size(const Topology& ranks) {
+    if constexpr (requires { ranks.largest_group_size(); }) {
+        return ranks.largest_group_size();
+    } else {
+        int most = 0;
+        for (int g = 0; g != ranks.groups(); ++g) most = std::max(most, ranks.group_size(g));
+        return most;
+    }
+}
+
+/// Number of slots: `largest_group_size(ranks)` for each group. Equals `size()` if groups are of equal size. Otherwise
+/// some slots have no rank; their messages hold no elements.
+template <topology Topology>
+constexpr int slot_count(const Topology& ranks) {
+    return largest_group_size(ranks) * ranks.groups();
+}
+
+/// True if all groups have the same number of ranks.
+template <topology Topology>
+constexpr bool has_equal_groups(const Topology& ranks) {
+    return slot_count(ranks) == ranks.size();
+}
+
+/// True if a reduction has an intra-node hop: a group has several ranks, or there is one group, even of a single rank.
 template <topology Topology>
 constexpr bool has_intra_node_hop(const Topology& ranks) {
-    return ranks.group_size() > 1 || ranks.groups() == 1;
+    return largest_group_size(ranks) > 1 || ranks.groups() == 1;
 }
 
 /// True if collectives have an inter-node hop.

@@ -4,19 +4,24 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace zeropp {
 
 /// Owns the transports that the collectives of one topology use: all ranks, this rank's group (its node), and its
-/// counterparts, the ranks with the same index in the other groups.
+/// counterparts, the ranks with the same index in the other groups. If groups differ in size, ranks of smaller groups
+/// also serve the columns that only larger groups have (column_rounds).
 ///
 /// Runs one collective at a time, in the same order on every rank. For collectives side by side (prefetching weights
 /// while gradients are reduced), make one communicator for each, from its own split of the transport.
@@ -39,9 +44,9 @@ public:
                                      "a program compiled with -fno-signed-zeros, -freciprocal-math, "
                                      "-funsafe-math-optimizations or -fno-honor-nans");
         }
-        if (topology_.groups() == 1 || topology_.group_size() == 1) return;
+        if (topology_.groups() == 1 || largest_group_size(topology_) == 1) return;
         intra_node_.emplace(world_.split(group_ranks(topology_, rank())));
-        inter_node_.emplace(world_.split(counterpart_ranks(topology_, rank())));
+        split_columns();
     }
 
     /// Collective. Uses a copy of `world`.
@@ -52,23 +57,54 @@ public:
     int rank() const { return world_.rank(); }
     int size() const { return world_.size(); }
 
-    /// This rank's group, and its index in the group.
+    /// This rank's group, its index in the group, and the number of ranks there.
     int group_id() const { return topology_.group_of(rank()); }
     int index() const { return topology_.index_of(rank()); }
+    int group_size() const { return topology_.group_size(group_id()); }
 
     /// Transport of all ranks.
     Transport& world() { return world_; }
     /// Transport of this group's ranks, by index. Requires more than one rank in a group, or a single group.
     Transport& intra_node() { return intra_node_ ? *intra_node_ : world_; }
-    /// Transport of the ranks with this index, by group. Requires more than one group, or groups of one rank.
-    Transport& inter_node() { return inter_node_ ? *inter_node_ : world_; }
+    /// Transport of the ranks that serve this rank's column of a round, by group: in round 0, the ranks with this
+    /// index. Requires that this rank serves one, and more than one group or groups of one rank.
+    Transport& inter_node(int round = 0) {
+        return inter_node_.empty() ? world_ : inter_node_[static_cast<std::size_t>(round)];
+    }
+
+    /// Rounds in which this rank's group serves all columns.
+    column_rounds rounds() const { return rounds_of(topology_, group_id()); }
 
 private:
+    /// Splits `world` into columns: all at once if groups are of equal size, otherwise as many at a time as have no
+    /// rank in common. Ranks of none stay alone meanwhile.
+    void split_columns() {
+        const int columns = largest_group_size(topology_);
+        std::vector<bool> listed(static_cast<std::size_t>(size()));
+        std::vector<int> own;
+        const auto split = [&] {
+            Transport column = world_.split(own.empty() ? std::vector<int>{rank()} : own);
+            if (!own.empty()) inter_node_.push_back(std::move(column));
+            listed.assign(listed.size(), false);
+            own.clear();
+        };
+        for (int c = 0; c != columns; ++c) {
+            const std::vector<int> members = column_ranks(topology_, c);
+            const auto is_listed = [&](int r) { return listed[static_cast<std::size_t>(r)]; };
+            if (std::any_of(members.begin(), members.end(), is_listed)) split();
+            for (const int r : members) {
+                listed[static_cast<std::size_t>(r)] = true;
+                if (r == rank()) own = members;
+            }
+        }
+        split();
+    }
+
     Topology topology_;
     Transport world_;
     // Absent with a single group, or with groups of one rank.
     std::optional<Transport> intra_node_;
-    std::optional<Transport> inter_node_;
+    std::vector<Transport> inter_node_;  // by round
 };
 
 }  // namespace zeropp

@@ -138,27 +138,27 @@ _HOST = {
     "zeropp_threads_create": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)]),
     "zeropp_gather_volume": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
     "zeropp_reduce_volume": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
     "zeropp_all_reduce_volume": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
     "zeropp_update_volume": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
     "zeropp_replica_volume": (
         ctypes.c_int,
-        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+        [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
         + 2 * [ctypes.POINTER(ctypes.c_uint64)],
     ),
     "zeropp_predict": (ctypes.c_int, [ctypes.POINTER(Plan), ctypes.POINTER(Prediction)]),

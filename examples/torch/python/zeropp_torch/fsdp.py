@@ -43,7 +43,7 @@ def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> Non
                 raise ZeroppError(
                     f"apply: expected units without an all-reduce hook for the argument replicas, given one on {unit.name}"
                 )
-            # A communicator is of one row or column, and so finds this on some ranks only.
+            # Rows and columns on other numbers of nodes make other process groups, which torch must make on all ranks alike.
             mesh = units.mesh_of(group)
             for ranks in [*mesh.tolist(), *mesh.T.tolist()]:
                 nodes = [rank // ranks_per_node for rank in ranks]

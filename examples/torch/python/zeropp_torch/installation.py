@@ -103,11 +103,11 @@ class Installation:
         moved.secondary = moved.secondary or bool(secondary)
 
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
-        before = after = _volume("zeropp_gather_volume", communicator.nodes, plain, elements)
+        before = after = _volume("zeropp_gather_volume", communicator.nodes, communicator.rank, plain, elements)
         backward: Optional[Traffic] = None
         keeps_frozen = self._keep_frozen and not units.trained(group)
         if keeps_frozen or self._chosen.differences is not None:
-            backward = _volume("zeropp_replica_volume", communicator.nodes, plain, elements)
+            backward = _volume("zeropp_replica_volume", communicator.nodes, communicator.rank, plain, elements)
             update: UpdateGather
             if keeps_frozen:
                 row.weights = f"{plain}, kept on each node"
@@ -115,7 +115,9 @@ class Installation:
                 update = KeptGather(communicator, row.unit, self._compared_steps)
             else:
                 row.weights = "differences in " + self._chosen.differences
-                after = _volume("zeropp_update_volume", communicator.nodes, self._chosen.differences, plain, elements)
+                after = _volume(
+                    "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
+                )
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
@@ -124,10 +126,12 @@ class Installation:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
-            after = _volume("zeropp_gather_volume", communicator.nodes, row.weights, elements)
+            after = _volume("zeropp_gather_volume", communicator.nodes, communicator.rank, row.weights, elements)
             module.set_custom_all_gather(AllGather(communicator, row.weights, row.unit, self._compared_steps))
         if secondary:
-            backward = _volume("zeropp_gather_volume", secondary, plain, elements)
+            backward = _volume(
+                "zeropp_gather_volume", secondary, dist.get_rank(after_forward.shard_process_group), plain, elements
+            )
         row.before += before if kept else before + before
         row.after += after if kept else after + (after if backward is None else backward)
 
@@ -139,11 +143,11 @@ class Installation:
         own = formats.LOSSLESS[reduced]
         if ranks in self._moved:
             self._moved[ranks].plain_gradients = own
-        before = after = _volume("zeropp_reduce_volume", communicator.nodes, own, own, elements)
+        before = after = _volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, own, own, elements)
         if self._chosen.gradients is not None:
             hops = self._chosen.gradients.of(reduced)
             row.gradients = " + ".join(hops)
-            after = _volume("zeropp_reduce_volume", communicator.nodes, *hops, elements)
+            after = _volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, *hops, elements)
             # FSDP divides by its own factor, so zeropp only sums.
             module.set_force_sum_reduction_for_comms(True)
             module.set_custom_reduce_scatter(
@@ -165,16 +169,18 @@ class Installation:
             return
         process_group = units.replica_group(group)
         ranks = tuple(dist.get_process_group_ranks(process_group))
-        nodes = self._nodes_of(ranks)
+        nodes, rank = self._nodes_of(ranks), dist.get_rank(process_group)
         elements = units.shard_elements(units.trained(group))
         own = formats.LOSSLESS[reduced]
-        row.replicas_before = row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, own, own, elements, 1)
+        row.replicas_before = row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, rank, own, own, elements, 1)
         if self._replicas is None:
             row.tell("the all-reduce between replicas stays torch's")
         else:
             hops = self._replicas.of(reduced)
             row.replicas = " + ".join(hops)
-            row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, *hops, elements, int(self._error_feedback))
+            row.replicas_after = _volume(
+                "zeropp_all_reduce_volume", nodes, rank, *hops, elements, int(self._error_feedback)
+            )
             if ranks not in self._between_replicas:
                 self._between_replicas[ranks] = Communicator(
                     process_group, nodes=nodes, device=group.device, compared_calls=0
@@ -195,6 +201,8 @@ class Installation:
         for ranks, moved in self._moved.items():
             nodes = self._nodes_of(ranks)
             per_node = nodes.count(nodes[0])
+            if any(nodes.count(node) != per_node for node in nodes):
+                continue  # the C interface plans nodes of equal size
             predicted = predict(
                 moved.elements, len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
                 self._error_feedback, moved.plain, moved.plain_gradients, machine,
@@ -204,13 +212,18 @@ class Installation:
         return sentences
 
 
-def _volume(function: str, nodes: Sequence[int], *arguments: Any) -> Traffic:
-    """Traffic of a rank in one collective, from the library's `function`."""
+def _volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:
+    """Traffic of `rank` in one collective, from the library's `function`."""
     loaded = _library.library("cpu")
     intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
     encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
     status = getattr(loaded, function)(
-        (ctypes.c_int * len(nodes))(*nodes), len(nodes), *encoded, ctypes.byref(intra_node), ctypes.byref(inter_node)
+        (ctypes.c_int * len(nodes))(*nodes),
+        len(nodes),
+        rank,
+        *encoded,
+        ctypes.byref(intra_node),
+        ctypes.byref(inter_node),
     )
     _library.require_success(loaded, status)
     return Traffic(intra_node.value, inter_node.value, 1)
