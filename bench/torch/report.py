@@ -31,6 +31,14 @@ def keep(results, links, task, mode, preset, run, interfaces=None):
     results_json.write(file, [*runs, entry])
 
 
+def medians(runs):
+    """Of the runs of the same settings, the one whose step took the median of their times."""
+    same = {}
+    for run in runs:
+        same.setdefault(tuple(run[k] for k in ("links", "task", "mode", "preset")), []).append(run)
+    return [sorted(group, key=lambda run: run["ms"])[len(group) // 2] for group in same.values()]
+
+
 def run_beside(runs, run, preset):
     """The run with `preset` and the links, task and mode of `run`; None if there is none."""
     same = [r for r in runs if r["preset"] == preset and all(r[k] == run[k] for k in ("links", "task", "mode"))]
@@ -75,7 +83,7 @@ def plot(runs, links, image):
 
 
 def page(results, command):
-    runs = json.loads((results / "torch.json").read_text())
+    runs = medians(json.loads((results / "torch.json").read_text()))
     heads = ["links", "model", "", "formats", "ms a step", "speed-up over 16bit", "over torch's own", "MB across nodes, sent by node 0", "fewer"]
     heads += ["held-out loss", "difference"]
     plots = ""
@@ -90,7 +98,8 @@ Made by `{command}` ({cpu}, 2 cores, which all ranks share): a byte-level GPT of
 on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
 with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
 fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
-of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
+of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped;
+five runs of each in turns, of which the median is shown.
 
 `16bit` moves bf16 along this library's route, which crosses each link once: the speed-up over it comes from the bits. Between torch's
 own collectives and `16bit` lies the route. gloo's collectives cross links more often; NCCL's rings and trees do not, so that on GPUs

@@ -9,7 +9,7 @@
 #   --torch-index URL where pip finds PyTorch, with PyPI for the rest (default: PyPI alone)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
-#   --launchers       with transformers, accelerate, Lightning and peft, for the tests of examples/torch/launchers and LoRA
+#   --launchers       with transformers, accelerate, Lightning, torchtitan and peft, for the tests of examples/torch/launchers and LoRA
 #
 # Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
 set -euo pipefail
@@ -42,8 +42,9 @@ if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; 
         exit 77
     }
 fi
-if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, peft, transformers" 2>/dev/null; then
-    "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 peft==0.21.2 transformers==5.24.0
+if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, peft, torchtitan, transformers" 2>/dev/null; then
+    "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 peft==0.21.2 torchtitan==0.2.2 \
+        transformers==5.24.0
 fi
 with_cuda=OFF
 [ "$cuda" = no ] || with_cuda=ON

@@ -13,7 +13,7 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples" / "torch" / "launchers"
 HUGGING_FACE = ["accelerate", "transformers"]
-PACKAGES = {"torchrun": [], "accelerate": HUGGING_FACE, "trainer": HUGGING_FACE, "lightning": ["lightning"]}
+PACKAGES = {"torchrun": [], "accelerate": HUGGING_FACE, "trainer": HUGGING_FACE}
 
 
 def run(example, preset):
@@ -42,7 +42,8 @@ def run(example, preset):
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_the_example_trains_as_with_torchs_collectives(example):
-    for package in PACKAGES[example.stem.split("_")[0]]:
+    launcher = example.stem.split("_")[0]
+    for package in PACKAGES.get(launcher, [launcher]):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: tests/torch/run.sh --launchers installs it")
     assert len(example.read_text().splitlines()) <= 40
