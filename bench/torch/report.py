@@ -83,7 +83,9 @@ def plot(runs, links, image):
 
 
 def page(results, command):
-    runs = medians(json.loads((results / "torch.json").read_text()))
+    every = json.loads((results / "torch.json").read_text())
+    runs = medians(every)
+    turns = len([r for r in every if r["links"] == "loopback"]) // len([r for r in runs if r["links"] == "loopback"])
     heads = ["links", "model", "", "formats", "ms a step", "speed-up over 16bit", "over torch's own", "MB across nodes, sent by node 0", "fewer"]
     heads += ["held-out loss", "difference"]
     plots = ""
@@ -99,7 +101,7 @@ on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-
 with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
 fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
 of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped;
-five runs of each in turns, of which the median is shown.
+{turns} runs of each in turns, of which the median is shown, of two the slower.
 
 `16bit` moves bf16 along this library's route, which crosses each link once: the speed-up over it comes from the bits. Between torch's
 own collectives and `16bit` lies the route. gloo's collectives cross links more often; NCCL's rings and trees do not, so that on GPUs

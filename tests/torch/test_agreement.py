@@ -39,19 +39,21 @@ def other_arguments(rank, size, what):
             )
         ),
         "another length": lambda: zeropp.all_reduce(communicator, tensor[: 4096 - rank], INT8),
+        "no tensors": lambda: zeropp.all_reduce(communicator, [] if odd else [tensor], INT8),
         "another name": lambda: zeropp.all_reduce(communicator, tensor, INT8, name="b" if odd else "a"),
     }
     before = communicator.traffic()
     words = refusal(calls[what])
     assert communicator.traffic() == before
     assert (tensor == 3).all() and (shard_of == 3).all(), "nothing has been written"
+    zeropp.all_reduce(communicator, [], "fp32")
     zeropp.all_reduce(communicator, tensor, "fp32")
     assert (tensor == 3 * size).all(), "and the next call works"
     return words
 
 
 @pytest.mark.parametrize(
-    "what", ["another format", "a mean", "another function", "an update", "another length", "another name"]
+    "what", ["another format", "a mean", "another function", "an update", "another length", "no tensors", "another name"]
 )
 def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks, what):
     words = ranks.run(4, other_arguments, what)
@@ -63,6 +65,7 @@ def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks, what):
         "another function": "quantized_all_gather of 4096",
         "an update": "zeropp_update_gather of 4096",
         "another length": "of 4095 elements",
+        "no tensors": "of 0 elements",
         "another name": "for b",
     }
     assert told[what] in words[0], words[0]
@@ -98,6 +101,7 @@ def refused_before_the_call(rank, size, what):
         "an empty replica": lambda: zeropp.replica_gather(communicator, full, replica),
     }
     words = refusal(calls[what])
+    zeropp.all_reduce(communicator, [], "fp32")
     zeropp.all_reduce(communicator, tensor, "fp32")
     assert (tensor == 3 * size).all(), "and the next call works"
     return words

@@ -8,6 +8,7 @@ import functools
 import os
 import pathlib
 import threading
+from collections.abc import Sequence
 
 import torch
 
@@ -183,8 +184,8 @@ def _path(device_type: str) -> pathlib.Path:
         others = ", ".join(sorted(other.name for other in folder.glob("libzeropp_c_cuda*.so")))
         raise ZeroppError(
             f"zeropp_torch: expected a library for CUDA {major}, as PyTorch has; this installation has "
-            f"{others or 'no library for CUDA tensors'}; install it again with nvcc {major} on the PATH and "
-            "pip install -C cmake.define.ZEROPP_TORCH_CUDA=ON"
+            f"{others or 'no library for CUDA tensors'}; install a wheel of examples/torch/wheel.sh --cuda, or from source "
+            f"with nvcc {major} on the PATH and pip install -C cmake.define.ZEROPP_TORCH_CUDA=ON"
         )
     return path
 
@@ -208,18 +209,19 @@ def require_success(loaded: ctypes.CDLL, status: int) -> None:
         raise ZeroppError(loaded.zeropp_error().decode(errors="replace"))
 
 
-def element_of(tensor: torch.Tensor) -> int:
-    """The library's number of `tensor`'s element type."""
-    if tensor.dtype not in ELEMENTS:
+def element_of(tensors: Sequence[torch.Tensor]) -> int:
+    """The library's number of the tensors' element type; of no tensors, that of fp32."""
+    dtype = tensors[0].dtype if tensors else torch.float32
+    if dtype not in ELEMENTS:
         names = ", ".join(str(t) for t in ELEMENTS)
-        raise ZeroppError(f"zeropp_torch: expected tensors of {names}, given {tensor.dtype}")
-    return ELEMENTS[tensor.dtype]
+        raise ZeroppError(f"zeropp_torch: expected tensors of {names}, given {dtype}")
+    return ELEMENTS[dtype]
 
 
-def stream_of(tensor: torch.Tensor) -> int | None:
-    """CUDA's current stream on `tensor`'s device; on the host, a pool of torch's number of threads."""
-    if tensor.is_cuda:
-        return torch.cuda.current_stream(tensor.device).cuda_stream
+def stream_of(device: torch.device) -> int | None:
+    """CUDA's current stream on `device`; on the host, a pool of torch's number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.current_stream(device).cuda_stream
     with _making_threads:
         return _threads(os.getpid(), torch.get_num_threads())
 

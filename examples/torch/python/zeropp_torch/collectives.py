@@ -48,7 +48,7 @@ class ErrorFeedback:
         communicator.call(
             "zeropp_all_reduce_feedback_create" if of_all_reduce else "zeropp_feedback_create",
             communicator.handle, intra_node.encode(), (inter_node or intra_node).encode(),
-            _library.element_of(tensors[0]), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
+            _library.element_of(tensors), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
 
@@ -69,12 +69,10 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
     its place in the full tensor. Compared calls also compare `name`.
     """
     parts, wholes = _listed(shards), _listed(fulls)
-    if not parts and not wholes:
-        return
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, parts, wholes, "shards as full tensors")
-        return weights.encode(), _library.element_of(wholes[0]), *views, len(wholes), _library.stream_of(wholes[0])
+        return weights.encode(), _library.element_of(wholes), *views, len(wholes), _library.stream_of(communicator.device)
 
     communicator.collective("zeropp_all_gather", name, arguments)
 
@@ -92,7 +90,7 @@ class Replica:
         self.dtype = tensors[0].dtype
         handle = ctypes.c_void_p()
         communicator.call(
-            "zeropp_replica_create", communicator.handle, _library.element_of(tensors[0]), _library.views_of(tensors),
+            "zeropp_replica_create", communicator.handle, _library.element_of(tensors), _library.views_of(tensors),
             len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
@@ -132,7 +130,7 @@ def update_gather(
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, parts, wholes, "shards as full tensors")
         replica.require_type(wholes)
-        return replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(wholes[0])
+        return replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(communicator.device)
 
     communicator.collective("zeropp_update_gather", name, arguments)
 
@@ -144,7 +142,7 @@ def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica,
     def arguments() -> tuple[object, ...]:
         communicator.require_tensors(wholes)
         replica.require_type(wholes)
-        return replica.handle, _library.views_of(wholes), len(wholes), _library.stream_of(wholes[0])
+        return replica.handle, _library.views_of(wholes), len(wholes), _library.stream_of(communicator.device)
 
     communicator.collective("zeropp_replica_gather", name, arguments)
 
@@ -163,14 +161,12 @@ def reduce_scatter(
     """Writes this rank's shards of the sums, or means, of all ranks' `fulls`. Intra-node messages have the format `intra_node`,
     inter-node messages `inter_node`, by default `intra_node`."""
     wholes, parts = _listed(fulls), _listed(shards)
-    if not wholes and not parts:
-        return
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
-            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(wholes[0]), *views, len(wholes), int(mean),
-            feedback.handle if feedback is not None else None, _library.stream_of(wholes[0]),
+            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(wholes), *views, len(wholes), int(mean),
+            feedback.handle if feedback is not None else None, _library.stream_of(communicator.device),
         )
 
     communicator.collective("zeropp_reduce_scatter", name, arguments)
@@ -189,15 +185,13 @@ def all_reduce(
     """Replaces `tensors` by the sums, or means, of all ranks' tensors, with equal bits on every rank. `feedback` has been made
     with `of_all_reduce=True`."""
     listed = _listed(tensors)
-    if not listed:
-        return
 
     def arguments() -> tuple[object, ...]:
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
         return (
-            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(listed[0]), views, views, len(listed),
-            int(mean), feedback.handle if feedback is not None else None, _library.stream_of(listed[0]),
+            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(listed), views, views, len(listed),
+            int(mean), feedback.handle if feedback is not None else None, _library.stream_of(communicator.device),
         )
 
     communicator.collective("zeropp_all_reduce", name, arguments)
@@ -212,8 +206,8 @@ def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
     message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
     with _library.on_device(tensor.device):
         status = loaded.zeropp_quantize(
-            format.encode(), _library.element_of(tensor), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
-            _library.stream_of(tensor),
+            format.encode(), _library.element_of([tensor]), tensor.data_ptr(), tensor.numel(), message.data_ptr(),
+            _library.stream_of(tensor.device),
         )
     _library.require_success(loaded, status)
     return message
@@ -232,8 +226,8 @@ def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: t
         )
     with _library.on_device(message.device):
         status = loaded.zeropp_dequantize(
-            format.encode(), _library.element_of(tensor), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
-            _library.stream_of(message),
+            format.encode(), _library.element_of([tensor]), message.data_ptr(), tensor.numel(), tensor.data_ptr(),
+            _library.stream_of(message.device),
         )
     _library.require_success(loaded, status)
     return tensor

@@ -167,7 +167,7 @@ class Communicator:
         self.device = device
         self.size = dist.get_world_size(group)
         self.rank = dist.get_rank(group)
-        given = f"compared_calls {compared_calls}, ranks_per_node {ranks_per_node}, nodes {nodes and list(nodes)}"
+        given = f"device {device.type}, compared_calls {compared_calls}, ranks_per_node {ranks_per_node}, nodes {nodes and list(nodes)}"
         require_agreement([group], device, "Communicator", given)
         if nodes is None:
             per_node = self.size if ranks_per_node is None else ranks_per_node
