@@ -45,7 +45,7 @@ def test_cuda_library_is_the_one_for_pytorch(install, cuda, name):
     "cuda, majors, words",
     [
         ("12.8", (13,), "expected a library for CUDA 12, as PyTorch has; this installation has libzeropp_c_cuda13.so;"),
-        ("13.0", (), "has no library for CUDA tensors; install it again with nvcc 13 on the PATH"),
+        ("13.0", (), "has no library for CUDA tensors; install a wheel of examples/torch/wheel.sh --cuda, or from source with nvcc 13"),
         (None, (12, 13), "expected a PyTorch with CUDA, given one without"),
     ],
 )
