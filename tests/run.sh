@@ -26,6 +26,7 @@
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
 #   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face and Lightning, which it installs
 #   wheels       wheels of examples/torch for x86-64 and 64-bit Arm, installed and loaded: tests/torch/wheels.sh
+#   PTX          all kernels as nvcc compiles them, on three generations of GPUs: tests/ptx/run.sh
 #   CUDA wheel   the one with libraries for CUDA 12 and 13, which nvcc builds in some ten minutes of processor time
 #   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
 #   Debian 12, Debian 13   this command and examples/run.sh in a bare Debian, made with debootstrap; needs root
@@ -189,6 +190,7 @@ elif [ "$everywhere" = yes ]; then
     run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"
     run_script "PyTorch launchers" tests/torch/run.sh --launchers --build-dir "$build_dir/torch" -- -k "launchers or peft"
     run_script wheels tests/torch/wheels.sh --build-dir "$build_dir/wheels"
+    run_script PTX tests/ptx/run.sh --build-dir "$build_dir/ptx"
     run_script "CUDA wheel" tests/torch/wheels.sh --cuda --build-dir "$build_dir/wheels"
     if [ "$(id -u)" -eq 0 ]; then
         run_script launchers tests/cluster/launchers.sh --build-dir "$build_dir/launchers"

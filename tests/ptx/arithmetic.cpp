@@ -40,6 +40,19 @@ T shifted_left(T x, u32 by) {
     return by < sizeof(T) * 8 ? static_cast<T>(static_cast<u64>(x) << by) : T(0);
 }
 
+/// Comparisons that NaN fails, moves and selections. B holds the bits of a T.
+template <class T, class B = bits_t<T>>
+void add_choices(dictionary& all, const std::string& type) {
+    define(all, "setp.eq" + type, [](T a, T b) { return a == b; });
+    define(all, "setp.ne" + type, [](T a, T b) { return a < b || a > b; });
+    define(all, "setp.lt" + type, [](T a, T b) { return a < b; });
+    define(all, "setp.le" + type, [](T a, T b) { return a <= b; });
+    define(all, "setp.gt" + type, [](T a, T b) { return a > b; });
+    define(all, "setp.ge" + type, [](T a, T b) { return a >= b; });
+    define(all, "mov" + type, [](B a) { return a; });
+    define(all, "selp" + type, [](B a, B b, bool p) { return p ? a : b; });
+}
+
 template <class T>
 void add_integers(dictionary& all) {
     const std::string type = "." + name<T>();
@@ -66,14 +79,7 @@ void add_integers(dictionary& all) {
     define(all, "min" + type, [](T a, T b) { return b < a ? b : a; });
     define(all, "max" + type, [](T a, T b) { return a < b ? b : a; });
     define(all, "shr" + type, [](T a, u32 by) { return shifted_right(a, by); });
-    define(all, "setp.eq" + type, [](T a, T b) { return a == b; });
-    define(all, "setp.ne" + type, [](T a, T b) { return a != b; });
-    define(all, "setp.lt" + type, [](T a, T b) { return a < b; });
-    define(all, "setp.le" + type, [](T a, T b) { return a <= b; });
-    define(all, "setp.gt" + type, [](T a, T b) { return a > b; });
-    define(all, "setp.ge" + type, [](T a, T b) { return a >= b; });
-    define(all, "selp" + type, [](T a, T b, bool p) { return p ? a : b; });
-    define(all, "mov" + type, [](T a) { return a; });
+    add_choices<T>(all, type);
     if constexpr (std::is_signed_v<T>) {
         define(all, "neg" + type, [](T a) { return static_cast<T>(U(0) - static_cast<U>(a)); });
         define(all, "abs" + type, [](T a) { return a < 0 ? static_cast<T>(U(0) - static_cast<U>(a)) : a; });
@@ -89,10 +95,7 @@ void add_bits(dictionary& all) {
     define(all, "not" + type, [](T a) { return static_cast<T>(~a); });
     define(all, "shl" + type, [](T a, u32 by) { return shifted_left(a, by); });
     define(all, "shr" + type, [](T a, u32 by) { return shifted_right(a, by); });
-    define(all, "mov" + type, [](T a) { return a; });
-    define(all, "selp" + type, [](T a, T b, bool p) { return p ? a : b; });
-    define(all, "setp.eq" + type, [](T a, T b) { return a == b; });
-    define(all, "setp.ne" + type, [](T a, T b) { return a != b; });
+    add_choices<T>(all, type);
     if constexpr (sizeof(T) >= 4) {
         define(all, "popc" + type, [](T a) { return static_cast<u32>(std::popcount(a)); });
         define(all, "clz" + type, [](T a) { return static_cast<u32>(std::countl_zero(a)); });
@@ -116,7 +119,6 @@ T smaller_of(T a, T b) {
 template <class T>
 void add_floats(dictionary& all) {
     const std::string type = "." + name<T>();
-    using B = bits_t<T>;
     // Rounding to nearest is what no suffix means too. The parser refuses sums of products that ptxas may fuse.
     for (const std::string rounding : {"", ".rn"}) {
         define(all, "add" + rounding + type, [](T a, T b) { return a + b; });
@@ -133,14 +135,7 @@ void add_floats(dictionary& all) {
     define(all, "min" + type, [](T a, T b) { return smaller_of(a, b); });
     define(all, "max.NaN" + type, [](T a, T b) { return a != a || b != b ? T(NAN) : greater_of(a, b); });
     define(all, "min.NaN" + type, [](T a, T b) { return a != a || b != b ? T(NAN) : smaller_of(a, b); });
-    define(all, "mov" + type, [](B a) { return a; });
-    define(all, "selp" + type, [](B a, B b, bool p) { return p ? a : b; });
-    define(all, "setp.eq" + type, [](T a, T b) { return a == b; });
-    define(all, "setp.ne" + type, [](T a, T b) { return a < b || a > b; });
-    define(all, "setp.lt" + type, [](T a, T b) { return a < b; });
-    define(all, "setp.le" + type, [](T a, T b) { return a <= b; });
-    define(all, "setp.gt" + type, [](T a, T b) { return a > b; });
-    define(all, "setp.ge" + type, [](T a, T b) { return a >= b; });
+    add_choices<T>(all, type);
     define(all, "setp.equ" + type, [](T a, T b) { return !(a < b || a > b); });
     define(all, "setp.neu" + type, [](T a, T b) { return a != b; });
     define(all, "setp.ltu" + type, [](T a, T b) { return !(a >= b); });
@@ -179,23 +174,22 @@ u32 permuted(u32 a, u32 b, u32 selector) {
 
 u32 any_function(u32 a, u32 b, u32 c, u32 table) {
     u32 result = 0;
-    if ((table & 0x01u) != 0) result |= ~a & ~b & ~c;
-    if ((table & 0x02u) != 0) result |= ~a & ~b & c;
-    if ((table & 0x04u) != 0) result |= ~a & b & ~c;
-    if ((table & 0x08u) != 0) result |= ~a & b & c;
-    if ((table & 0x10u) != 0) result |= a & ~b & ~c;
-    if ((table & 0x20u) != 0) result |= a & ~b & c;
-    if ((table & 0x40u) != 0) result |= a & b & ~c;
-    if ((table & 0x80u) != 0) result |= a & b & c;
+    for (u32 i = 0; i != 8; ++i) {
+        if ((table >> i & 1u) != 0)
+            result |= ((i & 4u) != 0 ? a : ~a) & ((i & 2u) != 0 ? b : ~b) & ((i & 1u) != 0 ? c : ~c);
+    }
     return result;
 }
 
-u32 inserted(u32 field, u32 into, u32 from, u32 length) {
+template <class T>
+T inserted(T field, T into, u32 from, u32 length) {
+    constexpr u32 width = sizeof(T) * 8;
     from &= 0xffu;
     length &= 0xffu;
-    if (from >= 32 || length == 0) return into;
-    const u64 mask = ((u64{1} << std::min(length, 32u)) - 1) << from;
-    return static_cast<u32>((u64{field} << from & mask) | (into & ~mask));
+    if (from >= width || length == 0) return into;
+    const T ones = static_cast<T>(~T(0));
+    const T mask = static_cast<T>((length >= width ? ones : static_cast<T>(~(ones << length))) << from);
+    return static_cast<T>((field << from & mask) | (into & ~mask));
 }
 
 template <class T>
@@ -250,12 +244,11 @@ template <class D, class S, class F>
 void convert(dictionary& all, const std::string& opcode, F) {
     all[opcode].push_back({[](const operation& o, warp& w, u32 lanes) {
                                if (o.bytes[0] < sizeof(D) || o.bytes[1] < sizeof(S)) stop(o, "a register is too small");
-                               for (u32 lane = 0; lane != warp_size; ++lane) {
-                                   if ((lanes >> lane & 1u) == 0) continue;
+                               for_lanes(lanes, [&](u32 lane) {
                                    const auto x =
                                        std::bit_cast<S>(static_cast<bits_t<S>>(read_register(w, o, 1, lane)));
                                    write_register(w, o, 0, lane, raw<D>(F()(x)));
-                               }
+                               });
                            },
                            "xx"});
 }
@@ -309,22 +302,20 @@ void add_conversions(dictionary& all) {
 /// mov of parts to a whole: one destination, two sources.
 template <class Whole, class Part>
 void pack(const operation& o, warp& w, u32 lanes) {
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) == 0) continue;
+    for_lanes(lanes, [&](u32 lane) {
         const Whole low = w.lanes<Part>(o.at[1])[lane];
         const Whole high = w.lanes<Part>(o.at[2])[lane];
         w.lanes<Whole>(o.at[0])[lane] = static_cast<Whole>(high << (sizeof(Part) * 8) | low);
-    }
+    });
 }
 /// mov of a whole to its parts.
 template <class Whole, class Part>
 void unpack(const operation& o, warp& w, u32 lanes) {
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) == 0) continue;
+    for_lanes(lanes, [&](u32 lane) {
         const Whole x = w.lanes<Whole>(o.at[2])[lane];
         w.lanes<Part>(o.at[0])[lane] = static_cast<Part>(x);
         w.lanes<Part>(o.at[1])[lane] = static_cast<Part>(x >> (sizeof(Part) * 8));
-    }
+    });
 }
 
 /// The greater of two 16-bit floats as max.NaN has it.
@@ -338,15 +329,10 @@ u32 greater_half(u32 a, u32 b) {
 /// setp.nan.f16x2: a predicate for each half.
 void halves_are_nan(const operation& o, warp& w, u32 lanes) {
     for (u32 half = 0; half != 2; ++half) {
-        u32 result = 0;
-        for (u32 lane = 0; lane != warp_size; ++lane) {
-            const auto nan = [&](u32 operand) {
-                return (w.lanes<u32>(o.at[operand])[lane] >> (16 * half) & 0x7fffu) > 0x7c00u;
-            };
-            result |= static_cast<u32>(nan(2) || nan(3)) << lane;
-        }
-        u32& d = w.predicate(o.at[half]);
-        d = (d & ~lanes) | (result & lanes);
+        const auto nan = [&](u32 operand, u32 lane) {
+            return (w.lanes<u32>(o.at[operand])[lane] >> (16 * half) & 0x7fffu) > 0x7c00u;
+        };
+        w.set_predicate(o.at[half], lanes, lanes_where(lanes, [&](u32 lane) { return nan(2, lane) || nan(3, lane); }));
     }
 }
 
@@ -378,6 +364,7 @@ void add_arithmetic(dictionary& all) {
     define(all, "prmt.b32", [](u32 a, u32 b, u32 selector) { return permuted(a, b, selector); });
     define(all, "lop3.b32", [](u32 a, u32 b, u32 c, u32 table) { return any_function(a, b, c, table); });
     define(all, "bfi.b32", [](u32 a, u32 b, u32 from, u32 length) { return inserted(a, b, from, length); });
+    define(all, "bfi.b64", [](u64 a, u64 b, u32 from, u32 length) { return inserted(a, b, from, length); });
     define(all, "bfe.u32", [](u32 a, u32 from, u32 length) { return extracted(a, from, length); });
     define(all, "bfe.s32", [](s32 a, u32 from, u32 length) { return extracted(a, from, length); });
     define(all, "shf.l.wrap.b32",

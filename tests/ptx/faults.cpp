@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-// Deliberate mistakes, each of which some program must see: PTX_MISTAKE=name. tests/ptx/mistakes.sh tries all of them.
+// Deliberate mistakes, each of which some program must notice: PTX_MISTAKE=name. tests/ptx/faults.py tries all of them.
 
 namespace zeropp_test::ptx {
 
@@ -18,6 +18,12 @@ void replace(dictionary& all, const std::string& opcode, F f) {
 f32 toward_zero(f64 exact) {
     const auto nearest = static_cast<f32>(exact);
     return std::fabs(static_cast<f64>(nearest)) > std::fabs(exact) ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
+/// The product and sum of floats in the lower or upper halves of the registers.
+u64 fused_halves(u64 a, u64 b, u64 c, int shift) {
+    const auto half = [&](u64 x) { return std::bit_cast<f32>(static_cast<u32>(x >> shift)); };
+    return to_bits(std::fma(half(a), half(b), half(c)));
 }
 
 f32 flushed(f32 x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
@@ -72,6 +78,9 @@ void break_on_purpose(dictionary& all, const std::string& name) {
         form& f = all.at("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")[0];
         real_mma = f.run;
         f.run = swapped_columns;
+    } else if (name == "pair") {
+        replace(all, "fma.rn.f32x2",
+                [](u64 a, u64 b, u64 c) { return fused_halves(a, b, c, 0) << 32 | fused_halves(a, b, c, 32); });
     } else if (name == "barrier") {
         form& f = all.at("bar.sync")[0];
         f.run = [](const operation&, warp&, u32) {};

@@ -120,8 +120,8 @@ struct module {
     std::vector<std::unique_ptr<std::vector<u64>>> variables;
 };
 
-/// Reads PTX. Line `mutated` is replaced by `text` if it is not 0: a mutant.
-std::unique_ptr<module> parse(const std::string& ptx, u32 mutated = 0, const std::string& text = {});
+/// Reads PTX. `mutant` is empty, or "LINE TEXT": a statement, or nothing, in the place of that which ends in the line.
+std::unique_ptr<module> parse(const std::string& ptx, const std::string& mutant);
 
 struct dimensions {
     u32 x = 1, y = 1, z = 1;
@@ -164,7 +164,25 @@ struct warp {
         return reinterpret_cast<T*>(registers + offset);
     }
     u32& predicate(u32 offset) { return *lanes<u32>(offset); }
+    /// Sets the bits of some lanes.
+    void set_predicate(u32 offset, u32 some, u32 bits) {
+        predicate(offset) = (predicate(offset) & ~some) | (bits & some);
+    }
 };
+
+/// f(lane) for each lane of a mask.
+template <class F>
+void for_lanes(u32 lanes, F f) {
+    for (; lanes != 0; lanes &= lanes - 1) f(static_cast<u32>(std::countr_zero(lanes)));
+}
+
+/// The lanes of a mask for which f(lane).
+template <class F>
+u32 lanes_where(u32 lanes, F f) {
+    u32 found = 0;
+    for_lanes(lanes, [&](u32 lane) { found |= static_cast<u32>(f(lane)) << lane; });
+    return found;
+}
 
 /// Sum of what has run.
 struct counts {
@@ -232,19 +250,14 @@ template <class F, class D, class... S, std::size_t... I>
 void apply(const operation& o, warp& w, u32 lanes, std::index_sequence<I...>) {
     const auto result = [&](u32 lane) { return F()(read<S>(w, o.at[I + 1], lane)...); };
     if constexpr (std::is_same_v<D, bool>) {
-        u32 all = 0;
-        for (u32 lane = 0; lane != warp_size; ++lane) all |= static_cast<u32>(result(lane)) << lane;
-        u32& d = w.predicate(o.at[0]);
-        d = (d & ~lanes) | (all & lanes);
+        w.set_predicate(o.at[0], lanes, lanes_where(all_lanes, result));
     } else {
         auto* const d = w.lanes<bits_t<D>>(o.at[0]);
         if (lanes == all_lanes) {
 #pragma GCC ivdep
             for (u32 lane = 0; lane != warp_size; ++lane) d[lane] = to_bits<D>(result(lane));
         } else {
-            for (u32 lane = 0; lane != warp_size; ++lane) {
-                if ((lanes >> lane & 1u) != 0) d[lane] = to_bits<D>(result(lane));
-            }
+            for_lanes(lanes, [&](u32 lane) { d[lane] = to_bits<D>(result(lane)); });
         }
     }
 }

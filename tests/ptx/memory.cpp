@@ -111,43 +111,40 @@ template <class M, class R>
 void load(const operation& o, warp& w, u32 lanes) {
     const u32 count = o.count;
     const access how = o.in == space::read_only ? access::read_only : access::read;
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) == 0) continue;
+    for_lanes(lanes, [&](u32 lane) {
         const u8* const from = reach(o, w, lane, address_of(o, w, count, lane), sizeof(M) * count, how);
         for (u32 i = 0; i != count; ++i) {
             M x;
             std::memcpy(&x, from + i * sizeof(M), sizeof(M));
             w.lanes<R>(o.at[i])[lane] = static_cast<R>(x);
         }
-    }
+    });
 }
 
 /// Operands: address, registers.
 template <class M, class R>
 void store(const operation& o, warp& w, u32 lanes) {
     const u32 count = o.count;
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) == 0) continue;
+    for_lanes(lanes, [&](u32 lane) {
         u8* const to = reach(o, w, lane, address_of(o, w, 0, lane), sizeof(M) * count, access::write);
         for (u32 i = 0; i != count; ++i) {
             const auto x = static_cast<M>(w.lanes<R>(o.at[i + 1])[lane]);
             std::memcpy(to + i * sizeof(M), &x, sizeof(M));
         }
-    }
+    });
 }
 
 /// Operands: the value before, address, an argument. F()(before, argument) is stored.
 template <class T, class F>
 void atomic(const operation& o, warp& w, u32 lanes) {
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) == 0) continue;
+    for_lanes(lanes, [&](u32 lane) {
         u8* const at = reach(o, w, lane, address_of(o, w, 1, lane), sizeof(T), access::atomic);
         T before;
         std::memcpy(&before, at, sizeof(T));
         const T after = F()(before, read<T>(w, o.at[2], lane));
         std::memcpy(at, &after, sizeof(T));
         w.lanes<bits_t<T>>(o.at[0])[lane] = std::bit_cast<bits_t<T>>(before);
-    }
+    });
 }
 
 template <class M, class R>

@@ -145,8 +145,10 @@ struct place {
 class kernel_reader {
 public:
     /// `shared_bytes` of shared memory are taken by variables of all kernels.
-    kernel_reader(const std::map<std::string, u64>& symbols, u32 shared_bytes, u32 mutated, std::string mutant)
-        : kernel_(std::make_unique<kernel>()), symbols_(symbols), mutated_(mutated), mutant_(std::move(mutant)) {
+    kernel_reader(const std::map<std::string, u64>& symbols, u32 shared_bytes, const std::string& mutant)
+        : kernel_(std::make_unique<kernel>()), symbols_(symbols),
+          mutated_(static_cast<u32>(std::strtoul(mutant.c_str(), nullptr, 10))),
+          mutant_(trimmed(mutant.substr(std::min(mutant.find(' '), mutant.size())))) {
         kernel_->shared_bytes = shared_bytes;
         kernel_->register_bytes = 256;  // offset 0 takes results that nobody wants
     }
@@ -211,7 +213,7 @@ private:
         if (s.starts_with(".pragma")) return;
         if (s.starts_with(".")) return declare_variable(s);
         if (line == mutated_) s = mutant_;
-        add_operation(s, line);
+        if (!s.empty()) add_operation(s, line);
     }
 
     void declare_variable(const std::string& s) {
@@ -377,7 +379,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<module> parse(const std::string& ptx, u32 mutated, const std::string& text) {
+std::unique_ptr<module> parse(const std::string& ptx, const std::string& mutant) {
     auto all = std::make_unique<module>();
     std::map<std::string, u64> symbols;
     u32 shared_bytes = 0;
@@ -389,7 +391,7 @@ std::unique_ptr<module> parse(const std::string& ptx, u32 mutated, const std::st
                 continue;
             head += ' ' + in.until(";{");
             if (const auto entry = head.find(".entry"); entry != std::string::npos) {
-                kernel_reader reader(symbols, shared_bytes, mutated, text);
+                kernel_reader reader(symbols, shared_bytes, mutant);
                 reader.read_head(head.substr(entry + 6));
                 auto k = reader.read_body(in);
                 const std::string name = k->name;

@@ -1,6 +1,6 @@
 /// \file
 /// The part of the CUDA runtime that nvcc's host code calls to register and launch kernels. Streams and memory are the
-/// doubles of tests/simt. PTX_ARCH=90 chooses the PTX of a fat binary, 90 being the default.
+/// doubles of tests/simt. tests/ptx/README.md has the variables of the environment.
 
 #include "machine.hpp"
 #include "simt/cuda_doubles.hpp"
@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <mutex>
 
 namespace ptx = zeropp_test::ptx;
 namespace simt = zeropp_test::simt;
@@ -30,9 +31,18 @@ struct registered {
     std::string name;
 };
 
+/// The value of a variable of the environment, "" if it is not set.
+std::string environment(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+int architecture() { return environment("PTX_ARCH").empty() ? 90 : std::stoi(environment("PTX_ARCH")); }
+
 struct registry {
     std::deque<binary> binaries;
     std::unordered_map<const void*, registered> kernels;
+    std::mutex mutex;  // of what is read when it is launched
 
     static registry& the() {
         static registry r;
@@ -40,32 +50,22 @@ struct registry {
     }
 
     kernel& find(const void* function) {
+        const std::lock_guard lock(mutex);
         const auto found = kernels.find(function);
         if (found == kernels.end()) throw fault("a launch of a function that is not registered");
         binary& b = *found->second.in;
-        if (!b.read) b.read = parse(b.text, mutated_line(), mutant());
+        if (!b.read) b.read = parse(b.text, environment("PTX_MUTANT"));
         const auto k = b.read->kernels.find(found->second.name);
         if (k == b.read->kernels.end()) throw fault("no PTX of kernel " + found->second.name);
         return *k->second;
     }
 
-    /// PTX_MUTANT="LINE TEXT": a statement in the place of another one.
-    static u32 mutated_line() {
-        const char* const m = std::getenv("PTX_MUTANT");
-        return m == nullptr ? 0 : static_cast<u32>(std::atoi(m));
-    }
-    static std::string mutant() {
-        const char* const m = std::getenv("PTX_MUTANT");
-        return m == nullptr ? "" : std::string(std::strchr(m, ' ') + 1);
-    }
-
-    /// PTX_REPORT=FILE: appends counts to it, and PTX_REACHED=FILE: writes `LINE TIMES TEXT` of what was executed.
+    /// Writes the reports that are asked for.
     ~registry() {
         u64 launched = 0;
         u64 static_instructions = 0;
         u64 reached = 0;
-        std::ofstream lines;
-        if (const char* const path = std::getenv("PTX_REACHED"); path != nullptr) lines.open(path);
+        std::ofstream lines(environment("PTX_REACHED"));
         for (const binary& b : binaries) {
             if (!b.read) continue;
             for (const auto& [name, k] : b.read->kernels) {
@@ -73,22 +73,15 @@ struct registry {
                 ++launched;
                 static_instructions += k->code.size() - 1;
                 for (const operation& o : k->code) {
-                    reached += o.line != 0 && o.executed != 0 ? 1 : 0;
-                    if (o.line != 0 && o.executed != 0) lines << o.line << ' ' << o.executed << ' ' << o.text << '\n';
+                    if (o.line == 0 || o.executed == 0) continue;
+                    ++reached;
+                    lines << o.line << ' ' << o.executed << ' ' << o.text << '\n';
                 }
             }
         }
-        if (const char* const path = std::getenv("PTX_REPORT"); path != nullptr) {
-            std::ofstream(path, std::ios::app)
-                << "sm_" << architecture() << ' ' << launched << " kernels, " << totals.launches << " launches, "
-                << totals.lane_instructions << " lane_instructions, " << totals.mma << " mma, " << reached << " of "
-                << static_instructions << " instructions\n";
-        }
-    }
-
-    static int architecture() {
-        const char* const a = std::getenv("PTX_ARCH");
-        return a == nullptr ? 90 : std::atoi(a);
+        std::ofstream(environment("PTX_REPORT"))
+            << launched << ' ' << totals.launches << ' ' << totals.lane_instructions << ' ' << totals.mma << ' '
+            << reached << ' ' << static_instructions << '\n';
     }
 };
 
@@ -123,6 +116,10 @@ range allocation_of(u64 address) {
     return {reinterpret_cast<u64>(begin), reinterpret_cast<u64>(begin) + bytes};
 }
 
+void report(const fault& f, const std::string& where) {
+    std::fprintf(stderr, "fault in %s: %s\n", where.c_str(), f.what());
+}
+
 cudaError_t occupancy(int* blocks, const void* function) {
     *blocks = static_cast<int>(registry::the().find(function).resident_blocks);
     return cudaSuccess;
@@ -146,10 +143,10 @@ void** __cudaRegisterFatBinary(void* wrapper) {
     std::memcpy(&w, wrapper, sizeof w);
     try {
         binary& b = registry::the().binaries.emplace_back();
-        b.text = ptx_of(w.binary, registry::architecture());
+        b.text = ptx_of(w.binary, architecture());
         return reinterpret_cast<void**>(&b);
     } catch (const fault& f) {
-        std::fprintf(stderr, "%s\n", f.what());
+        report(f, "a fat binary");
         std::abort();  // before main
     }
 }
@@ -170,7 +167,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
         k = &registry::the().find(function);
         if (shared != 0) throw fault("dynamic shared memory is not supported");
     } catch (const fault& f) {
-        std::fprintf(stderr, "%s\n", f.what());
+        report(f, "the PTX");
         return cudaErrorInvalidKernelImage;
     }
     parameters.resize(k->parameter_bytes);
@@ -181,7 +178,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
             ptx::launch(*k, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, parameters, allocation_of);
             return {};
         } catch (const fault& f) {
-            std::fprintf(stderr, "%s: %s\n", k->name.c_str(), f.what());
+            report(f, k->name);
             return f.what();
         }
     });

@@ -44,9 +44,7 @@ template <shuffle Mode>
 void shuffled(const operation& o, warp& w, u32 lanes) {
     std::array<u32, warp_size> source;
     std::memcpy(source.data(), w.lanes<u32>(o.at[2]), sizeof source);
-    u32 in_range = 0;
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) == 0) continue;
+    const u32 in_range = lanes_where(lanes, [&](u32 lane) {
         const u32 b = w.lanes<u32>(o.at[3])[lane] & 31u;
         const u32 c = w.lanes<u32>(o.at[4])[lane];
         const u32 segment = c >> 8 & 31u;
@@ -61,24 +59,20 @@ void shuffled(const operation& o, warp& w, u32 lanes) {
         if (!inside) from = static_cast<int>(lane);
         if ((lanes >> from & 1u) == 0) stop(o, "lane " + std::to_string(lane) + " reads a lane outside of the mask");
         w.lanes<u32>(o.at[0])[lane] = source[static_cast<std::size_t>(from)];
-        in_range |= static_cast<u32>(inside) << lane;
-    }
-    u32& p = w.predicate(o.at[1]);
-    p = (p & ~lanes) | (in_range & lanes);
+        return inside;
+    });
+    w.set_predicate(o.at[1], lanes, in_range);
 }
 
 /// Operands: result, predicate, mask.
 void ballot(const operation& o, warp& w, u32 lanes) {
     const u32 votes = w.predicate(o.at[1]) & lanes;
-    for (u32 lane = 0; lane != warp_size; ++lane) {
-        if ((lanes >> lane & 1u) != 0) w.lanes<u32>(o.at[0])[lane] = votes;
-    }
+    for_lanes(lanes, [&](u32 lane) { w.lanes<u32>(o.at[0])[lane] = votes; });
 }
 template <bool All>
 void vote(const operation& o, warp& w, u32 lanes) {
     const u32 votes = w.predicate(o.at[1]) & lanes;
-    u32& d = w.predicate(o.at[0]);
-    d = (d & ~lanes) | ((All ? votes == lanes : votes != 0) ? lanes : 0);
+    w.set_predicate(o.at[0], lanes, (All ? votes == lanes : votes != 0) ? all_lanes : 0);
 }
 
 void synchronized(const operation&, warp& w, u32) { ++w.syncs; }
@@ -209,11 +203,10 @@ private:
         const operation& o = kernel_.code[at];
         if (waiting != block_.size.volume()) stop(o, "not all threads of the block arrive");
         for (warp& w : warps_) {
-            for (u32 lane = 0; lane != warp_size; ++lane) {
-                if ((w.at_barrier >> lane & 1u) == 0) continue;
+            for_lanes(w.at_barrier, [&](u32 lane) {
                 if (w.pc[lane] != at) stop(o, "threads wait at different barriers");
                 ++w.pc[lane];
-            }
+            });
             w.at_barrier = 0;
         }
         ++block_.barriers;
@@ -225,18 +218,14 @@ private:
             const u32 ready = w.live & ~w.blocked & ~w.at_barrier;
             if (ready == 0) break;
             u32 at = w.pc[static_cast<u32>(std::countr_zero(ready))];
-            for (u32 lane = 0; lane != warp_size; ++lane) {
-                if ((ready >> lane & 1u) != 0 && (w.pc[lane] < at) != chosen().greatest_first) at = w.pc[lane];
-            }
-            u32 lanes = 0;
+            for_lanes(ready, [&](u32 lane) {
+                if ((w.pc[lane] < at) != chosen().greatest_first) at = w.pc[lane];
+            });
+            const u32 lanes = lanes_where(ready, [&](u32 lane) { return w.pc[lane] == at; });
             u32 meeting = static_cast<u32>(kernel_.code.size());  // where the next others are
-            for (u32 lane = 0; lane != warp_size; ++lane) {
-                if ((ready >> lane & 1u) == 0) continue;
-                if (w.pc[lane] == at)
-                    lanes |= 1u << lane;
-                else if (w.pc[lane] > at)
-                    meeting = std::min(meeting, w.pc[lane]);
-            }
+            for_lanes(ready, [&](u32 lane) {
+                if (w.pc[lane] > at) meeting = std::min(meeting, w.pc[lane]);
+            });
             run_lanes(w, at, lanes, meeting, lanes != ready);
         }
         if (w.blocked != 0) {
@@ -246,9 +235,7 @@ private:
     }
 
     static void move_to(warp& w, u32 lanes, u32 at) {
-        for (u32 lane = 0; lane != warp_size; ++lane) {
-            if ((lanes >> lane & 1u) != 0) w.pc[lane] = at;
-        }
+        for_lanes(lanes, [&](u32 lane) { w.pc[lane] = at; });
     }
 
     /// Runs lanes that are at one place until they part, wait, end, or meet others.
@@ -297,10 +284,7 @@ private:
     static void meet(warp& w, const operation& o, u32 at, u32 arriving) {
         move_to(w, arriving, at);
         w.blocked |= arriving;
-        u32 here = 0;
-        for (u32 lane = 0; lane != warp_size; ++lane) {
-            if ((w.blocked >> lane & 1u) != 0 && w.pc[lane] == at) here |= 1u << lane;
-        }
+        const u32 here = lanes_where(w.blocked, [&](u32 lane) { return w.pc[lane] == at; });
         const auto mask_of = [&](u32 lane) { return o.mask == 0 ? all_lanes : w.lanes<u32>(o.mask)[lane]; };
         for (u32 rest = arriving; rest != 0;) {
             const auto lane = static_cast<u32>(std::countr_zero(rest));
@@ -309,9 +293,9 @@ private:
             if ((mask & ~w.live) != 0) stop(o, "lanes of the mask have ended: " + std::bitset<32>(mask).to_string());
             rest &= ~mask;
             if ((mask & ~here) != 0) continue;
-            for (u32 other = 0; other != warp_size; ++other) {
-                if ((mask >> other & 1u) != 0 && mask_of(other) != mask) stop(o, "lanes name different masks");
-            }
+            for_lanes(mask, [&](u32 lane_too) {
+                if (mask_of(lane_too) != mask) stop(o, "lanes name different masks");
+            });
             o.run(o, w, mask);
             w.blocked &= ~mask;
             move_to(w, mask, at + 1);

@@ -1,7 +1,5 @@
 #include "simt/collectives.hpp"
 
-#include "simt/cuda_emulation.hpp"
-
 #include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
 #include "support/catch.hpp"

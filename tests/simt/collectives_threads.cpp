@@ -1,5 +1,3 @@
-#include "simt/cuda_emulation.hpp"
-
 #include "kernels/codec_against_host.hpp"
 #include "simt/collectives.hpp"
 #include "simt/device.hpp"

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# tests/gpu.sh without a GPU, from end to end: programs, sanitizer and driver are doubles of a few lines, which pass, fail,
+# hang, or find no GPU. Checks how the script ends and each line of its summary. Some 20 seconds.
+#
+#   tests/gpu/rehearsal.sh
+#
+# Exit status: 0 as expected, 1 not.
+# shellcheck disable=SC2016  # doubles expand their own arguments
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir -p "$folder/build/gpu" "$folder/bin"
+unset NCCL_ROOT
+
+# double FILE LINE...: a script
+double() {
+    local file=$folder/$1
+    shift
+    printf '%s\n' '#!/bin/bash' "$@" >"$file"
+    chmod +x "$file"
+}
+# Limits of the script are minutes; here, three seconds. DeepSpeed is not here.
+double bin/timeout '[[ "$*" != *compare_deepspeed* ]] || exit 77' 'while [[ $1 == --* ]]; do shift; done' \
+    'exec /usr/bin/timeout --kill-after=1 3 "${@:2}"'
+double bin/nvidia-smi 'echo 580.1'
+programs=(test_gpu_kernels test_gpu_collectives test_gpu_graph test_gpu_nccl test_gpu_nccl_ranks test_gpu_zero3_gpt
+    example_08_cuda_engine)
+
+# Everything passes; what differs comes after it.
+everything_passes() {
+    local program
+    rm -rf "$folder/build/gpu" "$folder/results"
+    mkdir "$folder/build/gpu"
+    double bin/compute-sanitizer 'echo "$2 of ${*: -2}"; exec "${@: -2}"'
+    for program in "${programs[@]}"; do double "build/gpu/$program" 'exit 0'; done
+    # As codec_gpu writes it, of one kernel that has a prediction and one that has none.
+    double build/gpu/codec_gpu 'cat >"$1" <<END
+{"device": {"name": "NVIDIA H200", "compute_capability": "9.0", "multiprocessors": 132, "l2_bytes": 62914560,
+            "memory_bytes": 150000000000, "cuda_driver_version": 13000, "cuda_runtime_version": 13000},
+ "repetitions": 9, "complete": true, "notes": {}, "rows": [
+  {"quantizer": "int8:256", "kernel": "encode", "element": "bf16", "tensor_bytes": 268435456, "gigabytes_per_second": 3800.0,
+   "copy_gigabytes_per_second": 4200.0, "fraction_of_copy": 0.905},
+  {"quantizer": "int8:256", "kernel": "reorder_encode", "element": "bf16", "tensor_bytes": 268435456,
+   "gigabytes_per_second": 3800.0, "copy_gigabytes_per_second": 4200.0, "fraction_of_copy": 0.905}]}
+END'
+}
+
+failed=0
+# run NAME STATUS PATTERN...: the script ends so, and each pattern is a line of its output.
+run() {
+    local name=$1 expected=$2 status=0 pattern
+    shift 2
+    PATH=$folder/bin:$PATH "$root/tests/gpu.sh" --prebuilt --build-dir "$folder/build" --results "$folder/results" \
+        >"$folder/output" 2>&1 || status=$?
+    if [ "$status" -ne "$expected" ]; then
+        echo "$name: ended with $status, expected $expected"
+        failed=1
+    fi
+    for pattern in "$@"; do
+        grep -qE "$pattern" "$folder/output" || {
+            echo "$name: no line with: $pattern"
+            failed=1
+        }
+    done
+    if [ $failed -eq 0 ]; then echo "$name: as expected"; else tail -n 40 "$folder/output"; fi
+}
+
+everything_passes
+run "all passes" 0 '^test_gpu_kernels +passed' '^memcheck +passed' '^racecheck +passed' '^test_gpu_nccl_ranks +passed' \
+    '^example_08_cuda_engine +passed' '^codec_gpu +passed' '^deepspeed +SKIPPED' '^passed in ' \
+    '^\| encode \| int8:256 \| bf16 \| 256 \| 3800 \| 0.91 \| 0\.[0-9]+ \| ' '^\| reorder_encode .* \| - \| - \|$'
+
+everything_passes
+for program in "${programs[@]}" codec_gpu; do double "build/gpu/$program" 'echo "skipped: no GPU here"; exit 77'; done
+run "no GPU" 1 '^test_gpu_kernels +SKIPPED: no GPU here' '^codec_gpu_quick +SKIPPED' '^FAILED: 11 step'
+
+everything_passes
+double build/gpu/test_gpu_kernels 'echo "a kernel differs"; exit 1'
+double build/gpu/test_gpu_graph 'sleep 60'
+run "failures" 1 '^test_gpu_kernels +FAILED \(1\)' '^test_gpu_graph +FAILED: out of time' '^test_gpu_nccl +passed' \
+    '^FAILED: 4 step'
+
+everything_passes
+double bin/compute-sanitizer 'echo "Error: Device not supported. Please refer to the documentation"; exit 1'
+rm "$folder/build/gpu/test_gpu_nccl"
+run "a refused device, and no NCCL" 1 '^memcheck +SKIPPED: compute-sanitizer refuses' \
+    '^test_gpu_nccl +FAILED: not built, for want of NCCL' '^FAILED: 1 step'
+
+# A measurement that is cut short leaves its rows.
+everything_passes
+double build/gpu/codec_gpu_complete "$(tail -n +2 "$folder/build/gpu/codec_gpu")"
+double build/gpu/codec_gpu "\"$folder/build/gpu/codec_gpu_complete\" \"\$1\"; sed -i s/true/false/ \"\$1\"; sleep 60"
+run "cut short" 1 '^codec_gpu +FAILED: out of time' '^The measurements were cut short' '^\| encode \| int8:256'
+exit $failed
