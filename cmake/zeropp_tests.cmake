@@ -100,7 +100,7 @@ endfunction()
 # vendor: zeropp_headers_alone, zeropp_headers_alone_mpi, ... A vendor that is not there leaves its headers out.
 function(zeropp_headers_alone)
     set(mpi_headers "^(transport/)?mpi\\.hpp$")
-    set(nccl_headers "^(transport/)?nccl\\.hpp$")
+    set(nccl_headers "^(transport/)?nccl(_family)?\\.hpp$")
     set(checksummed_headers "^(transport/)?checksummed\\.hpp$")
     set(cuda_headers "^(execution/cuda_(stream|workspace)|transport/staged)\\.hpp$|^codec/cuda/")
 

@@ -141,6 +141,17 @@ TEST_CASE("communicator over MPI refuses a topology of another size", "[mpi][tra
     });
 }
 
+TEST_CASE("mpi_transport refuses to shrink without user-level failure mitigation, and goes on", "[mpi][shrink]") {
+    on_every_rank([](mpi_transport& base, expectations& expect) {
+        const std::string error = thrown<zeropp::precondition_error>([&] { base.shrink(); });
+        expect(error == "mpi_transport: expected an MPI with user-level failure mitigation, as Open MPI 5, to shrink, "
+                        "given one without" ||
+                   error == "mpi_transport: expected mpirun --with-ft ulfm, to shrink, given a run without it",
+               "a refusal, given " + error);
+        gathers<zeropp::host>(base, expect, 9);
+    });
+}
+
 // MPI counts in int; this is what lies beyond. 4.3 GiB on each of two ranks.
 TEST_CASE("mpi_transport carries messages of more than 2^31 bytes", "[mpi][transport][large]") {
     const char* wanted = std::getenv("ZEROPP_TEST_LARGE");

@@ -4,7 +4,11 @@
 #include "support/watchdog.hpp"
 
 #include <zeropp/collective/prologue.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/nccl.hpp>
+#include <zeropp/transport/nccl_family.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -77,6 +81,11 @@ void on_three_ranks(const std::string& what, Work work, std::chrono::millisecond
     simt::recover();
 }
 
+std::vector<int> first_two(const simt::device_array<int>& numbers) {
+    const std::vector<int> all = numbers.read();
+    return {all[0], all[1]};
+}
+
 const std::string unknown = "; NCCL does not say which ranks were not heard from";
 
 }  // namespace
@@ -127,12 +136,102 @@ TEST_CASE("nccl: a call that a rank does not make ends in an error on all others
         std::byte here{};
         std::vector<std::byte> all(3);
         world.all_gather(zeropp::host(), &here, all.data(), 1);
-        // The late rank finds its connections closed.
+        // The late rank waits for the others until its own deadline.
         if (world.rank() == 2) {
-            expect(thrown<nccl_error>([&] { r.gather(part); }).starts_with("an earlier NCCL operation: remote process"),
-                   "an error of NCCL's");
+            const std::string error = thrown<timeout_error>([&] {
+                r.gather(part);
+                r.wait(part);
+            });
+            expect(error.starts_with("nccl_transport: timeout of 200 ms in call 2"), "a timeout, given " + error);
         }
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
     });
+}
+
+TEST_CASE("nccl: survivors of a timeout go on without the dead rank", "[simt][nccl][deadline][shrink]") {
+    on_three_ranks("a dead rank", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        nccl_transport part = r.transport.split(std::vector<int>{2, 1, 0});
+        const std::vector<int> dead{1};
+        if (world.rank() != 1) {
+            r.gather(part);
+            const std::string error = thrown<timeout_error>([&] { r.wait(part); });
+            // NCCL does not find the dead rank.
+            expect.equal(thrown<timeout_error>([&] { r.transport.shrink(); }), error);
+            zeropp::communicator comm(zeropp::flat(3), std::move(r.transport));
+            auto [next, survivors] = comm.shrink(dead);
+            expect(survivors == std::vector<int>{0, 2}, "the ranks that are left");
+            expect.equal(next.rank(), world.rank() / 2);
+            r.gather(next.world());
+            r.wait(next.world());
+            expect(first_two(r.received) == std::vector<int>{7, 9}, "numbers of the survivors");
+            expect.equal(thrown<timeout_error>([&] { r.gather(comm.world()); }), error);
+            expect.equal(thrown<timeout_error>([&] { r.gather(part); }), error);
+        }
+        std::byte here{};
+        std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+    });
+}
+
+TEST_CASE("nccl: another rank dies before the survivors have shrunk", "[simt][nccl][deadline][shrink]") {
+    on_three_ranks("two dead ranks", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        if (world.rank() == 2) {
+            r.gather(r.transport);
+            expect(thrown<timeout_error>([&] { r.wait(r.transport); }) != "", "a timeout");
+            expect.equal(thrown<timeout_error>([&] { r.transport.shrink(std::vector<int>{0}); }),
+                         "nccl_transport: timeout of 200 ms in ncclCommShrink: not heard from all ranks that are not "
+                         "excluded");
+            auto [next, survivors] = r.transport.shrink(std::vector<int>{0, 1});
+            expect(next.size() == 1 && survivors == std::vector<int>{2}, "one rank");
+            r.gather(next);
+            r.wait(next);
+            expect.equal(r.received.read()[0], 9);
+        }
+        std::byte here{};
+        std::vector<std::byte> all(3);
+        world.all_gather(zeropp::host(), &here, all.data(), 1);
+    });
+}
+
+TEST_CASE("nccl: a control finds the dead ranks", "[simt][nccl][shrink]") {
+    on_three_ranks("a control", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+        zeropp::checked both(std::move(r.transport), world.split(std::vector<int>{0, 1, 2}));
+        if (world.rank() == 1) return;
+        auto [next, survivors] = both.shrink();
+        expect(survivors == std::vector<int>{0, 2}, "the ranks that are left");
+        zeropp::begin_collective(next, {"of survivors", 1, "fp32", "int8", {}}, "");
+        next.all_gather(r.stream.exec(), simt::bytes_of(r.send), simt::bytes_of(r.received), sizeof(int));
+        r.stream.exec().wait();
+        expect(first_two(r.received) == std::vector<int>{7, 9}, "numbers of the survivors");
+    });
+}
+
+TEST_CASE("nccl: without a timeout, ranks can be left out until something fails", "[simt][nccl][shrink]") {
+    on_three_ranks(
+        "no timeout",
+        [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
+            expect.equal(thrown<precondition_error>([&] { r.transport.shrink(); }),
+                         "nccl_transport: expected the ranks to leave out, which NCCL does not find, given none");
+            expect.equal(thrown<precondition_error>([&] { r.transport.shrink(std::vector<int>{3}); }),
+                         "nccl_transport: expected excluded ranks below 3 other than " + std::to_string(world.rank()) +
+                             ", given 3");
+            std::byte here{};
+            std::vector<std::byte> all(3);
+            world.all_gather(zeropp::host(), &here, all.data(), 1);
+            if (world.rank() != 1) {
+                auto [next, survivors] = r.transport.shrink(std::vector<int>{1});
+                r.gather(next);
+                next.wait(r.stream.exec());
+                expect(first_two(r.received) == std::vector<int>{7, 9}, "numbers of the survivors");
+                expect.equal(thrown<zeropp::peer_error>([&] { r.gather(r.transport); }),
+                             "nccl_transport: rank " + std::to_string(world.rank()) + " has called shrink");
+                expect.equal(thrown<precondition_error>([&] { r.transport.shrink(std::vector<int>{1}); }),
+                             "nccl_transport: expected a timeout and an NCCL with ncclCommRevoke, to shrink after a "
+                             "failure, given communicators that the failure has aborted");
+            }
+            world.all_gather(zeropp::host(), &here, all.data(), 1);
+        },
+        0ms);
 }
 
 TEST_CASE("nccl: the overloads that block give up at the deadline", "[simt][nccl][deadline]") {

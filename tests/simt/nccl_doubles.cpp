@@ -47,9 +47,8 @@ struct call {
     std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> in_flight;  // by sender and receiver
     bool sent = false;
 
-    bool complete() const {
-        return std::all_of(parts.begin(), parts.end(), [](const auto& p) { return p.has_value(); });
-    }
+    /// True if all ranks have made the call, and none has ended it since.
+    bool complete() const;
     std::string name() const { return "call " + std::to_string(number); }
 };
 
@@ -75,6 +74,14 @@ struct clique {
         std::size_t taken = 0;
     };
     std::shared_ptr<splitting> split;
+
+    // A shrink by the ranks that gave one list of ranks to leave out.
+    struct shrinking {
+        explicit shrinking(int size) : left(std::make_shared<clique>(size)) {}
+        std::shared_ptr<clique> left;
+        int called = 0;
+    };
+    std::map<std::vector<int>, std::shared_ptr<shrinking>> shrinks;
 };
 
 }  // namespace
@@ -87,7 +94,9 @@ struct ncclComm {
     int rank = 0;
     std::thread::id device;  // ranks are threads with a device each, whatever numbers those have
     bool ended = false;
+    bool revoked = false;
     std::size_t calls = 0;
+    std::size_t interrupted = 0;                                // calls with lower numbers end without their data
     std::vector<zeropp_test::simt::device_work::place> places;  // of its calls
     ncclResult_t noticed = ncclSuccess;
     bool blocking = true;
@@ -100,6 +109,12 @@ namespace zeropp_test::simt {
 namespace {
 
 namespace work = device_work;
+
+bool call::complete() const {
+    const auto ended = [&](ncclComm_t comm) { return comm != nullptr && number < comm->interrupted; };
+    return std::all_of(parts.begin(), parts.end(), [](const auto& p) { return p.has_value(); }) &&
+           std::none_of(ranks.comms.begin(), ranks.comms.end(), ended);
+}
 
 struct network {
     std::vector<std::unique_ptr<ncclComm>> comms;
@@ -234,7 +249,7 @@ void run(ncclComm_t comm, call& c) {
         }
         return -1;
     };
-    const auto over = [&] { return work::failed() || comm->ended; };
+    const auto over = [&] { return work::failed() || comm->ended || c.number < comm->interrupted; };
     work::wait_until([&] {
         const bool for_ever = comm->noticed != ncclSuccess || missing_for_good() != -1;
         return over() || c.sent || c.complete() || (for_ever && !the_network().calls_hang);
@@ -277,6 +292,7 @@ void enqueue(ncclComm_t comm, cudaStream_t stream, part p) {
 
 /// A part that is enqueued now or, in a group, with the rest of it.
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, part p) {
+    if (comm->revoked) return fail(ncclInvalidUsage, p.operation + ": the communicator is revoked");
     if (!work::exists(stream)) return fail(ncclUnhandledCudaError, p.operation + ": no such stream");
     for (const auto& [direction, transfers] : {std::pair{"sends", p.sends}, {"receives", p.receives}}) {
         for (const transfer& t : transfers) {
@@ -392,6 +408,12 @@ ncclResult_t wait_or_leave(ncclComm_t comm, std::function<bool()> done) {
     }
     comm->goes_on = [done = std::move(done)] { return !done(); };
     return ncclInProgress;
+}
+
+/// Ends all calls of the communicator so far, when its streams have come to them.
+void interrupt(ncclComm_t comm) {
+    comm->interrupted = comm->calls;
+    work::changed();
 }
 
 ncclResult_t init_rank(const char* name, ncclComm_t* comm, int size, ncclUniqueId id, int rank, bool blocking) {
@@ -569,6 +591,54 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
     });
 }
 
+#ifdef NCCL_SHRINK_ABORT
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* list, int count, ncclComm_t* next, ncclConfig_t*, int flags) {
+    *next = nullptr;
+    return nccl_entry_point("ncclCommShrink", comm, [&](network& n) {
+        if (simt::group_depth != 0) return simt::fault("ncclCommShrink in a group that is still open");
+        std::vector<int> excluded(list, list + count);
+        std::sort(excluded.begin(), excluded.end());
+        const auto out = [&](int r) { return std::binary_search(excluded.begin(), excluded.end(), r); };
+        const int size = comm->ranks->size();
+        if (excluded.empty() || excluded.front() < 0 || excluded.back() >= size || out(comm->rank)) {
+            return fail(ncclInvalidArgument, "ncclCommShrink: wrong ranks to exclude");
+        }
+        if (flags != NCCL_SHRINK_ABORT && comm->noticed != ncclSuccess) {
+            return fail(ncclInvalidArgument, "ncclCommShrink: a communicator that has failed, without its flag");
+        }
+        if (flags == NCCL_SHRINK_ABORT) {
+            simt::interrupt(comm);
+            for (const auto& place : comm->places) simt::work::run_through(place);
+        }
+        auto& shrink = comm->ranks->shrinks[excluded];
+        if (!shrink) shrink = std::make_shared<simt::clique::shrinking>(size - count);
+        ++shrink->called;
+        simt::work::changed();
+        const auto below = std::lower_bound(excluded.begin(), excluded.end(), comm->rank) - excluded.begin();
+        return simt::wait_or_leave(comm, [comm, next, &n, mine = shrink, place = comm->rank - static_cast<int>(below)] {
+            if (mine->called != mine->left->size()) return false;
+            *next = simt::join(n, mine->left, place);
+            (*next)->blocking = comm->blocking;
+            return true;
+        });
+    });
+}
+#endif
+
+#ifdef NCCL_REVOKE_DEFAULT
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+    return nccl_entry_point("ncclCommRevoke", comm, [&](network&) {
+        if (flags != NCCL_REVOKE_DEFAULT) return fail(ncclInvalidArgument, "ncclCommRevoke: unknown flags");
+        comm->revoked = true;
+        simt::interrupt(comm);
+        return simt::wait_or_leave(comm, [comm] {
+            for (const auto& place : comm->places) simt::work::run_through(place);
+            return true;
+        });
+    });
+}
+#endif
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return nccl_entry_point("ncclCommDestroy", comm, [&](network&) {
         if (simt::group_depth != 0) return simt::fault("ncclCommDestroy in a group that is still open");
@@ -581,6 +651,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     return nccl_entry_point("ncclCommFinalize", comm, [&](network&) {
         if (simt::group_depth != 0) return simt::fault("ncclCommFinalize in a group that is still open");
+        if (comm->revoked) return simt::fault("ncclCommFinalize: the communicator is revoked");
         return simt::wait_or_leave(comm, [comm] {
             return std::all_of(comm->places.begin(), comm->places.end(),
                                [](const auto& place) { return simt::work::completed(place); });

@@ -4,7 +4,10 @@
 #include <nccl.h>
 #undef NCCL_VERSION_CODE
 #define NCCL_VERSION_CODE NCCL_VERSION(2, 18, 1)
+#undef NCCL_SHRINK_ABORT
+#undef NCCL_REVOKE_DEFAULT
 #define nccl_transport nccl_transport_of_2_18
+#define nccl_family nccl_family_of_2_18
 #include <zeropp/transport/nccl.hpp>
 
 #include "simt/nccl_ranks.hpp"
@@ -31,6 +34,16 @@ TEST_CASE("nccl 2.18: operations, splits and splits of splits", "[simt][nccl]") 
     const std::size_t exchanges = simt::nccl_calls("ncclAlltoAll");
     simt::check_splits<nccl_transport_of_2_18>();
     CHECK(simt::nccl_calls("ncclAlltoAll") == exchanges);
+}
+
+TEST_CASE("nccl 2.18: ranks cannot shrink", "[simt][nccl][shrink]") {
+    simt::on_six_ranks<nccl_transport_of_2_18>(
+        "shrink", [](auto& transport, zeropp::thread_transport& world, zeropp_test::expectations& expect) {
+            const std::vector<int> excluded{(world.rank() + 1) % 6};
+            expect.equal(thrown<zeropp::precondition_error>([&] { transport.shrink(excluded); }),
+                         "nccl_transport: expected NCCL 2.27 or newer, to shrink, given an older one");
+            transport.check();
+        });
 }
 
 TEST_CASE("nccl 2.18: a failure in a group ends the group, and all communicators", "[simt][nccl][errors]") {

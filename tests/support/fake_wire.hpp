@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,12 @@ public:
     using decide = std::function<wire_fault(const wire_message&)>;
 
     explicit fake_network(std::size_t eager = 64, decide faults = {}) : eager_(eager), faults_(std::move(faults)) {}
+
+    /// The network notices that `rank` has died.
+    void kill(int rank) {
+        const std::lock_guard lock(mutex_);
+        dead_.insert(rank);
+    }
 
 private:
     friend class fake_wire;
@@ -98,6 +105,10 @@ private:
     std::size_t eager_;
     decide faults_;
     std::map<key, channel> channels_;
+    std::set<int> dead_;
+    int revoked_ = 0;                         // generations of wires, of which each shrink makes one
+    std::map<int, std::set<int>> survivors_;  // that have called shrink, by generation
+    std::map<int, std::set<int>> excluded_;
 };
 
 /// One rank of a fake_network.
@@ -112,8 +123,8 @@ public:
     };
 
     /// Rank `rank` among `members`, which are ranks of the network.
-    fake_wire(fake_network& network, std::vector<int> members, int rank, std::size_t piece)
-        : network_(&network), members_(std::move(members)), rank_(rank), piece_(piece) {}
+    fake_wire(fake_network& network, std::vector<int> members, int rank, std::size_t piece, int generation = 0)
+        : network_(&network), members_(std::move(members)), rank_(rank), piece_(piece), generation_(generation) {}
 
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(members_.size()); }
@@ -123,13 +134,48 @@ public:
         std::vector<int> ranks;
         for (const int m : members) ranks.push_back(world(m));
         const auto self = std::find(members.begin(), members.end(), rank_) - members.begin();
-        return fake_wire(*network_, std::move(ranks), static_cast<int>(self), piece_);
+        return fake_wire(*network_, std::move(ranks), static_cast<int>(self), piece_, generation_);
+    }
+    void revoke() {
+        const std::lock_guard lock(network_->mutex_);
+        network_->revoked_ = std::max(network_->revoked_, generation_ + 1);
+    }
+    /// Waits for all ranks that have not died, as MPIX_Comm_shrink does.
+    zeropp::shrunk<fake_wire> shrink(std::span<const int> excluded, std::chrono::milliseconds timeout) {
+        const auto enter = [&] {
+            const std::lock_guard lock(network_->mutex_);
+            network_->survivors_[generation_].insert(world(rank_));
+            for (const int e : excluded) network_->excluded_[generation_].insert(world(e));
+        };
+        std::vector<int> ranks;
+        const auto agreed = [&] {
+            const std::lock_guard lock(network_->mutex_);
+            ranks.clear();
+            for (int r = 0; r != size(); ++r) {
+                const bool out = network_->excluded_[generation_].contains(world(r));
+                if (network_->survivors_[generation_].contains(world(r))) {
+                    if (!out) ranks.push_back(r);
+                } else if (!out && !network_->dead_.contains(world(r))) {
+                    return false;
+                }
+            }
+            return true;
+        };
+        enter();
+        if (!zeropp::detail::poll_until(agreed, zeropp::detail::deadline_after(timeout))) {
+            throw zeropp::timeout_error("fake_wire: not every living rank has called shrink");
+        }
+        std::vector<int> members;
+        for (const int r : ranks) members.push_back(world(r));
+        const auto self = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+        return {fake_wire(*network_, std::move(members), static_cast<int>(self), piece_, generation_ + 1), ranks};
     }
     static void require_other_threads() {}
     static void keep() {}
 
     void post_receive(request& r, std::byte* to, std::size_t bytes, int source, int tag) {
         const std::lock_guard lock(network_->mutex_);
+        require_not_revoked();
         r.where = {members_, source, rank_, tag};
         r.of = std::make_shared<fake_network::transfer>();
         r.of->to = to;
@@ -142,6 +188,7 @@ public:
         const std::lock_guard lock(network_->mutex_);
         const wire_fault fault =
             network_->faults_ ? network_->faults_({world(rank_), world(destination), tag, bytes}) : wire_fault();
+        require_not_revoked();
         if (fault.refused) throw zeropp::error("fake_wire: no room");
         r.where = {members_, rank_, destination, tag};
         for (int i = 0; i != (fault.repeated ? 2 : 1); ++i) {
@@ -162,7 +209,10 @@ public:
         if (!active(r)) return {.complete = true};
         const std::lock_guard lock(network_->mutex_);
         fake_network::match(network_->channels_[r.where]);
-        if (!r.of->complete && !r.of->cancelled) return {};
+        if (!r.of->complete && !r.of->cancelled) {
+            require_not_revoked();
+            return {};
+        }
         zeropp::wire_completion c{.complete = true, .bytes = r.of->arrived};
         if (r.of->truncated) c.truncated = std::make_exception_ptr(zeropp::error("fake_wire: message too long"));
         r.of = nullptr;
@@ -181,13 +231,18 @@ public:
 
 private:
     int world(int r) const { return members_[static_cast<std::size_t>(r)]; }
+    /// Requires the lock.
+    void require_not_revoked() const {
+        if (generation_ < network_->revoked_) throw zeropp::peer_error("fake_wire: revoked");
+    }
 
     fake_network* network_;
     std::vector<int> members_;
     int rank_;
     std::size_t piece_;
+    int generation_;
 };
-static_assert(zeropp::wire<fake_wire>);
+static_assert(zeropp::shrinkable_wire<fake_wire>);
 
 /// A transport over a fake_wire, in pieces of `piece` bytes.
 class fake_transport : public zeropp::wire_transport<fake_wire> {
@@ -199,6 +254,11 @@ public:
         : base(fake_wire(network, zeropp::detail::world_ranks(ranks), rank, piece), options) {}
 
     fake_transport split(std::span<const int> members) { return fake_transport(base::split(members)); }
+
+    zeropp::shrunk<fake_transport> shrink(std::span<const int> excluded = {}) {
+        auto [next, survivors] = base::shrink(excluded);
+        return {fake_transport(std::move(next)), std::move(survivors)};
+    }
 
 private:
     explicit fake_transport(base transport) : base(std::move(transport)) {}

@@ -18,6 +18,10 @@ TEST_CASE("flat obeys the laws of topologies", "[topology][flat]") {
     CHECK(flat(2) != flat(3));
 }
 
+TEST_CASE("flat keeps the number of survivors", "[topology][flat]") {
+    CHECK(zeropp::flat(5).shrink(std::vector<int>{0, 3, 4}) == zeropp::flat(3));
+}
+
 TEST_CASE("flat refuses to be empty", "[topology][flat]") {
     using zeropp_test::thrown;
     CHECK(thrown<zeropp::precondition_error>([] { flat(0); }) == "flat: expected at least 1 rank, given 0");

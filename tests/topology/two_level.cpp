@@ -144,6 +144,14 @@ TEST_CASE("a smaller group serves the columns of larger ones in rounds", "[topol
     CHECK(zeropp::group_ranks(t, 4) == ranks{3, 4, 5, 6, 7});
 }
 
+TEST_CASE("two_level keeps survivors on their nodes", "[topology][two_level]") {
+    const std::vector<int> nodes{7, 5, 7, 5, 3, 3};
+    const two_level six{std::span<const int>(nodes)};
+    CHECK(six.shrink(std::vector<int>{1, 3, 4, 5}) == two_level(2, 2));
+    CHECK(six.shrink(std::vector<int>{0, 1, 2, 3}) == two_level(std::span<const int>(nodes).first(4)));
+    CHECK(six.shrink(std::vector<int>{2, 4}) == two_level(2, 1));
+}
+
 TEST_CASE("two_level refuses arguments without ranks", "[topology][two_level]") {
     const auto error = [](int nodes, int ranks_per_node) {
         return thrown<zeropp::precondition_error>([&] { two_level(nodes, ranks_per_node); });

@@ -1,5 +1,6 @@
 #include <zeropp/transport/callback.hpp>
 
+#include "conformance/shrink_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
@@ -35,7 +36,8 @@ process_group group_of(zeropp::thread_transport threads) {
                                   std::size_t bytes) { inner->all_to_all(zeropp::host{}, send, recv, bytes); },
             .split = [inner](std::span<const int> members) { return group_of(inner->split(members)); },
             .broadcast = [inner](void*, const std::byte* send, std::byte* recv, std::size_t bytes,
-                                 int roots) { inner->broadcast(zeropp::host{}, send, recv, bytes, roots); }};
+                                 int roots) { inner->broadcast(zeropp::host{}, send, recv, bytes, roots); },
+            .shrink = [inner](std::span<const int> excluded) { return group_of(inner->shrink(excluded).next); }};
 }
 
 process_group failing() {
@@ -84,6 +86,24 @@ TEST_CASE("callbacks: a group without a function for broadcast says so", "[trans
     CHECK(zeropp::can_broadcast<zeropp::host>(other));
     CHECK_THROWS_WITH(other.broadcast(zeropp::host{}, &a, &a, 1, 1), "called");
     other.broadcast(zeropp::host{}, nullptr, nullptr, 0, 1);
+}
+
+TEST_CASE("callbacks: a framework's group of survivors obeys the laws of shrinking", "[transport][shrink]") {
+    on_threads(4, "the laws of shrinking for callbacks", [](zeropp::thread_transport& base, expectations& expect) {
+        callback_transport world(group_of(base));
+        shrink_laws(world, expect);
+    });
+}
+
+TEST_CASE("callbacks: a group that cannot shrink, or returns another group, is an error", "[transport][shrink]") {
+    process_group group = failing();
+    const std::vector<int> none;
+    CHECK_THROWS_WITH(callback_transport(group).shrink(none),
+                      "callback_transport: expected a group with a function for shrink, given one without");
+    group.size = 3;
+    group.shrink = [&](std::span<const int>) { return group; };
+    CHECK_THROWS_WITH(callback_transport(group).shrink(std::vector<int>{2}),
+                      "callback_transport: expected a group in which this is rank 0 of 2, given 0 of 3");
 }
 
 TEST_CASE("callbacks: a group that cannot be one is refused", "[transport]") {

@@ -5,6 +5,7 @@
 #include "conformance/decorators.hpp"
 #include "conformance/delivery_laws.hpp"
 #include "conformance/error_laws.hpp"
+#include "conformance/shrink_laws.hpp"
 #include "conformance/split_laws.hpp"
 #include "conformance/transport_laws.hpp"
 #include "conformance/watching.hpp"
@@ -54,6 +55,10 @@ TEST_CASE("checksummed transports obey the laws of transports", "[transport][che
             transport_laws(world, expect);
         });
     }
+    on_threads(4, "the laws of shrinking for checksummed", [](thread_transport& base, expectations& expect) {
+        checksummed world(base);
+        shrink_laws(world, expect);
+    });
     on_threads(4, "checked<checksummed>", [](thread_transport& base, expectations& expect) {
         auto world = both<checking, checksumming>::wrap(base);
         compares_calls(world, expect);

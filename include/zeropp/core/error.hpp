@@ -38,6 +38,12 @@ public:
     using error::error;
 };
 
+/// The other ranks have agreed to go on without this one. Thrown by `shrink`; see shrinkable_transport.
+class excluded_error : public error {
+public:
+    using error::error;
+};
+
 /// Bytes of a message, or of two replicas, differ between ranks, which are numbered as before any split.
 class integrity_error : public error {
 public:

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -77,5 +78,14 @@ private:
 using short_text = text_in_place<95>;
 /// The part of a call that ranks must agree on. Longer than any such text of the library.
 using agreed_text = text_in_place<223>;
+
+namespace detail {
+/// Text such as "0, 1, 3".
+[[gnu::cold]] inline std::string text_of(std::span<const int> numbers) {
+    std::string text;
+    for (const int n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);
+    return text;
+}
+}  // namespace detail
 
 }  // namespace zeropp

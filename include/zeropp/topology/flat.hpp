@@ -5,6 +5,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <span>
 #include <string>
 
 namespace zeropp {
@@ -24,6 +25,8 @@ public:
     int index_of(int rank) const { return rank; }
     int rank_of(int, int index) const { return index; }
     slice_order order() const { return {}; }
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0.
+    flat shrink(std::span<const int> survivors) const { return flat(static_cast<int>(survivors.size())); }
 
     flat() : flat(1) {}
     friend bool operator==(const flat&, const flat&) = default;

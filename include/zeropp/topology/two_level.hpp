@@ -91,6 +91,14 @@ public:
     int index_of(int rank) const { return position_[static_cast<std::size_t>(rank)].index; }
     int rank_of(int group, int index) const { return ranks_[static_cast<std::size_t>(index * groups() + group)]; }
 
+    /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node. Throws
+    /// precondition_error if there are none.
+    two_level shrink(std::span<const int> survivors) const {
+        std::vector<int> node_of_rank;
+        for (const int rank : survivors) node_of_rank.push_back(group_of(rank));
+        return two_level(std::span<const int>(node_of_rank));
+    }
+
     slice_order order() const {
         slice_order order = strides();
         if (!regular_) order.table = ranks_.data();

@@ -12,9 +12,9 @@
 namespace zeropp {
 
 /// Forwards every call to `Inner`: the operations, `begin` and `wait`. A transport around another one derives from this
-/// and hides the members that it changes, always including `split`, which returns the derived type. If it hides one
-/// operation that moves bytes, it must hide all three (all_gather, all_to_all, broadcast), because the others would
-/// bypass it. Copyable if `Inner` is.
+/// and hides the members that it changes, always including `split`, which returns the derived type. It has no `shrink`
+/// unless the derived type has one. If it hides one operation that moves bytes, it must hide all three (all_gather,
+/// all_to_all, broadcast), because the others would bypass it. Copyable if `Inner` is.
 template <class Inner>
 class adaptor {
 public:

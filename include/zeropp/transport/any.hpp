@@ -33,7 +33,14 @@ public:
           split_([held](std::span<const int> members) { return any_transport(held->split(members)); }),
           begin_([held](const collective_call& call, const std::string& problem) {
               begin_collective(*held, call, problem);
-          }) {}
+          }) {
+        if constexpr (shrinkable_transport<T>) {
+            shrink_ = [held](std::span<const int> excluded) -> shrunk<any_transport> {
+                auto [next, survivors] = held->shrink(excluded);
+                return {any_transport(std::move(next)), std::move(survivors)};
+            };
+        }
+    }
 
     int rank() const { return rank_; }
     int size() const { return size_; }
@@ -64,6 +71,12 @@ public:
     }
 
     any_transport split(std::span<const int> members) { return split_(members); }
+
+    /// Throws precondition_error if the held transport cannot shrink.
+    shrunk<any_transport> shrink(std::span<const int> excluded = {}) {
+        if (!shrink_) throw precondition_error("any_transport", "a transport that can shrink", "one that cannot");
+        return shrink_(excluded);
+    }
 
     /// See begin_collective.
     void begin(const collective_call& call, const std::string& problem) { begin_(call, problem); }
@@ -106,6 +119,8 @@ private:
     int size_;
     std::tuple<calls<Executions>...> calls_;
     std::function<any_transport(std::span<const int>)> split_;
+    /// Empty if the held transport cannot shrink.
+    std::function<shrunk<any_transport>(std::span<const int>)> shrink_;
     std::function<void(const collective_call&, const std::string&)> begin_;
 };
 

@@ -6,6 +6,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace zeropp {
 
@@ -33,6 +35,9 @@ struct process_group {
     /// groups own weights.
     std::function<void(void* stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)> broadcast =
         nullptr;
+    /// Returns a new group of the survivors, in the order of their ranks: of all ranks that are not in `excluded`.
+    /// Optional. The framework finds the dead ranks, makes the group, and ends waiting functions of the old one.
+    std::function<process_group(std::span<const int> excluded)> shrink = nullptr;
 };
 
 /// Moves bytes through a process_group. Collectives rethrow exceptions of the group's functions; timeouts are the
@@ -83,6 +88,24 @@ public:
     }
 
     callback_transport split(std::span<const int> members) { return callback_transport(group_->split(members)); }
+
+    /// Survivors of a failure: see shrinkable_transport. Throws precondition_error if the group has no function for it.
+    shrunk<callback_transport> shrink(std::span<const int> excluded) {
+        if (!group_->shrink) {
+            throw precondition_error("callback_transport", "a group with a function for shrink", "one without");
+        }
+        detail::require_excluded("callback_transport", excluded, rank(), size());
+        callback_transport next(group_->shrink(excluded));
+        std::vector<int> survivors = detail::other_ranks(size(), excluded);
+        const auto self = std::find(survivors.begin(), survivors.end(), rank()) - survivors.begin();
+        const auto place = [](auto rank, auto size) { return std::to_string(rank) + " of " + std::to_string(size); };
+        if (next.rank() != self || static_cast<std::size_t>(next.size()) != survivors.size()) {
+            throw precondition_error("callback_transport",
+                                     "a group in which this is rank " + place(self, survivors.size()),
+                                     place(next.rank(), next.size()));
+        }
+        return {std::move(next), std::move(survivors)};
+    }
 
 private:
     template <execution E, class... Arguments>

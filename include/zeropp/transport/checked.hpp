@@ -41,6 +41,27 @@ public:
         return checked(this->inner().split(members), control_.split(members));
     }
 
+    /// Survivors as in shrinkable_transport. A `Control` of another type finds them, also for a `Transport` that cannot
+    /// find them: NCCL with a control of MPI.
+    shrunk<checked> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> &&
+        shrinkable_transport<Control> {
+        if constexpr (std::same_as<Transport, Control>) {
+            return detail::connect<checked>(this->inner().shrink(excluded), [](shrunk<Transport>& left) {
+                Transport control = left.next.split(detail::world_ranks(left.next.size()));
+                return checked(std::move(left.next), std::move(control));
+            });
+        } else {
+            shrunk<Control> control = control_.shrink(excluded);
+            shrunk<Transport> data = this->inner().shrink(detail::other_ranks(this->size(), control.survivors));
+            // A rank may die between these agreements. Each goes on with the ranks of the other.
+            while (data.survivors != control.survivors) {
+                detail::shrink_to(control, data.survivors);
+                detail::shrink_to(data, control.survivors);
+            }
+            return {checked(std::move(data.next), std::move(control.next)), std::move(data.survivors)};
+        }
+    }
+
     /// Compares all ranks' calls and collects their problems, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         const statement mine(call, problem);

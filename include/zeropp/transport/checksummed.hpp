@@ -78,6 +78,13 @@ public:
         return checksummed(std::move(inner), detail::world_ranks(state_->world_ranks, members), state_->collective);
     }
 
+    shrunk<checksummed> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> {
+        auto [next, survivors] = this->inner().shrink(excluded);
+        return {
+            checksummed(std::move(next), detail::world_ranks(static_cast<int>(survivors.size())), state_->collective),
+            survivors};
+    }
+
     /// Notes the collective's name for errors, see begin_collective.
     void begin(const collective_call& call, const std::string& problem) {
         adaptor<Transport>::begin(call, problem);

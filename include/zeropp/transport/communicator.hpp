@@ -13,6 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ public:
     /// if the program was compiled with flags of -ffast-math.
     ///
     /// `world` is a reference, so that `communicator(flat(world.size()), std::move(world))` does not depend on the
-    /// order in which a compiler evaluates arguments.
+    /// order in which a compiler evaluates arguments. If a split throws, `world` keeps the transport.
     communicator(Topology topology, Transport&& world) : topology_(std::move(topology)), world_(std::move(world)) {
         if (topology_.size() != world_.size()) {
             throw precondition_error("communicator",
@@ -45,13 +46,30 @@ public:
                                      "-funsafe-math-optimizations or -fno-honor-nans");
         }
         if (topology_.groups() == 1 || largest_group_size(topology_) == 1) return;
-        intra_node_.emplace(world_.split(group_ranks(topology_, rank())));
-        split_columns();
+        try {
+            intra_node_.emplace(world_.split(group_ranks(topology_, rank())));
+            split_columns();
+        } catch (...) {
+            world = std::move(world_);
+            throw;
+        }
     }
 
     /// Collective. Uses a copy of `world`.
     communicator(Topology topology, const Transport& world) requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
+
+    /// Communicator of the survivors of a failure, each on its node, and their ranks here, as in shrinkable_transport.
+    /// `excluded` are ranks to leave out. If another rank dies while the survivors connect, they shrink again.
+    shrunk<communicator> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> &&
+        requires(const Topology& t, std::span<const int> survivors) {
+        { t.shrink(survivors) } -> std::same_as<Topology>;
+    }
+    {
+        return detail::connect<communicator>(world_.shrink(excluded), [&](shrunk<Transport>& left) {
+            return communicator(topology_.shrink(left.survivors), std::move(left.next));
+        });
+    }
 
     const Topology& topology() const { return topology_; }
     int rank() const { return world_.rank(); }

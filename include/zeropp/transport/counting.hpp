@@ -28,7 +28,7 @@ struct traffic {
 
 /// Counts the bytes that this rank sends through `Transport` within its node and to other nodes, for each collective.
 /// Bytes count when an operation is enqueued. An all-gather counts as one message to each other rank; so does a
-/// broadcast, on its roots only. Splits, copies and moves share the totals.
+/// broadcast, on its roots only. Splits, survivors, copies and moves share the totals.
 ///
 /// `Topology` describes the real nodes; the collectives may use another topology.
 template <class Transport, topology Topology>
@@ -72,6 +72,11 @@ public:
     counting split(std::span<const int> members) {
         Transport inner = this->inner().split(members);
         return counting(std::move(inner), nodes_, detail::world_ranks(world_ranks_, members), totals_);
+    }
+
+    shrunk<counting> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> {
+        auto [next, survivors] = this->inner().shrink(excluded);
+        return {counting(std::move(next), nodes_, detail::world_ranks(world_ranks_, survivors), totals_), survivors};
     }
 
     /// Counts a call of the collective, see begin_collective.

@@ -62,11 +62,12 @@ inline void require_timeout(std::string_view where, const transport_options& opt
                              std::to_string(options.timeout.count()) + " ms");
 }
 
-/// Deadline of an operation that begins now.
-inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
-    const auto now = std::chrono::steady_clock::now();
-    const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(no_deadline - now);
-    return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : now + timeout;
+/// Deadline of an operation that began at `begin`.
+inline std::chrono::steady_clock::time_point
+deadline_after(std::chrono::milliseconds timeout,
+               std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now()) {
+    const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(no_deadline - begin);
+    return timeout == std::chrono::milliseconds::zero() || timeout >= longest ? no_deadline : begin + timeout;
 }
 
 enum class operation : std::uint8_t { all_gather, all_to_all, broadcast, split };
@@ -122,10 +123,8 @@ struct operation_in_call {
 /// Error of an operation that is incomplete after `timeout`. `missing` are world ranks not heard from.
 [[gnu::cold]] inline timeout_error timed_out(std::string_view where, const operation_in_call& what,
                                              std::chrono::milliseconds timeout, std::span<const int> missing) {
-    std::string ranks;
-    for (const int m : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(m);
     return timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " +
-                         what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + ranks);
+                         what.text() + ": not heard from rank" + (missing.size() == 1 ? " " : "s ") + text_of(missing));
 }
 
 /// Names and numbers the collectives on one rank's transport, as `begin` reports them. An operation belongs to the

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,9 +49,46 @@ private:
 
 namespace detail {
 
+/// Throws unless `code` is success: peer_error if a process has failed or a rank has called `shrink`, else mpi_error.
 inline void require_mpi(int code, const char* call) {
-    if (code != MPI_SUCCESS) throw mpi_error(call, code);
+    if (code == MPI_SUCCESS) return;
+    const mpi_error failure(call, code);
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+    int error_class = MPI_SUCCESS;
+    MPI_Error_class(code, &error_class);
+    if (error_class == MPIX_ERR_PROC_FAILED || error_class == MPIX_ERR_REVOKED) throw peer_error(failure.what());
+#endif
+    throw failure;
 }
+
+/// Runs start(value, request), which begins the nonblocking `call`, and waits for it. Returns the value that MPI has
+/// written, and MPI's code. Throws timeout_error after `timeout`.
+template <class Value, class Start>
+std::pair<Value, int> mpi_result(const char* where, const char* call, std::chrono::milliseconds timeout, Value value,
+                                 Start start) {
+    // On the heap, because MPI writes the value when all ranks have come, even after the deadline.
+    auto written = std::make_unique<Value>(value);
+    MPI_Request request = MPI_REQUEST_NULL;
+    require_mpi(start(written.get(), &request), call);
+    int code = MPI_SUCCESS;
+    const auto done = [&] {
+        int completed = 0;
+        code = MPI_Test(&request, &completed, MPI_STATUS_IGNORE);
+        return completed != 0 || code != MPI_SUCCESS;
+    };
+    if (!poll_until(done, deadline_after(timeout))) {
+        static_cast<void>(written.release());
+        throw timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " + call +
+                            ": not heard from all ranks");
+    }
+    return {*written, code};
+}
+
+/// Communicators of all wires that were split from one another.
+struct mpi_family {
+    std::mutex mutex;
+    std::vector<MPI_Comm> members;
+};
 
 /// A wire over MPI's nonblocking point-to-point calls, in `Space`. Messages have at most 2^31 - 1 bytes.
 template <class Space>
@@ -68,23 +106,31 @@ public:
 
     /// Uses `comm`. An owned communicator returns errors, which become exceptions, and is freed by the destructor,
     /// unless MPI has ended or `keep` was called.
-    mpi_wire(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
+    mpi_wire(MPI_Comm comm, bool owned, std::shared_ptr<mpi_family> family = std::make_shared<mpi_family>())
+        : comm_(comm), owned_(owned), family_(std::move(family)) {
         if (owned_) require_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
         require_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
         require_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
         require_mpi(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
+        const std::lock_guard lock(family_->mutex);
+        family_->members.push_back(comm_);
     }
     ~mpi_wire() {
+        if (family_) {
+            const std::lock_guard lock(family_->mutex);
+            std::erase(family_->members, comm_);
+        }
         int finalized = 0;
         MPI_Finalized(&finalized);
         if (owned_ && finalized == 0) MPI_Comm_free(&comm_);
     }
     mpi_wire(mpi_wire&& other) noexcept
-        : comm_(other.comm_), owned_(std::exchange(other.owned_, false)), rank_(other.rank_), size_(other.size_),
-          thread_level_(other.thread_level_) {}
+        : comm_(other.comm_), owned_(std::exchange(other.owned_, false)), family_(std::move(other.family_)),
+          rank_(other.rank_), size_(other.size_), thread_level_(other.thread_level_) {}
     mpi_wire& operator=(mpi_wire&& other) noexcept {
         std::swap(comm_, other.comm_);
         std::swap(owned_, other.owned_);
+        std::swap(family_, other.family_);
         std::swap(rank_, other.rank_);
         std::swap(size_, other.size_);
         std::swap(thread_level_, other.thread_level_);
@@ -110,7 +156,40 @@ public:
             MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members.front(), static_cast<int>(self), &part),
             "MPI_Comm_split");
         if (members.empty()) return std::nullopt;
-        return mpi_wire(part, true);
+        return mpi_wire(part, true, family_);
+    }
+
+    /// Requires user-level failure mitigation (ULFM), as in shrinkable_wire.
+    void revoke() {
+        require_fault_tolerance();
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        const std::lock_guard lock(family_->mutex);
+        for (const MPI_Comm comm : family_->members) require_mpi(MPIX_Comm_revoke(comm), "MPIX_Comm_revoke");
+#endif
+    }
+
+    /// Leaves out the processes that MPI knows to have ended. Waits for all others, also for stopped ones.
+    shrunk<mpi_wire> shrink([[maybe_unused]] std::span<const int> excluded,
+                            [[maybe_unused]] std::chrono::milliseconds timeout) {
+        require_fault_tolerance();
+        MPI_Comm left = MPI_COMM_NULL;
+        std::vector<int> out(static_cast<std::size_t>(size_));  // [r] != 0: a survivor excludes rank r
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        for (bool agreed = false; !agreed;) {  // false if another process has failed meanwhile
+            // MPIX_Comm_shrink has no deadline, so the ranks meet before.
+            agree(comm_, true, timeout);
+            MPI_Comm living = MPI_COMM_NULL;
+            require_mpi(MPIX_Comm_shrink(comm_, &living), "MPIX_Comm_shrink");
+            require_mpi(MPI_Comm_set_errhandler(living, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+            for (const int e : excluded) out[static_cast<std::size_t>(e)] = 1;
+            int code = MPI_Allreduce(MPI_IN_PLACE, out.data(), size_, MPI_INT, MPI_MAX, living);
+            if (code == MPI_SUCCESS) code = MPI_Comm_split(living, out[static_cast<std::size_t>(rank_)], 0, &left);
+            agreed = agree(living, code == MPI_SUCCESS, timeout);
+        }
+#endif
+        std::vector<int> survivors = ranks_of(left);
+        if (out[static_cast<std::size_t>(rank_)] != 0) throw left_out(name, rank_, other_ranks(size_, survivors));
+        return {mpi_wire(left, true), std::move(survivors)};
     }
 
     void require_other_threads() const {
@@ -140,7 +219,7 @@ public:
             // The only error after which the ranks can go on: every other request completes as usual.
             int error_class = MPI_SUCCESS;
             MPI_Error_class(code, &error_class);
-            if (error_class != MPI_ERR_TRUNCATE) throw mpi_error("MPI_Test", code);
+            if (error_class != MPI_ERR_TRUNCATE) require_mpi(code, "MPI_Test");
             r.native = MPI_REQUEST_NULL;
             return {.complete = true, .truncated = std::make_exception_ptr(mpi_error("MPI_Test", code))};
         }
@@ -156,12 +235,58 @@ public:
         if (r.receives && active(r)) MPI_Cancel(&r.native);
     }
     static void abandon(request& r) {
+#ifndef OMPI_HAVE_MPI_EXT_FTMPI  // Open MPI 5 ends the process if a freed request fails later
         if (active(r)) MPI_Request_free(&r.native);
+#endif
+        r.native = MPI_REQUEST_NULL;
     }
 
 private:
+    static void require_fault_tolerance() {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+        void* enabled = nullptr;
+        int known = 0;
+        require_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &enabled, &known), "MPI_Comm_get_attr");
+        if (known != 0 && *static_cast<const int*>(enabled) != 0) return;
+        throw precondition_error(name, "mpirun --with-ft ulfm, to shrink", "a run without it");
+#else
+        throw precondition_error(name, "an MPI with user-level failure mitigation, as Open MPI 5, to shrink",
+                                 "one without");
+#endif
+    }
+
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+    /// True if `mine` is true on all living ranks of `comm`; equal on all of them.
+    static bool agree(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout) {
+        const auto [all, code] =
+            mpi_result(name, "MPIX_Comm_iagree", timeout, mine ? 1 : 0,
+                       [&](int* flag, MPI_Request* request) { return MPIX_Comm_iagree(comm, flag, request); });
+        int error_class = MPI_SUCCESS;
+        MPI_Error_class(code, &error_class);
+        if (error_class != MPIX_ERR_PROC_FAILED) require_mpi(code, "MPIX_Comm_iagree");
+        return all != 0;
+    }
+#endif
+
+    /// Ranks of `part` on this wire, in the order of `part`.
+    std::vector<int> ranks_of(MPI_Comm part) const {
+        MPI_Group here = MPI_GROUP_NULL;
+        MPI_Group there = MPI_GROUP_NULL;
+        require_mpi(MPI_Comm_group(comm_, &here), "MPI_Comm_group");
+        require_mpi(MPI_Comm_group(part, &there), "MPI_Comm_group");
+        int size = 0;
+        require_mpi(MPI_Group_size(there, &size), "MPI_Group_size");
+        std::vector<int> ranks(static_cast<std::size_t>(size));
+        const std::vector<int> of_part = world_ranks(size);
+        require_mpi(MPI_Group_translate_ranks(there, size, of_part.data(), here, ranks.data()),
+                    "MPI_Group_translate_ranks");
+        for (MPI_Group* group : {&here, &there}) MPI_Group_free(group);
+        return ranks;
+    }
+
     MPI_Comm comm_;
     bool owned_;
+    std::shared_ptr<mpi_family> family_;  // null after a move
     int rank_ = 0;
     int size_ = 0;
     int thread_level_ = MPI_THREAD_SINGLE;
@@ -177,9 +302,11 @@ private:
 ///          in device memory 1 GiB). Otherwise ranks wait for each other, unless there is a timeout, or `checked`
 /// Errors   MPICH passes a request's error to the handler of MPI_COMM_WORLD, newer versions to that of MPI_COMM_SELF.
 ///          Unless it is MPI_ERRORS_RETURN, MPICH then ends the program
-/// Failure  communicators are never freed, because MPI_Comm_free is collective. MPI_Finalize may block; then MPI_Abort
-///          ends the program. Until the process ends, MPI may still read `send`, which must not be freed, and write a
-///          piece that had begun to arrive: neither use nor free `recv`
+/// Failure  communicators are never freed, because MPI_Comm_free is collective. MPI_Finalize may block; MPI_Abort ends
+///          the program. Until it ends, MPI may still read `send`, which must not be freed, and write a piece that had
+///          begun to arrive: neither use nor free `recv`
+/// Shrink   needs user-level failure mitigation (ULFM): Open MPI 5 and `mpirun --with-ft ulfm`. Operations then throw
+///          peer_error when MPI notices a dead process. `shrink` waits for all living ones, within the timeout
 /// Host     (`mpi_transport`) operations on a `host_queue` throw precondition_error unless MPI was initialised with
 ///          MPI_THREAD_MULTIPLE. `host{}` and `host_threads` work with any thread level
 /// Device   (`cuda_aware_mpi_transport`) making a transport throws precondition_error if MPI says that it has no CUDA
@@ -209,6 +336,11 @@ public:
 
     basic_mpi_transport split(std::span<const int> members) { return basic_mpi_transport(base::split(members)); }
 
+    shrunk<basic_mpi_transport> shrink(std::span<const int> excluded = {}) {
+        auto [next, survivors] = base::shrink(excluded);
+        return {basic_mpi_transport(std::move(next)), std::move(survivors)};
+    }
+
 private:
     explicit basic_mpi_transport(base transport) : base(std::move(transport)) {}
 
@@ -219,24 +351,11 @@ private:
             detail::require_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
             return copy;
         }
-        // On the heap, because MPI writes the communicator when all ranks have come, even after the deadline.
-        auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-        MPI_Request request = MPI_REQUEST_NULL;
-        detail::require_mpi(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
-        int code = MPI_SUCCESS;
-        const auto done = [&] {
-            int completed = 0;
-            code = MPI_Test(&request, &completed, MPI_STATUS_IGNORE);
-            return completed != 0 || code != MPI_SUCCESS;
-        };
-        if (!detail::poll_until(done, detail::deadline_after(options.timeout))) {
-            static_cast<void>(copy.release());
-            throw timeout_error(std::string(wire_type::name) + ": timeout of " +
-                                std::to_string(options.timeout.count()) +
-                                " ms in MPI_Comm_idup: not heard from all ranks");
-        }
+        const auto [copy, code] = detail::mpi_result(
+            wire_type::name, "MPI_Comm_idup", options.timeout, MPI_COMM_NULL,
+            [&](MPI_Comm* made, MPI_Request* request) { return MPI_Comm_idup(comm, made, request); });
         detail::require_mpi(code, "MPI_Comm_idup");
-        return *copy;
+        return copy;
     }
 
     static void require_support() {

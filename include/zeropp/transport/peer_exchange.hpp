@@ -59,6 +59,14 @@ public:
     /// True if an exchange of the family has failed.
     bool failed() const { return failure_->any(); }
 
+    /// Fails the family with `cause`, unless it has failed before, and tells this exchange's peers.
+    void fail(std::exception_ptr cause) {
+        failure_->set(std::move(cause));
+        abort();
+    }
+
+    transport_options options() const { return {.timeout = timeout_}; }
+
     /// Runs `operation` as the transport concept defines it. Copies this rank's own part on `exec`. Blocks.
     template <class E>
     void exchange(const E& exec, const detail::operation_in_call& operation, const std::byte* send, std::byte* recv) {

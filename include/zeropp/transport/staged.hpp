@@ -61,6 +61,11 @@ public:
 
     staged split(std::span<const int> members) { return staged(this->inner().split(members)); }
 
+    shrunk<staged> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> {
+        auto [next, survivors] = this->inner().shrink(excluded);
+        return {staged(std::move(next)), std::move(survivors)};
+    }
+
 private:
     /// Pinned host memory that never shrinks.
     class buffer {

@@ -6,6 +6,7 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/execution/execution.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace zeropp {
@@ -50,6 +52,28 @@ template <class T, class E>
 concept broadcasting_transport_on = transport_on<T, E> &&
     requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
     t.broadcast(exec, send, recv, bytes, roots);
+};
+
+/// Result of `shrink`: a transport or communicator of the survivors.
+template <class T>
+struct shrunk {
+    T next;
+    /// Rank of each of its ranks on the transport or communicator that was shrunk, in increasing order.
+    std::vector<int> survivors;
+};
+
+/// A transport from which the survivors of a failure make a smaller one, as with MPIX_Comm_shrink and ncclCommShrink.
+///   `shrink(excluded)` returns a transport of the ranks that are left, renumbered in the order of their ranks, and
+///                      these ranks, equal on all of them. Blocks the caller. Collective over the survivors, at most
+///                      once on each transport. It fails the transport and all that are split from it or from a common
+///                      parent: on all ranks, their waiting and later operations throw
+/// A rank that calls too late, or is excluded, throws excluded_error. `excluded` are other ranks of this transport,
+/// equal on all survivors. Threads and MPI find dead ranks by themselves; it names further ranks. On NCCL and process
+/// groups it must name all ranks to leave out. No operation may be in flight on an execution: `wait` first, even if it
+/// throws. Workspaces, residuals, partitions and replicas depend on the number of ranks: make new ones.
+template <class T>
+concept shrinkable_transport = requires(T& t, std::span<const int> excluded) {
+    { t.shrink(excluded) } -> std::same_as<shrunk<T>>;
 };
 
 /// True if `transport` can broadcast on executions of type E.
@@ -90,6 +114,59 @@ inline std::vector<int> world_ranks(std::span<const int> parent, std::span<const
     std::vector<int> ranks;
     for (const int m : members) ranks.push_back(parent[static_cast<std::size_t>(m)]);
     return ranks;
+}
+
+/// Throws precondition_error unless `excluded` are ranks of a transport of `size` ranks, other than `rank`.
+inline void require_excluded(std::string_view transport, std::span<const int> excluded, int rank, int size) {
+    for (const int e : excluded) {
+        if (e >= 0 && e < size && e != rank) continue;
+        throw precondition_error(transport,
+                                 "excluded ranks below " + std::to_string(size) + " other than " + std::to_string(rank),
+                                 text_of(excluded));
+    }
+}
+
+/// Ranks of a transport of `size` ranks that are not in `ranks`, in increasing order.
+inline std::vector<int> other_ranks(int size, std::span<const int> ranks) {
+    std::vector<int> others;
+    for (int r = 0; r != size; ++r) {
+        if (std::find(ranks.begin(), ranks.end(), r) == ranks.end()) others.push_back(r);
+    }
+    return others;
+}
+
+/// Error of `rank`, which the `survivors` have left out.
+[[gnu::cold]] inline excluded_error left_out(std::string_view transport, int rank, std::span<const int> survivors) {
+    return excluded_error(std::string(transport) + ": rank " + std::to_string(rank) +
+                          " is left out; the ranks that go on are " + text_of(survivors));
+}
+
+/// Shrinks `from.next` to the ranks `kept` among `from.survivors`. Survivors stay ranks of the first transport.
+template <shrinkable_transport T>
+void shrink_to(shrunk<T>& from, std::span<const int> kept) {
+    std::vector<int> excluded;
+    for (std::size_t r = 0; r != from.survivors.size(); ++r) {
+        const bool stays = std::find(kept.begin(), kept.end(), from.survivors[r]) != kept.end();
+        if (!stays) excluded.push_back(static_cast<int>(r));
+    }
+    shrunk<T> again = from.next.shrink(excluded);
+    from.next = std::move(again.next);
+    from.survivors = world_ranks(from.survivors, again.survivors);
+}
+
+/// Returns make(left), a T of the survivors, and their ranks. If another rank dies meanwhile, the others shrink again;
+/// `make` then leaves `left.next` in place.
+template <class T, shrinkable_transport Transport, class Make>
+shrunk<T> connect(shrunk<Transport> left, Make make) {
+    for (;;) {
+        try {
+            return {make(left), left.survivors};
+        } catch (const timeout_error&) {
+            shrink_to(left, left.survivors);
+        } catch (const peer_error&) {
+            shrink_to(left, left.survivors);
+        }
+    }
 }
 
 /// Throws precondition_error unless a broadcast over `size` ranks can have `roots` roots.

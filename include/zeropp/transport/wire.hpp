@@ -2,6 +2,9 @@
 /// \file
 /// The wire concept: a network of messages, of which wire_transport makes a transport.
 
+#include <zeropp/transport/transport.hpp>
+
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <exception>
@@ -58,6 +61,17 @@ concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to,
     { w.split(members) } -> std::same_as<std::optional<W>>;
     c.require_other_threads();
     w.keep();
+};
+
+/// A wire that survivors of a failure can make smaller. Neither function waits for dead ranks.
+///   `revoke()`  ends all messages, pending and later ones, in errors: of this wire and of all that were split from it
+///               or from a common parent, on all ranks. Throws precondition_error if the network cannot do so
+///   `shrink(excluded, timeout)`  after `revoke`: survivors as in shrinkable_transport, agreed on by the network.
+///               Throws timeout_error if the ranks have not agreed after `timeout`; zero means no limit
+template <class W>
+concept shrinkable_wire = wire<W> && requires(W& w, std::span<const int> excluded, std::chrono::milliseconds timeout) {
+    w.revoke();
+    { w.shrink(excluded, timeout) } -> std::same_as<shrunk<W>>;
 };
 
 }  // namespace zeropp

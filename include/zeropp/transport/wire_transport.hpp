@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -94,6 +95,18 @@ public:
         return wire_transport(std::make_unique<state>(std::move(*part), *state_, members));
     }
 
+    /// Survivors of a failure: see shrinkable_transport and shrinkable_wire. The timeout limits it.
+    shrunk<wire_transport> shrink(std::span<const int> excluded = {}) requires shrinkable_wire<Wire> {
+        detail::require_excluded(Wire::name, excluded, rank(), size());
+        if (state_->shrunk) throw precondition_error(Wire::name, "one shrink of each transport", "another one");
+        state_->network.revoke();
+        state_->peers.fail(std::make_exception_ptr(
+            peer_error(std::string(Wire::name) + ": rank " + std::to_string(rank()) + " has called shrink")));
+        shrunk<Wire> left = state_->network.shrink(excluded, state_->peers.options().timeout);
+        state_->shrunk = true;
+        return {wire_transport(std::move(left.next), state_->peers.options()), std::move(left.survivors)};
+    }
+
 protected:
     /// Blocks until all ranks have called it, within the timeout. Returns at once without a timeout.
     void meet() const { state_->peers.barrier(detail::operation::split); }
@@ -102,6 +115,7 @@ private:
     struct state {
         Wire network;
         peer_exchange<Wire> peers;
+        bool shrunk = false;
 
         state(Wire w, transport_options options) : network(std::move(w)), peers(network, options) {}
 

@@ -1,0 +1,299 @@
+#pragma once
+/// \file
+/// Communicators of NCCL that fail together.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/cuda_stream.hpp>
+#include <zeropp/transport/deadline.hpp>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
+#error "zeropp needs NCCL 2.18 or newer"
+#endif
+
+namespace zeropp {
+
+/// A call to NCCL that failed, with NCCL's text; `code()` is NCCL's result code.
+class nccl_error : public error {
+public:
+    nccl_error(const std::string& call, ncclResult_t code, const std::string& detail)
+        : error(call + ": " + ncclGetErrorString(code) + (detail.empty() ? "" : " (" + detail + ")")), code_(code) {}
+
+    ncclResult_t code() const { return code_; }
+
+private:
+    ncclResult_t code_;
+};
+
+namespace detail {
+
+inline std::string nccl_last_error(ncclComm_t comm) {
+    const char* text = ncclGetLastError(comm);
+    return text ? text : "";
+}
+
+inline void require_nccl(ncclResult_t code, const char* call, ncclComm_t comm) {
+    if (code != ncclSuccess) throw nccl_error(call, code, nccl_last_error(comm));
+}
+
+/// Polls `comm` until `code` is not ncclInProgress, and stores the result in `code`. Returns false after `timeout`.
+inline bool nccl_settled(ncclComm_t comm, ncclResult_t& code, std::chrono::milliseconds timeout) {
+    const auto done = [&] {
+        if (code != ncclInProgress) return true;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+        if (asked != ncclSuccess) code = asked;
+        return code != ncclInProgress;
+    };
+    return poll_until(done, deadline_after(timeout));
+}
+
+/// The communicators of all transports that were split from one another. They fail together, because a stream may hold
+/// work of all of them.
+struct nccl_family {
+    struct state;
+
+    static constexpr const char* name = "nccl_transport";
+
+    explicit nccl_family(transport_options options) : timeout(options.timeout) {}
+
+    const std::chrono::milliseconds timeout;
+    first_failure failure;
+    std::vector<state*> members;
+    operation_in_call last;  // the last operation that the caller asked for
+
+    bool timed() const { return timeout != std::chrono::milliseconds::zero(); }
+
+    /// Ends the work of all communicators, and throws the first failure.
+    [[noreturn]] void fail(std::exception_ptr cause);
+
+    /// Ends the work of all communicators that the family owns. With a timeout they stay for `shrink`, if NCCL can
+    /// revoke them. NCCL does not tell the peers, which notice at their own deadline.
+    void end_all() noexcept;
+
+    /// Aborts all communicators that the family owns, at once, each on a thread. An abort waits for the device, so also
+    /// for kernels of communicators that are not aborted yet.
+    void abort_all() noexcept;
+
+    [[noreturn]] void time_out(const std::string& waited_for) {
+        fail(std::make_exception_ptr(timeout_error(
+            std::string(name) + ": timeout of " + std::to_string(timeout.count()) + " ms in " + last.text() +
+            ": waited for " + waited_for + "; NCCL does not say which ranks were not heard from")));
+    }
+};
+
+/// One of the communicators.
+struct nccl_family::state {
+    ncclComm_t comm;
+    bool owned;
+    std::shared_ptr<nccl_family> relatives;
+    call_log log;
+    int rank = 0;
+    int size = 0;
+
+    state(ncclComm_t c, bool own, std::shared_ptr<nccl_family> f, call_log l)
+        : comm(c), owned(own), relatives(std::move(f)), log(std::move(l)) {
+        // After an exception here no destructor aborts the communicator.
+        try {
+            require_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm);
+            require_nccl(ncclCommCount(comm, &size), "ncclCommCount", comm);
+            relatives->members.push_back(this);
+        } catch (...) {
+            if (owned) ncclCommAbort(comm);
+            throw;
+        }
+    }
+
+    ~state() {
+        if (owned && comm != nullptr && relatives->failure.any()) {
+            ncclCommAbort(std::exchange(comm, nullptr));
+        } else if (owned && comm != nullptr) {
+            // ncclCommDestroy would wait for work that never ends.
+            const ncclResult_t code = noticed();
+            if (code == ncclSuccess && finalized()) {
+                ncclCommDestroy(std::exchange(comm, nullptr));
+            } else {
+                relatives->failure.set(
+                    code != ncclSuccess
+                        ? std::make_exception_ptr(nccl_error("a destroyed transport", code, nccl_last_error(comm)))
+                        : std::make_exception_ptr(timeout_error(
+                              std::string(name) + ": timeout of " + std::to_string(relatives->timeout.count()) +
+                              " ms in the destructor of a transport: its work did not end")));
+                relatives->abort_all();
+            }
+        }
+        std::erase(relatives->members, this);
+    }
+
+    state(const state&) = delete;
+    state& operator=(const state&) = delete;
+
+    /// True if the communicator can be destroyed. With a timeout, first waits that long for its work; else
+    /// destroying waits.
+    bool finalized() const {
+        if (!relatives->timed()) return true;
+        ncclResult_t code = ncclCommFinalize(comm);
+        return nccl_settled(comm, code, relatives->timeout) && code == ncclSuccess;
+    }
+
+    /// Notes an operation that begins on `stream`, after a check for earlier errors.
+    void next(operation what, std::size_t bytes, cudaStream_t stream, int roots = 0) {
+        check();
+        relatives->last = log.next(what, bytes, roots);
+        if (!relatives->timed()) return;
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        require_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+        if (status != cudaStreamCaptureStatusNone) {
+            throw precondition_error(name, "no timeout where a CUDA graph is captured, whose work cannot be aborted",
+                                     "one of " + std::to_string(relatives->timeout.count()) + " ms");
+        }
+    }
+
+    /// Waits until a nonblocking communicator has accepted a call. Throws if the call failed.
+    void settle(ncclResult_t code, const char* call) {
+        if (!nccl_settled(comm, code, relatives->timeout)) relatives->time_out(call);
+        if (code != ncclSuccess) fail(call, code);
+    }
+
+    /// Result of the last operations as NCCL knows it now; ncclSuccess while they run.
+    ncclResult_t noticed() const {
+        ncclResult_t code = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
+        if (asked != ncclSuccess) return asked;
+        return code == ncclInProgress ? ncclSuccess : code;
+    }
+
+    void check() {
+        relatives->failure.rethrow();
+        const ncclResult_t code = noticed();
+        if (code != ncclSuccess) fail("an earlier NCCL operation", code);
+    }
+
+    [[noreturn]] void fail(const char* call, ncclResult_t code) {
+        relatives->fail(std::make_exception_ptr(nccl_error(call, code, nccl_last_error(comm))));
+    }
+
+    void wait(cudaStream_t stream) {
+        check();
+        if (!relatives->timed()) return require_work(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        cudaError_t code = cudaSuccess;
+        const auto done = [&] {
+            code = cudaStreamQuery(stream);
+            if (code != cudaErrorNotReady) return true;
+            cudaGetLastError();  // clears cudaErrorNotReady, which is no failure
+            for (state* s : relatives->members) s->check();
+            return false;
+        };
+        if (!poll_until(done, deadline_after(relatives->timeout))) {
+            relatives->time_out("the stream");
+        }
+        require_work(code, "cudaStreamQuery");
+    }
+
+    /// Throws if `code` is an error. An error of the device's work fails the whole family, because no transport's
+    /// work will end. An error of the call itself, as on a stream that is being captured, does not.
+    void require_work(cudaError_t code, const char* call) {
+        try {
+            require_cuda(code, call);
+        } catch (const cuda_error&) {
+            if (code == cudaErrorInvalidValue || code == cudaErrorInvalidResourceHandle ||
+                (code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread)) {
+                throw;
+            }
+            relatives->fail(std::current_exception());
+        }
+    }
+
+    /// Communicator of all ranks that are not in `excluded`.
+    ncclComm_t shrink([[maybe_unused]] std::vector<int> excluded) {
+#ifdef NCCL_SHRINK_ABORT
+        if (comm == nullptr) {
+            throw precondition_error(name, "a timeout and an NCCL with ncclCommRevoke, to shrink after a failure",
+                                     "communicators that the failure has aborted");
+        }
+        ncclComm_t next = nullptr;
+        ncclResult_t code =
+            ncclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), &next, nullptr, NCCL_SHRINK_ABORT);
+        const bool in_time = nccl_settled(comm, code, relatives->timeout);
+        const std::string text = nccl_last_error(comm);
+        if (in_time && code == ncclSuccess) return next;
+        if (next != nullptr) ncclCommAbort(next);
+        if (in_time) throw nccl_error("ncclCommShrink", code, text);
+        throw timeout_error(std::string(name) + ": timeout of " + std::to_string(relatives->timeout.count()) +
+                            " ms in ncclCommShrink: not heard from all ranks that are not excluded");
+#else
+        throw precondition_error(name, "NCCL 2.27 or newer, to shrink", "an older one");
+#endif
+    }
+
+    /// Runs the NCCL calls of `calls` as one group; `calls` passes each result and name to its argument, `note`.
+    template <class Calls>
+    void in_group(Calls calls) {
+        settle(ncclGroupStart(), "ncclGroupStart");
+        ncclResult_t code = ncclSuccess;
+        const char* call = nullptr;
+        const auto note = [&](ncclResult_t result, const char* name) {
+            const bool failed_before = code != ncclSuccess && code != ncclInProgress;
+            if (failed_before || result == ncclSuccess) return;
+            code = result;
+            call = name;
+        };
+        calls(note);
+        // After a failure too: an open group would delay all later NCCL calls of this thread.
+        note(ncclGroupEnd(), "ncclGroupEnd");
+        settle(code, call);
+    }
+};
+
+inline void nccl_family::fail(std::exception_ptr cause) {
+    failure.set(std::move(cause));
+    end_all();
+    failure.rethrow();
+    std::terminate();
+}
+
+inline void nccl_family::end_all() noexcept {
+#ifdef NCCL_REVOKE_DEFAULT
+    if (timed()) {
+        // All of them before any is waited for: their kernels may be behind one another.
+        bool revoked = true;
+        for (const state* s : members) {
+            if (!s->owned || s->comm == nullptr) continue;
+            const ncclResult_t code = ncclCommRevoke(s->comm, NCCL_REVOKE_DEFAULT);
+            revoked = revoked && (code == ncclSuccess || code == ncclInProgress);
+        }
+        for (const state* s : members) {
+            ncclResult_t code = ncclInProgress;
+            if (s->owned && s->comm != nullptr) revoked = revoked && nccl_settled(s->comm, code, timeout);
+        }
+        if (revoked) return;
+    }
+#endif
+    abort_all();
+}
+
+inline void nccl_family::abort_all() noexcept {
+    std::vector<std::jthread> aborts;
+    aborts.reserve(members.size());
+    ncclComm_t own = nullptr;
+    for (state* s : members) {
+        if (!s->owned || s->comm == nullptr) continue;
+        if (own != nullptr) aborts.emplace_back([own] { ncclCommAbort(own); });
+        own = std::exchange(s->comm, nullptr);
+    }
+    if (own != nullptr) ncclCommAbort(own);
+}
+
+}  // namespace detail
+}  // namespace zeropp

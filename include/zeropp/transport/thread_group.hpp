@@ -1,0 +1,361 @@
+#pragma once
+/// \file
+/// Meetings of ranks that are threads of one process, and their agreement on the ranks that are left after a failure.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/thread_agreement.hpp>
+#include <zeropp/transport/transport.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zeropp::detail {
+
+/// All groups of threads that were split from one another. They fail together.
+struct thread_family {
+    static constexpr const char* name = "thread_transport";
+    using clock = std::chrono::steady_clock;
+
+    struct group;
+
+    thread_family(transport_options options, int ranks)
+        : timeout(options.timeout), presence(static_cast<std::size_t>(ranks)) {}
+
+    const std::chrono::milliseconds timeout;
+    std::vector<thread_presence> presence;  // by world rank
+    std::mutex mutex;                       // locked before a group's
+    std::vector<std::weak_ptr<group>> groups;
+    std::exception_ptr cause;     // the first failure
+    clock::time_point failing{};  // when the wait began that timed out, or the time of another failure
+
+    /// A family that survivors of this one have made.
+    struct heir {
+        std::weak_ptr<thread_family> family;
+        std::vector<int> members;  // world ranks here, by world rank there
+    };
+    std::vector<heir> heirs;
+
+    [[gnu::cold]] void fail(std::exception_ptr why) {
+        std::unique_lock lock(mutex);
+        fail(std::move(lock), std::move(why), clock::now());
+    }
+
+    /// Fails the family with the exception why(), because a rank has waited since `began` for a meeting of `g`. Does
+    /// nothing if that meeting has taken place meanwhile.
+    template <class Why>
+    void fail_unless_met(group& g, std::uint64_t meeting, clock::time_point began, Why why);
+
+    /// Fails the family, and every family of survivors to which `rank` belongs.
+    [[gnu::cold]] void abort(int rank, const std::exception_ptr& why) {
+        fail(why);
+        for (const auto& [family, its_rank] : heirs_of(rank)) family->abort(its_rank, why);
+    }
+
+    /// Notes that the thread of `rank` has ended, so that survivors do not wait for it.
+    void leave(int rank);
+
+private:
+    /// Keeps the cause if it is the first. Requires the lock.
+    void note(std::exception_ptr why, clock::time_point since) {
+        if (cause) return;
+        cause = std::move(why);
+        failing = since;
+    }
+
+    void fail(std::unique_lock<std::mutex> lock, std::exception_ptr why, clock::time_point since);
+
+    std::vector<std::shared_ptr<group>> alive() {
+        const std::lock_guard lock(mutex);
+        std::vector<std::shared_ptr<group>> all;
+        for (const auto& g : groups) {
+            if (auto locked = g.lock()) all.push_back(std::move(locked));
+        }
+        return all;
+    }
+
+    /// Families of survivors to which `rank` belongs, and its rank in each.
+    std::vector<std::pair<std::shared_ptr<thread_family>, int>> heirs_of(int rank) {
+        const std::lock_guard lock(mutex);
+        std::vector<std::pair<std::shared_ptr<thread_family>, int>> found;
+        for (const heir& h : heirs) {
+            const auto self = std::find(h.members.begin(), h.members.end(), rank);
+            auto family = h.family.lock();
+            if (family && self != h.members.end()) {
+                found.emplace_back(std::move(family), static_cast<int>(self - h.members.begin()));
+            }
+        }
+        return found;
+    }
+};
+
+/// Ranks that meet. One object is shared by all of them.
+struct thread_family::group : std::enable_shared_from_this<group> {
+    group(std::shared_ptr<thread_family> f, int ranks)
+        : relatives(std::move(f)), slots(static_cast<std::size_t>(ranks)) {}
+
+    struct slot {
+        operation_in_call what;
+        const std::byte* send = nullptr;
+        // Events of the execution's type, which is equal on all ranks. `ready`: `send` can be read. `done`: this rank
+        // has copied from all others.
+        const void* ready = nullptr;
+        const void* done = nullptr;
+        std::span<const int> members = {};
+        std::weak_ptr<group> child = {};
+    };
+
+    std::shared_ptr<thread_family> relatives;
+    std::vector<slot> slots;
+    std::vector<int> world_ranks;  // world rank of each slot
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t arrived = 0;
+    std::uint64_t generation = 0;
+    std::vector<char> met = std::vector<char>(slots.size());  // [r] != 0: rank r has come to the next meeting
+    std::exception_ptr cause;                                 // the failure after which no meeting takes place
+
+    thread_agreement agreement{slots.size()};
+    std::shared_ptr<group> survivors;                            // made by the agreement
+    std::vector<char> shrunk = std::vector<char>(slots.size());  // [r] != 0: rank r has got `survivors`
+
+    void join_family() {
+        const std::lock_guard lock(relatives->mutex);
+        if (relatives->cause) fail(relatives->cause);
+        std::erase_if(relatives->groups, [](const auto& g) { return g.expired(); });
+        relatives->groups.push_back(weak_from_this());
+    }
+
+    [[gnu::cold]] void fail(std::exception_ptr why) {
+        {
+            const std::lock_guard lock(mutex);
+            cause = std::move(why);
+        }
+        changed.notify_all();
+    }
+
+    /// Returns true on the last rank to come, and releases the others.
+    bool last_to_arrive() {
+        if (++arrived != slots.size()) return false;
+        arrived = 0;
+        ++generation;
+        changed.notify_all();
+        return true;
+    }
+
+    /// Returns when all ranks have called it. Throws the family's failure if one of them never will.
+    void meet(int rank, const operation_in_call& what) {
+        const thread_presence::waiting here(presence_of(rank));
+        const auto began = clock::now();
+        const auto deadline = deadline_after(relatives->timeout, began);
+        std::unique_lock lock(mutex);
+        if (cause) std::rethrow_exception(cause);
+        const std::uint64_t mine = generation;
+        met[static_cast<std::size_t>(rank)] = true;
+        if (last_to_arrive()) {
+            std::fill(met.begin(), met.end(), 0);
+            return;
+        }
+        const auto over = [&] { return generation != mine || cause; };
+        if (deadline == no_deadline) {
+            changed.wait(lock, over);
+        } else if (!changed.wait_until(lock, deadline, over)) {
+            lock.unlock();
+            relatives->fail_unless_met(*this, mine, began,
+                                       [&] { return timed_out(name, what, relatives->timeout, missing()); });
+            lock.lock();
+        }
+        if (generation == mine) std::rethrow_exception(cause);
+    }
+
+    /// World ranks that have not come to the next meeting.
+    [[gnu::cold]] std::vector<int> missing() const {
+        std::vector<int> ranks;
+        for (std::size_t r = 0; r != met.size(); ++r) {
+            if (!met[r]) ranks.push_back(world_ranks[r]);
+        }
+        return ranks;
+    }
+
+    /// Scope after a meeting that ranks leave together. They read each other's memory in it, so none may leave before
+    /// the others are done, even after a failure. Every rank comes to the destructor, so it cannot hang.
+    class together {
+    public:
+        explicit together(group& g) : group_(g) {}
+        together(const together&) = delete;
+        together& operator=(const together&) = delete;
+        ~together() {
+            std::unique_lock lock(group_.mutex);
+            const std::uint64_t mine = group_.generation;
+            if (group_.last_to_arrive()) return;
+            group_.changed.wait(lock, [&] { return group_.generation != mine; });
+        }
+
+    private:
+        group& group_;
+    };
+
+    slot& at(int rank) { return slots[static_cast<std::size_t>(rank)]; }
+    int world_rank(int rank) const { return world_ranks[static_cast<std::size_t>(rank)]; }
+    thread_presence& presence_of(int rank) const {
+        return relatives->presence[static_cast<std::size_t>(world_rank(rank))];
+    }
+
+    /// Meets the other ranks and enqueues this rank's copies on `exec`. A stream waits for the other streams by events;
+    /// the host does not wait for the data.
+    template <class E>
+    void exchange(const E& exec, int rank, const operation_in_call& what, const std::byte* send, std::byte* recv) {
+        const std::size_t bytes = what.bytes;
+        using event = typename E::event;
+        const event ready = exec.record();
+        event done;
+        at(rank) = {.what = what, .send = send, .ready = &ready, .done = &done};
+        meet(rank, what);
+        const together until_all_are_done(*this);
+        require_same_operation();
+        std::exception_ptr failure;
+        try {
+            const int n = static_cast<int>(slots.size());
+            for (int i = 0; i != n; ++i) {
+                const int from = (rank + i) % n;
+                if (!what.sends(from)) continue;
+                const std::byte* data = what.sent_to(rank, at(from).send);
+                std::byte* to = recv + static_cast<std::size_t>(from) * bytes;
+                exec.wait(*static_cast<const event*>(at(from).ready));
+                if (data != to && bytes != 0) exec.copy(to, data, bytes);
+            }
+            done = exec.record();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        if constexpr (!std::same_as<E, host>) {
+            // Not `meet`, which can throw: a rank with a failure still owes the others its event.
+            { const together until_all_have_recorded(*this); }
+            for (const slot& s : slots) exec.wait(*static_cast<const event*>(s.done));
+        }
+        if (failure) std::rethrow_exception(failure);
+    }
+
+    /// Group of `members`, the same object on all of them.
+    std::shared_ptr<group> split(int rank, const operation_in_call& what, std::span<const int> members) {
+        // The first rank of a list makes the group before the meeting. If that throws, no rank is waiting yet.
+        std::shared_ptr<group> own;
+        if (!members.empty() && members.front() == rank) {
+            own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
+            own->join_family();
+        }
+        at(rank) = {.what = what, .members = members, .child = own};
+        meet(rank, what);
+        const together until_all_are_done(*this);
+        require_same_operation();
+        require_members();
+        if (own) own->world_ranks = detail::world_ranks(world_ranks, members);
+        return at(members.front()).child.lock();
+    }
+
+    /// Fails the family, agrees with the other ranks on the survivors, and returns their group and their ranks here.
+    std::pair<std::shared_ptr<group>, std::vector<int>> shrink(int rank, std::span<const int> excluded) {
+        require_excluded(name, excluded, rank, static_cast<int>(slots.size()));
+        relatives->fail(std::make_exception_ptr(
+            peer_error(std::string(name) + ": rank " + std::to_string(world_rank(rank)) + " has called shrink")));
+        const auto since = relatives->failing;  // does not change any more
+        const auto dead_at = [&](int r) { return presence_of(r).dead_at(since, relatives->timeout); };
+        auto ranks = agreement.agree(rank, excluded, dead_at, [&](const auto& those) { make_survivors(those); });
+        if (!std::binary_search(ranks.begin(), ranks.end(), rank)) {
+            throw left_out(name, world_rank(rank), detail::world_ranks(world_ranks, ranks));
+        }
+        if (std::exchange(shrunk[static_cast<std::size_t>(rank)], true)) {
+            throw precondition_error(name, "one shrink of each transport", "another one");
+        }
+        return {survivors, std::move(ranks)};
+    }
+
+    /// Makes the group of `ranks`, in a family of its own.
+    void make_survivors(const std::vector<int>& ranks) {
+        if (ranks.empty()) return;
+        const int size = static_cast<int>(ranks.size());
+        const auto family = std::make_shared<thread_family>(transport_options{relatives->timeout}, size);
+        survivors = std::make_shared<group>(family, size);
+        survivors->world_ranks = detail::world_ranks(size);
+        survivors->join_family();
+        const std::lock_guard lock(relatives->mutex);
+        relatives->heirs.push_back({family, detail::world_ranks(world_ranks, ranks)});
+    }
+
+    /// Throws precondition_error with all ranks' operations if they differ.
+    void require_same_operation() const {
+        const auto same = [&](const slot& s) { return s.what.same_move(slots[0].what); };
+        if (std::all_of(slots.begin(), slots.end(), same)) return;
+        throw_given("the same operation on every rank", [](const slot& s) { return s.what.move_text(); });
+    }
+
+    /// Throws precondition_error with all ranks' lists unless exactly the ranks in each list gave that list.
+    void require_members() const {
+        for (std::size_t r = 0; r != slots.size(); ++r) {
+            const auto& list = slots[r].members;
+            const auto times = [&](int m) { return std::count(list.begin(), list.end(), m); };
+            const auto gave_it_too = [&](int m) {
+                if (m < 0 || static_cast<std::size_t>(m) >= slots.size() || times(m) != 1) return false;
+                const auto& given = slots[static_cast<std::size_t>(m)].members;
+                return std::equal(given.begin(), given.end(), list.begin(), list.end());
+            };
+            if (times(static_cast<int>(r)) == 1 && std::all_of(list.begin(), list.end(), gave_it_too)) continue;
+            throw_given("the same list of ranks on each rank in it, itself among them", [](const slot& s) {
+                std::string text;
+                for (const int m : s.members) text += (text.empty() ? "{" : ", ") + std::to_string(m);
+                return "split " + (text.empty() ? "{" : text) + "}";
+            });
+        }
+    }
+
+    template <class Describe>
+    [[noreturn, gnu::cold]] void throw_given(std::string_view expected, Describe describe) const {
+        std::string given;
+        for (std::size_t r = 0; r != slots.size(); ++r) {
+            given += (r == 0 ? "" : ", ") + describe(slots[r]) + " on rank " + std::to_string(r);
+        }
+        throw precondition_error(name, expected, given);
+    }
+};
+
+template <class Why>
+[[gnu::cold]] void thread_family::fail_unless_met(group& g, std::uint64_t meeting, clock::time_point began, Why why) {
+    std::unique_lock lock(mutex);
+    {
+        const std::lock_guard lock_group(g.mutex);
+        if (g.generation != meeting) return;
+        note(cause ? cause : std::make_exception_ptr(why()), began);
+        g.cause = cause;
+    }
+    fail(std::move(lock), cause, began);
+}
+
+[[gnu::cold]] inline void thread_family::fail(std::unique_lock<std::mutex> lock, std::exception_ptr why,
+                                              clock::time_point since) {
+    note(std::move(why), since);
+    const std::exception_ptr first = cause;
+    lock.unlock();
+    for (const auto& g : alive()) g->fail(first);
+}
+
+inline void thread_family::leave(int rank) {
+    presence[static_cast<std::size_t>(rank)].leave();
+    for (const auto& g : alive()) g->agreement.wake();
+    for (const auto& [family, its_rank] : heirs_of(rank)) family->leave(its_rank);
+}
+
+}  // namespace zeropp::detail
