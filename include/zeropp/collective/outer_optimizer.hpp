@@ -169,7 +169,7 @@ public:
     /// and aligned to 16 bytes.
     template <topology Topology, tensors_in<Space> Weights, mutable_array_in<Space> Array>
     outer_optimizer(const Topology& counterparts, const Weights& weights, Array&& storage)
-        : sizes_(sizes_of(weights)), room_(room_for(sizes_)), storage_(as_view<Space>(storage)),
+        : sizes_(sizes_of(weights)), begins_(begins_of(sizes_)), storage_(as_view<Space>(storage)),
           differences_(listed(counterparts)) {
         const std::string problem = workspace_problem(storage_, storage_bytes(weights));
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
@@ -178,7 +178,7 @@ public:
     /// Bytes of storage on each rank.
     template <tensors_in<Space> Weights>
     static std::size_t storage_bytes(const Weights& weights) {
-        return 3 * room_for(sizes_of(weights)) * sizeof(float);
+        return 3 * begins_of(sizes_of(weights)).back() * sizeof(float);
     }
 
     /// anchor = weights, momentum = 0: the state before the first inner step. Enqueued on `exec`, no communication.
@@ -228,10 +228,10 @@ public:
         pending_ = pending;
     }
     /// Bytes of the state, complete when the work of the last call is.
-    view<std::byte, Space> state() const { return storage_.subview(0, 3 * room_ * sizeof(float)); }
+    view<std::byte, Space> state() const { return storage_.subview(0, 3 * begins_.back() * sizeof(float)); }
 
     /// Anchor of array t of the weights; the same bits in all islands.
-    view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begin_of(t)), sizes_[t]}; }
+    view<const float, Space> anchor(std::size_t t = 0) const { return {anchor_at(begins_[t]), sizes_[t]}; }
 
     /// Number of elements of the rank's shards.
     std::size_t elements() const { return differences_.elements(); }
@@ -283,18 +283,17 @@ private:
         return sizes;
     }
 
-    /// Elements of one of the three parts of storage, in which each tensor begins on a 16-byte boundary.
-    static std::size_t room_for(const std::vector<std::size_t>& sizes) {
-        std::size_t room = 0;
-        for (const std::size_t n : sizes) room += round_up(n, workspace_alignment / sizeof(float));
-        return room;
-    }
-    std::size_t begin_of(std::size_t t) const {
-        return room_for({sizes_.begin(), sizes_.begin() + static_cast<std::ptrdiff_t>(t)});
+    /// First element of each tensor in one of the three parts of storage, on a 16-byte boundary; then the part's size.
+    static std::vector<std::size_t> begins_of(const std::vector<std::size_t>& sizes) {
+        std::vector<std::size_t> begins{0};
+        for (const std::size_t n : sizes) {
+            begins.push_back(begins.back() + round_up(n, workspace_alignment / sizeof(float)));
+        }
+        return begins;
     }
 
     float* part(std::size_t p, std::size_t begin) const {
-        return reinterpret_cast<float*>(storage_.data()) + p * room_ + begin;
+        return reinterpret_cast<float*>(storage_.data()) + p * begins_.back() + begin;
     }
     float* anchor_at(std::size_t begin) const { return part(0, begin); }
     float* momentum_at(std::size_t begin) const { return part(1, begin); }
@@ -303,10 +302,8 @@ private:
     template <topology Topology>
     tensor_list<float, Space> listed(const Topology& counterparts) const {
         std::vector<list_tensor<float, Space>> tensors;
-        std::size_t begin = 0;
-        for (const std::size_t n : sizes_) {
-            tensors.emplace_back(view<float, Space>(difference_at(begin), n));
-            begin += round_up(n, workspace_alignment / sizeof(float));
+        for (std::size_t t = 0; t != sizes_.size(); ++t) {
+            tensors.emplace_back(view<float, Space>(difference_at(begins_[t]), sizes_[t]));
         }
         return tensor_list<float, Space>(counterparts, tensors);
     }
@@ -314,17 +311,14 @@ private:
     /// Enqueues function(address, place in a part of storage)(i) for every element i of every array.
     template <execution Execution, class Weights, class Function>
     void for_each_array(const Execution& exec, Weights& weights, const Function& function) const {
-        std::size_t begin = 0;
         for (std::size_t t = 0; t != sizes_.size(); ++t) {
-            if (sizes_[t] != 0) {
-                codec<Execution>::each(exec, sizes_[t], function(detail::array_of<Space>(weights, t).data(), begin));
-            }
-            begin += round_up(sizes_[t], workspace_alignment / sizeof(float));
+            if (sizes_[t] == 0) continue;
+            codec<Execution>::each(exec, sizes_[t], function(detail::array_of<Space>(weights, t).data(), begins_[t]));
         }
     }
 
     std::vector<std::size_t> sizes_;
-    std::size_t room_;
+    std::vector<std::size_t> begins_;
     view<std::byte, Space> storage_;
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
