@@ -122,6 +122,11 @@ public:
 
     [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
 
+    /// Bytes of the moments.
+    [[nodiscard]] std::size_t memory_bytes() const noexcept {
+        return (first_moment_.size() + second_moment_.size()) * sizeof(float);
+    }
+
 private:
     const Device* device_;
     adamw_options options_;

@@ -210,7 +210,7 @@ void read_zero(section& zero, deepspeed_config& config) {
 }
 
 void read_local_steps(section& local, deepspeed_config& config) {
-    auto& to = config.zeropp.local_steps;
+    auto& to = config.zeropp.local_steps.emplace();
     local.read_count("islands", to.islands);
     local.read_count("every", to.every);
     local.read_count("fragments", to.fragments);
@@ -300,6 +300,9 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
             "block_rate", config.zeropp.block_rate, [](double value) { return value > 0.0; }, "a number above 0");
         zeropp->read("gradient_error_feedback", config.zeropp.gradient_error_feedback);
         zeropp->read("weight_differences", config.zeropp.weight_differences);
+        zeropp->read_number(
+            "weight_average", config.zeropp.weight_average, [](double value) { return value >= 0.0 && value < 1.0; },
+            "a number from 0 to below 1, where 0 is off");
         if (auto local = zeropp->child("local_steps")) read_local_steps(*local, config);
         if (config.zeropp.gradient_error_feedback && !config.zero.quantized_gradients) {
             zeropp->fail("gradient_error_feedback", true,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -25,8 +26,8 @@ struct deepspeed_config {
         bool quantized_gradients = false;  ///< qgZ: zero_quantized_gradients
         bool overlap_comm = true;          ///< DeepSpeed's default for stage 3
     };
-    /// Local steps: islands of consecutive ranks train by themselves and exchange their progress. One island is
-    /// training without local steps.
+    /// Local steps: islands of consecutive ranks train by themselves and exchange their progress. One island exchanges
+    /// nothing, but has the outer optimizer.
     struct local_settings {
         int islands = 1;
         int every = 30;              ///< inner steps between two exchanges of a unit
@@ -49,7 +50,8 @@ struct deepspeed_config {
         bool gradient_error_feedback = false;  ///< adds a gradient's quantization error to the next one
         double block_rate = 1.0;               ///< factor of the learning rate of blocks
         bool weight_differences = false;       ///< nodes keep weights, and differences move; needs hpZ
-        local_settings local_steps;
+        double weight_average = 0.0;           ///< decay of an average of weights for evaluation; 0 is off
+        std::optional<local_settings> local_steps;
 
         /// Quantizer of a unit's weights; `embedding` is true for embeddings and head.
         [[nodiscard]] const std::string& weights(bool embedding) const {
@@ -61,6 +63,8 @@ struct deepspeed_config {
                        ? embedding_gradient_quantizer_inter_node
                        : gradient_quantizer_inter_node;
         }
+        /// Number of islands; one without local steps.
+        [[nodiscard]] int islands() const { return local_steps ? local_steps->islands : 1; }
     };
 
     int train_micro_batch_size_per_gpu = 1;

@@ -55,7 +55,23 @@ struct sum_squares {
     }
 };
 
+/// average <- average + part * (x - average).
+struct move_average {
+    float part;
+    const float* x;
+    float* average;
+
+    ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const { average[i] += part * (x[i] - average[i]); }
+};
+
 }  // namespace step
+
+/// Weights that a pass over the units uses.
+enum class weights_kind {
+    quantized,  ///< as the configuration sends them
+    masters,    ///< the optimizer's, exactly
+    average,    ///< the exponential moving average of the optimizer's, exactly
+};
 
 /// ZeRO stage 3: every rank keeps its shards of each unit's weights (float), gradient and AdamW state. Whole weights
 /// exist only while a unit computes. Bytes move between ranks through the library:
@@ -88,22 +104,22 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
         : zero3_engine(device, network, config, seed, world,
-                       island_ranks(nodes, config.zeropp.local_steps.islands, world.rank())) {}
+                       island_ranks(nodes, config.zeropp.islands(), world.rank())) {}
 
     /// For an island among the ranks of `world`.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const island_ranks& ranks)
-        : device_(device), network_(network), replicated_(config.zero.stage == 0),
-          clipping_(config.gradient_clipping), mean_{.operation = zeropp::reduction::mean,
-                                                     .chunks = config.zeropp.gradient_chunks},
+        : device_(device), network_(network), replicated_(config.zero.stage == 0), clipping_(config.gradient_clipping),
+          average_decay_(config.zeropp.weight_average), mean_{.operation = zeropp::reduction::mean,
+                                                              .chunks = config.zeropp.gradient_chunks},
           overlap_(config.zero.overlap_comm), world_(world), island_(world.split(ranks.island)),
           weights_comm_(ranks.nodes, world.split(ranks.island)),
           secondary_comm_(zeropp::two_level::of_size(island_.size(), config.zero.hpz_partition_size),
                           world.split(ranks.island)),
           gradient_comm_(ranks.nodes, world.split(ranks.island)), gather_queue_(device.make_queue()),
           reduce_queue_(device.make_queue()) {
-        if (config.zeropp.local_steps.islands > 1) {
-            exchange_.emplace(device, config.zeropp.local_steps, world.split(ranks.counterparts));
+        if (config.zeropp.local_steps) {
+            exchange_.emplace(device, *config.zeropp.local_steps, world.split(ranks.counterparts));
         }
         secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
@@ -121,8 +137,9 @@ public:
         square_sums_ = array<double, space>(stretches_);
     }
 
-    /// If `exactly`, later passes gather the master weights unquantized, in any configuration but stage 0.
-    void gather_masters(bool exactly) { masters_ = exactly && !replicated_; }
+    /// Later passes use these weights. In stage 0 all ranks have the masters. `average` needs the configuration's
+    /// weight_average.
+    void use(weights_kind kind) { kind_ = kind; }
 
     /// Starts a pass over the units, forward or forward and backward. Gathers the first unit.
     void begin(bool with_backward) {
@@ -140,7 +157,8 @@ public:
         device_.wait(ready_[v % 2]);
         if (v + 1 != visits_.size()) start_gather(v + 1);
         const unit_state& u = units_[static_cast<std::size_t>(visits_[v].unit)];
-        return replicated_ ? u.shard.view() : full_[v % 2].view().subview(0, u.parameters);
+        if (!replicated_) return full_[v % 2].view().subview(0, u.parameters);
+        return (kind_ == weights_kind::average ? u.average : u.shard).view();
     }
 
     /// Buffer for the unit's gradient. The previous unit must have been reduced.
@@ -205,6 +223,13 @@ public:
                                       [&](std::size_t u) -> const list& { return units_[u].own_weights; });
             });
         }
+        if (average_decay_ > 0) {
+            const auto part = static_cast<float>(1.0 - average_decay_);
+            for (unit_state& u : units_) {
+                device_.for_each(static_cast<std::int64_t>(u.average.size()),
+                                 step::move_average{part, u.shard.data(), u.average.data()});
+            }
+        }
         ++weights_version_;
         return norm;
     }
@@ -212,6 +237,22 @@ public:
     /// This rank's master weights of a unit: its shards of the tensors, one behind the other.
     zeropp::view<const float, space> masters(int unit) const {
         return units_[static_cast<std::size_t>(unit)].shard.view();
+    }
+
+    /// Their average, if configured.
+    zeropp::view<const float, space> average(int unit) const {
+        return units_[static_cast<std::size_t>(unit)].average.view();
+    }
+
+    /// Bytes of arrays on this rank: states, buffers and scratch memory, without activations.
+    std::size_t memory_bytes() const {
+        const std::size_t elements = full_[0].size() + full_[1].size() + gradient_[0].size() + gradient_[1].size();
+        std::size_t bytes = elements * sizeof(float) + gather_scratch_.view().size() + reduce_scratch_.view().size();
+        for (const unit_state& u : units_) {
+            bytes += (u.shard.size() + u.gradient_shard.size() + u.average.size()) * sizeof(float) +
+                     u.optimizer.memory_bytes() + u.secondary_storage.view().size() + u.feedback_storage.view().size();
+        }
+        return bytes + (exchange_ ? exchange_->memory_bytes() : 0);
     }
 
     /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
@@ -225,28 +266,15 @@ private:
     using floats = array<float, space>;
     using list = zeropp::tensor_list<float, space>;
 
-    template <class AnyFormats>
-    struct secondary_of;
-    template <class... Q>
-    struct secondary_of<zeropp::named_quantizers<Q...>> {
-        using type = std::variant<zeropp::secondary_partition<Q, space>...>;
-    };
-
-    template <class AnyFormats>
-    struct replica_of;
-    template <class... Q>
-    struct replica_of<zeropp::named_quantizers<Q...>> {
-        using type = std::variant<typename Formats::template replica<Q, space>...>;
-    };
-
+    template <class Q>
+    using secondary_of = zeropp::secondary_partition<Q, space>;
+    template <class Exact>
+    using replica_of = typename Formats::template replica<Exact, space>;
     template <class Hops>
     using feedback_of = zeropp::error_feedback<Hops, typename Formats::residuals, space>;
-    template <class AnyHops>
-    struct feedback_variant;
-    template <class... Hops>
-    struct feedback_variant<zeropp::named_hops<Hops...>> {
-        using type = std::variant<feedback_of<Hops>...>;
-    };
+    /// One object for a format of `Named`, in a vector since it is not copied; or none.
+    template <class Named, template <class> class Of>
+    using optional_of = std::vector<typename variant_over<typename Named::variant, Of>::type>;
 
     struct unit_state {
         std::size_t parameters;
@@ -254,17 +282,19 @@ private:
         typename Formats::gradients::variant gradient_format;
         floats shard;           // master weights: this rank's shards of the unit's tensors, one behind the other
         floats gradient_shard;  // this rank's shards of the mean over ranks
+        floats average;         // of `shard` over steps; empty if not configured
         list own_weights;       // the shards in `shard`
+        std::optional<list> own_average;   // the shards in `average`
         std::array<list, 2> full_weights;  // in either of full_
         list full_gradient;
         list own_gradient;  // the shards in `gradient_shard`; in stage 0 all of it
         adamw<Device> optimizer;
         double rate;  // factor of the learning rate
         zeropp::workspace<space> secondary_storage;
-        std::vector<typename secondary_of<typename Formats::weights>::type> secondary;    // hpZ alone: one
-        std::vector<typename replica_of<typename Formats::replicas>::type> node_replica;  // hpZ and differences: one
+        optional_of<typename Formats::weights, secondary_of> secondary;    // hpZ alone
+        optional_of<typename Formats::replicas, replica_of> node_replica;  // hpZ and differences
         zeropp::workspace<space> feedback_storage;
-        std::vector<typename feedback_variant<typename Formats::gradients>::type> feedback;  // one, or none
+        optional_of<typename Formats::gradients, feedback_of> feedback;
     };
 
     /// Sum of the values of all ranks of `ranks`, in rank order.
@@ -327,6 +357,8 @@ private:
         }
         floats shard(own.size()), gradient_shard(own.size());
         device_.upload(shard.data(), std::span<const float>(own));
+        floats average(average_decay_ > 0 ? own.size() : 0);
+        device_.upload(average.data(), std::span<const float>(own).first(average.size()));
         // Only secondary partitions and replicas depend on the groups.
         const zeropp::two_level& ranks = (hpz_ ? secondary_comm_ : weights_comm_).topology();
         const adamw_options options{.beta1 = config.optimizer.beta1,
@@ -334,6 +366,8 @@ private:
                                     .epsilon = config.optimizer.eps,
                                     .weight_decay = config.optimizer.weight_decay};
         const auto own_weights = listed(shard, own_sizes);
+        std::optional<list> own_average;
+        if (average_decay_ > 0) own_average.emplace(listed(average, own_sizes));
         const auto own_gradient = listed(gradient_shard, own_sizes);
         const deepspeed_config::zeropp_settings& names = config.zeropp;
         const bool embedding = unit == 0 || unit == network_.head_unit();
@@ -346,7 +380,9 @@ private:
                                        quantized_gradients ? names.gradients_inter_node(embedding) : plain),
              std::move(shard),
              std::move(gradient_shard),
+             std::move(average),
              list(own_weights),
+             std::move(own_average),
              {list(ranks, listed(full_[0], sizes)), list(ranks, listed(full_[1], sizes))},
              list(ranks, listed(gradient_[parity(unit)], sizes)),
              replicated_ ? list(ranks, own_gradient) : list(own_gradient),
@@ -394,7 +430,7 @@ private:
     void add_replica(unit_state& u) {
         std::visit(
             [&]<class Exact>(const auto& q, const Exact& kept) {
-                using replica = typename Formats::template replica<Exact, space>;
+                using replica = replica_of<Exact>;
                 const zeropp::two_level& ranks = secondary_comm_.topology();
                 u.secondary_storage =
                     zeropp::workspace<space>(replica::storage_bytes(ranks, u.full_gradient, island_.rank()));
@@ -410,7 +446,7 @@ private:
     void add_secondary(unit_state& u) {
         std::visit(
             [&]<class Q>(const Q& q) {
-                using secondary = zeropp::secondary_partition<Q, space>;
+                using secondary = secondary_of<Q>;
                 const int group = secondary_comm_.group_size();
                 u.secondary_storage = zeropp::workspace<space>(secondary::storage_bytes(q, u.full_gradient, group));
                 u.secondary.emplace_back(std::in_place_type<secondary>, q, u.full_gradient, group,
@@ -438,8 +474,9 @@ private:
             ready_[v % 2] = gather_queue_.exec().record();
             return;
         }
-        if (masters_) {
-            zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, exact, u.own_weights, full, {},
+        if (kind_ != weights_kind::quantized) {
+            zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, exact,
+                                         kind_ == weights_kind::average ? *u.own_average : u.own_weights, full, {},
                                          gather_scratch_.view());
             ready_[v % 2] = gather_queue_.exec().record();
             return;
@@ -499,12 +536,13 @@ private:
     const model& network_;
     bool replicated_;
     double clipping_;
+    double average_decay_;
     zeropp::reduce_options mean_;
     bool overlap_;
     bool hpz_ = false;
     bool differences_ = false;  // of the weights that nodes keep
     bool feedback_ = false;
-    bool masters_ = false;
+    weights_kind kind_ = weights_kind::quantized;
     typename Formats::weights::variant secondary_format_;
     typename Formats::replicas::variant replica_format_;
 

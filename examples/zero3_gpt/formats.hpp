@@ -3,8 +3,17 @@
 #include <zeropp/zeropp.hpp>
 
 #include <cstdint>
+#include <variant>
 
 namespace zero3_gpt {
+
+/// std::variant of `Of<T>` for every alternative T of `Variant`.
+template <class Variant, template <class> class Of>
+struct variant_over;
+template <class... T, template <class> class Of>
+struct variant_over<std::variant<T...>, Of> {
+    using type = std::variant<Of<T>...>;
+};
 
 /// Formats that this example can send. A framework would choose its own.
 struct wire_formats {

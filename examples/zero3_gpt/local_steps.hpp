@@ -2,6 +2,7 @@
 
 #include "deepspeed_config.hpp"
 #include "device.hpp"
+#include "formats.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -113,21 +114,22 @@ public:
         if (applied) device_.wait(queue_.exec().record());
     }
 
+    /// Bytes of memory for exchanges on this rank.
+    std::size_t memory_bytes() const {
+        std::size_t bytes = scratch_.view().size();
+        for (const unit& u : units_) bytes += u.storage.view().size() + u.residual_storage.view().size();
+        return bytes;
+    }
+
 private:
     template <class Q>
     using feedback_of = zeropp::error_feedback<zeropp::hops<Q, Q, Q>, typename Formats::residuals, space>;
-    template <class AnyFormats>
-    struct feedback_variant;
-    template <class... Q>
-    struct feedback_variant<zeropp::named_quantizers<Q...>> {
-        using type = std::variant<feedback_of<Q>...>;
-    };
 
     struct unit {
         zeropp::workspace<space> storage;
         zeropp::outer_optimizer<space> outer;
         zeropp::workspace<space> residual_storage{0};
-        std::optional<typename feedback_variant<typename Formats::exchanges>::type> residuals;
+        std::optional<typename variant_over<typename Formats::exchanges::variant, feedback_of>::type> residuals;
 
         unit(const zeropp::two_level& counterparts, const list& weights)
             : storage(zeropp::outer_optimizer<space>::storage_bytes(weights)),

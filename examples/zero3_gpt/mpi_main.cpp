@@ -30,8 +30,8 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
             p.nodes = zeropp::two_level::of_size(world.size(), p.settings->ranks_per_node);
         }
         for (const auto& run : p.settings->runs) {
-            const zero3_gpt::island_ranks island(zeropp::two_level(world.size(), 1),
-                                                 run.config.zeropp.local_steps.islands, world.rank());
+            const zero3_gpt::island_ranks island(zeropp::two_level(world.size(), 1), run.config.zeropp.islands(),
+                                                 world.rank());
             zeropp::two_level::of_size(island.nodes.size(), run.config.zero.hpz_partition_size);
         }
     } catch (const std::exception& e) {

@@ -80,6 +80,8 @@ void write_json(const std::string& file, const report_header& header, std::span<
                                    {"step_seconds_median", r.step_seconds},
                                    {"inter_node_bytes_per_step", r.inter_node_bytes()},
                                    {"intra_node_bytes_per_step", r.intra_node_bytes()}};
+        run["memory_bytes_of_rank"] = r.memory_bytes;
+        if (r.held_out_loss_of_average) run["held_out_loss_of_average"] = *r.held_out_loss_of_average;
         if (r.inter_node_bytes() != 0) {
             run["reduction_inter_node"] = static_cast<double>(runs.front().inter_node_bytes()) / inter_node;
         }

@@ -2,7 +2,9 @@
 
 #include "engine.hpp"
 
+#include <cstddef>
 #include <iosfwd>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,11 +14,13 @@ namespace zero3_gpt {
 /// Results of one run. Traffic is the sum over all ranks, in bytes per step.
 struct run_result {
     std::string name;
-    std::vector<double> losses;           // mean training loss of each step, in nats per byte
-    double training_loss = 0;             // mean of the last 20 steps
-    double held_out_loss = 0;             // with the weights that ranks gather
-    double held_out_loss_of_masters = 0;  // with the optimizer's master weights
-    double step_seconds = 0;              // median
+    std::vector<double> losses;                      // mean training loss of each step, in nats per byte
+    double training_loss = 0;                        // mean of the last 20 steps
+    double held_out_loss = 0;                        // with the weights that ranks gather
+    double held_out_loss_of_masters = 0;             // with the optimizer's master weights
+    std::optional<double> held_out_loss_of_average;  // with the average of weights, if configured
+    std::size_t memory_bytes = 0;                    // of rank 0, without activations
+    double step_seconds = 0;                         // median
     phase_traffic traffic;
 
     std::uint64_t inter_node_bytes() const {

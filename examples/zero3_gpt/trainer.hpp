@@ -31,7 +31,7 @@ struct workload {
                                                names.gradients_inter_node(embedding));
             }
             wire_formats::weights::parse(names.secondary_quantizer);
-            wire_formats::exchanges::parse(names.local_steps.quantizer);
+            if (names.local_steps) wire_formats::exchanges::parse(names.local_steps->quantizer);
         }
     }
 
@@ -161,8 +161,13 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
     result.step_seconds = seconds[seconds.size() / 2];
     result.held_out_loss = held_out_loss(engine, work, batch, rank, ranks, windows);
-    engine.gather_masters(true);
+    engine.use(weights_kind::masters);
     result.held_out_loss_of_masters = held_out_loss(engine, work, batch, rank, ranks, windows);
+    if (run.config.zeropp.weight_average > 0) {
+        engine.use(weights_kind::average);
+        result.held_out_loss_of_average = held_out_loss(engine, work, batch, rank, ranks, windows);
+    }
+    result.memory_bytes = engine.memory_bytes();
     return result;
 }
 

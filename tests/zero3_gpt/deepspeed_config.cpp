@@ -111,7 +111,8 @@ TEST_CASE("local steps have a delay below their interval, and rates in range", "
                       "alpha": 1, "quantizer": "lloyd4:128:h128", "evry": 8)"),
              R"("zero_hpz_partition_size": 2)"),
         "ds.json");
-    const auto& read = config.zeropp.local_steps;
+    REQUIRE(config.zeropp.local_steps);
+    const auto& read = *config.zeropp.local_steps;
     CHECK(read.islands == 2);
     CHECK(read.every == 8);
     CHECK(read.fragments == 4);
@@ -132,6 +133,8 @@ TEST_CASE("local steps have a delay below their interval, and rates in range", "
     refused(R"("learning_rate": 0)", "learning_rate is 0, allowed is a number above 0");
     refused(R"("momentum": 1)", "momentum is 1, allowed is a number from 0 to below 1");
     refused(R"("alpha": 1.5)", "alpha is 1.5, allowed is a number from 0 to 1");
+    CHECK(error_of(with(R"("zeropp": {"weight_average": 1})", R"("zero_hpz_partition_size": 2)")) ==
+          "ds.json: zeropp.weight_average is 1, allowed is a number from 0 to below 1, where 0 is off");
 }
 
 TEST_CASE("error feedback without quantized gradients is refused", "[zero3_gpt][deepspeed_config]") {

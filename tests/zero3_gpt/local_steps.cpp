@@ -1,5 +1,6 @@
 /// \file
-/// Islands train apart between exchanges and are equal after them; one island is training without local steps.
+/// Islands train apart between exchanges and are equal after them. One island takes the outer step alone. The average
+/// of weights follows them.
 
 #include "local_steps.hpp"
 
@@ -7,7 +8,13 @@
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
+#include <zeropp/plan/memory.hpp>
+#include <zeropp/topology/flat.hpp>
+
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,16 +29,21 @@ struct formats : wire_formats {
     using exchanges = zeropp::named_quantizers<int4_rotated>;
 };
 
-/// Master weights of a unit after each step, for each rank; and the result of rank 0.
+using local_settings = deepspeed_config::local_settings;
+
+constexpr model_config small{.layers = 2, .heads = 2, .width = 16, .context = 8};
+
+/// Master weights and averages of a unit after each step, for each rank; and the result of rank 0.
 struct training {
-    std::vector<std::vector<std::vector<float>>> masters;
+    std::vector<std::vector<std::vector<float>>> masters, averages;
     run_result result;
 };
 
-training train_islands(const deepspeed_config::local_settings& local, int stage, int watched_unit) {
+training train_islands(const std::optional<local_settings>& local, int stage, int watched_unit,
+                       double weight_average = 0) {
     std::string words;
     for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    const model network({.layers = 2, .heads = 2, .width = 16, .context = 8});
+    const model network(small);
     const workload work(network, text(words, network.config().context));
     settings s;
     s.steps = 9;
@@ -39,16 +51,20 @@ training train_islands(const deepspeed_config::local_settings& local, int stage,
     run.config.bf16 = true;
     run.config.zero.stage = stage;
     run.config.zeropp.local_steps = local;
+    run.config.zeropp.weight_average = weight_average;
     pin_blas_to_one_thread();
     const zeropp::two_level nodes(4, 1);
     training t;
     t.masters.resize(4);
+    t.averages.resize(4);
     zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
         const host_device device;
         const auto rank = static_cast<std::size_t>(ranks.rank());
         const auto keep = [&](auto& engine, int, double) {
             const auto own = engine.masters(watched_unit);
             t.masters[rank].emplace_back(own.data(), own.data() + own.size());
+            const auto average = engine.average(watched_unit);
+            t.averages[rank].emplace_back(average.data(), average.data() + average.size());
         };
         const run_result result = train<formats>(device, s, run, work, ranks, nodes, keep);
         if (rank == 0) t.result = result;
@@ -56,14 +72,16 @@ training train_islands(const deepspeed_config::local_settings& local, int stage,
     return t;
 }
 
-deepspeed_config::local_settings every_four(int fragments, int delay) {
-    deepspeed_config::local_settings local;
-    local.islands = 2;
-    local.every = 4;
-    local.fragments = fragments;
-    local.delay = delay;
-    local.quantizer = "int4:128:signed:bf16:h32";
-    return local;
+local_settings every_four(int fragments, int delay) {
+    return {.islands = 2, .every = 4, .fragments = fragments, .delay = delay, .quantizer = "int4:128:signed:bf16:h32"};
+}
+
+/// A unit's initial weights, whole.
+std::vector<float> initial_weights(int unit) {
+    const model network(small);
+    std::vector<float> weights(network.unit_parameters(unit));
+    network.initialise(unit, settings{}.seed, weights);
+    return weights;
 }
 
 /// Steps, counted from 1, after which counterparts of both islands hold equal weights.
@@ -98,19 +116,71 @@ TEST_CASE("fragments exchange in turn, and are used after their delay", "[zero3_
     CHECK(equal_steps(train_islands(every_four(2, 3), 3, 3)) == std::vector{7});
 }
 
-TEST_CASE("one island trains as without local steps", "[zero3_gpt]") {
-    deepspeed_config::local_settings one;
-    const training t = train_islands(one, 3, 1);
-    one.every = 2;
-    one.quantizer = "int4:128:signed:bf16:h32";
-    const training other = train_islands(one, 3, 1);
-    CHECK(t.masters == other.masters);
-    CHECK(t.result.losses == other.result.losses);
+TEST_CASE("one island takes the outer step alone, without an exchange", "[zero3_gpt]") {
+    // In stage 0 every rank keeps whole weights, so the anchor is known.
+    const training plain = train_islands(std::nullopt, 0, 1);
+    local_settings one = every_four(1, 0);
+    one.islands = 1;
+    const training t = train_islands(one, 0, 1);
     CHECK(t.result.traffic.exchange.inter_node == 0);
+    for (std::size_t step = 0; step != 3; ++step) CHECK(t.masters[0][step] == plain.masters[0][step]);
+    const std::vector<float> anchor = initial_weights(1);
+    double largest_error = 0, largest_move = 0;
+    for (std::size_t i = 0; i != anchor.size(); ++i) {
+        const double difference = double(anchor[i]) - double(plain.masters[0][3][i]);
+        const double expected = anchor[i] - 0.7 * (difference + 0.9 * difference);
+        largest_error = std::max(largest_error, std::abs(t.masters[0][3][i] - expected));
+        largest_move = std::max(largest_move, std::abs(difference));
+    }
+    CHECK(largest_error < 1e-3 * largest_move);
+}
+
+TEST_CASE("the average of weights follows them after each step, and is evaluated", "[zero3_gpt]") {
+    const training t = train_islands(every_four(1, 0), 0, 1, 0.75);
+    std::vector<float> expected = initial_weights(1);
+    for (std::size_t step = 0; step != t.averages[3].size(); ++step) {
+        CAPTURE(step);
+        double largest_error = 0;
+        for (std::size_t i = 0; i != expected.size(); ++i) {
+            expected[i] = 0.75F * expected[i] + 0.25F * t.masters[3][step][i];
+            largest_error = std::max(largest_error, double(std::abs(t.averages[3][step][i] - expected[i])));
+        }
+        CHECK(largest_error < 1e-6);
+    }
+    for (const int stage : {3, 0}) {
+        CAPTURE(stage);
+        // An average that forgets at once is the weights; one that keeps all is the initial weights.
+        const run_result at_once = train_islands(std::nullopt, stage, 1, 1e-9).result;
+        REQUIRE(at_once.held_out_loss_of_average);
+        CHECK(*at_once.held_out_loss_of_average == Approx(at_once.held_out_loss_of_masters).epsilon(1e-6));
+        const run_result never = train_islands(std::nullopt, stage, 1, 1 - 1e-9).result;
+        CHECK(*never.held_out_loss_of_average > never.held_out_loss_of_masters + 0.01);
+    }
+    CHECK_FALSE(train_islands(std::nullopt, 3, 1).result.held_out_loss_of_average);
+}
+
+TEST_CASE("the engine counts the memory of an outer step as it is planned", "[zero3_gpt]") {
+    const std::size_t without = train_islands(std::nullopt, 0, 1).result.memory_bytes;
+    local_settings one = every_four(1, 0);
+    one.islands = 1;
+    const std::size_t with = train_islands(one, 0, 1).result.memory_bytes;
+    const model network(small);
+    std::vector<std::size_t> tensors;
+    for (int u = 0; u != network.units(); ++u) {
+        for (const unit_tensor& t : network.tensors(u)) tensors.push_back(t.size);
+    }
+    using residuals = formats::residuals::storage<formats::int4_rotated>;
+    CHECK(with - without == zeropp::outer_memory(zeropp::flat(1), tensors,
+                                                 {.islands = 1,
+                                                  .every = 4,
+                                                  .differences = zeropp::wire_format_of(formats::int4_rotated{}),
+                                                  .residuals = zeropp::wire_format_of(residuals{})}));
+    // Weights, gradient, two moments.
+    CHECK(without >= 16 * network.parameters());
 }
 
 TEST_CASE("ranks that islands do not divide are refused", "[zero3_gpt]") {
-    deepspeed_config::local_settings local = every_four(1, 0);
+    local_settings local = every_four(1, 0);
     local.islands = 3;
     CHECK_THROWS_WITH(train_islands(local, 3, 1), "local_steps.islands: expected a divisor of the 4 ranks, given 3");
 }

@@ -99,11 +99,7 @@ TEST_CASE("training with error feedback and differences of the weights that node
 TEST_CASE("training with local steps on two islands, in fragments that are used late", "[zero3_gpt][simt]") {
     deepspeed_config config;
     config.bf16 = true;
-    config.zeropp.local_steps.islands = 2;
-    config.zeropp.local_steps.every = 2;
-    config.zeropp.local_steps.fragments = 2;
-    config.zeropp.local_steps.delay = 1;
-    config.zeropp.local_steps.alpha = 0.5;
-    config.zeropp.local_steps.quantizer = "int4:128:signed:bf16:h32";
+    config.zeropp.local_steps = {
+        .islands = 2, .every = 2, .fragments = 2, .delay = 1, .alpha = 0.5, .quantizer = "int4:128:signed:bf16:h32"};
     check_training(config, zeropp::two_level(2, 2));
 }
