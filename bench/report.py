@@ -292,7 +292,7 @@ it too, and the network's part in the kernel is only in it where it ran in a ran
 
 What the formats lose, which no machine changes, has pages of its own: [accuracy](accuracy.md), made by
 `bench/accuracy/run.sh`, [convergence](convergence.md), made by `bench/convergence/run.sh`, and of fewer and fewer bits
-[pareto](pareto.md), made by `bench/pareto/run.sh`. What is predicted of the kernels on GPUs, by their machine code, is in
+[pareto](pareto.md) and [local steps](local_steps.md), made by `bench/pareto/run.sh`. What is predicted of the kernels on GPUs, by their machine code, is in
 [roofline](roofline.md), made by `bench/codec_gpu/roofline.py --write`.
 """
     for name, body in sections:

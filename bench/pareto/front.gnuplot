@@ -1,12 +1,12 @@
-# How far each run's held-out loss is from the baseline's, with its standard error, against how many times fewer bytes it moves:
+# How far each run's held-out loss is from the baseline's, with its standard error, against how many times fewer bytes it moves,
+# up to `most` times:
 #
-#   gnuplot -e "data='FILE'; image='FILE.png'" front.gnuplot
+#   gnuplot -e "data='FILE'; image='FILE.png'; most=64" front.gnuplot
 set terminal pngcairo size 1300,800
 set output image
 set grid
-set logscale x
-set xrange [0.4:64]
-set xtics (0.5, 1, 2, 4, 6, 8, 10.7, 16, 24)
+set logscale x 2
+set xrange [0.4:most]
 set xlabel "times fewer bytes across nodes than ZeRO-3 in bf16"
 set ylabel "held-out loss, percent above the baseline's"
 unset key

@@ -129,6 +129,11 @@ LARGE_SEEDS = 3
 LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
 
 
+# Windows in a step's global batch, and ranks that share it.
+WINDOWS = 16
+RANKS = 4
+
+
 def configuration(variant):
     """The configuration of a variant for zero3_gpt."""
     zero, ours = {"stage": 3}, {}
@@ -150,8 +155,12 @@ def configuration(variant):
         ours["block_rate"] = variant["block_rate"]
     if variant.get("feedback"):
         ours["gradient_error_feedback"] = True
+    if "average" in variant:
+        ours["weight_average"] = variant["average"]
+    if "local" in variant:
+        ours["local_steps"] = variant["local"]
     return {
-        "train_micro_batch_size_per_gpu": 4,
+        "train_micro_batch_size_per_gpu": WINDOWS // variant.get("ranks", RANKS),
         "gradient_clipping": 1.0,
         "bf16": {"enabled": variant.get("bf16", True)},
         "optimizer": {"type": "AdamW", "params": {"lr": variant.get("rate", RATE), "betas": [0.9, 0.95], "eps": 1e-8,
@@ -161,11 +170,10 @@ def configuration(variant):
     }
 
 
-def library_text(folder):
-    """A file of all top-level modules of Python's library, one after another."""
+def library_text(file, most=None):
+    """Writes the top-level modules of Python's library into `file`, one after another, at most `most` bytes."""
     modules = sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    file = folder / "text"
-    file.write_bytes(b"".join(module.read_bytes() for module in modules))
+    file.write_bytes(b"".join(module.read_bytes() for module in modules)[:most])
     return file
 
 
@@ -176,9 +184,10 @@ def result_file(runs, name, seed):
 SMALL_MODEL = ("--layers", "2", "--heads", "4", "--width", "64", "--context", "64")
 
 
-def arguments(steps, seed, model=SMALL_MODEL):
-    return ["--ranks-per-node", "2", "--steps", str(steps), "--warmup", str(steps // 30), "--final-rate", "0", *model,
-            "--seed", str(seed)]
+def arguments(variant, steps, seed, model=SMALL_MODEL):
+    ranks = ["--ranks", str(variant["ranks"])] if "ranks" in variant else []
+    return ["--ranks-per-node", str(variant.get("ranks_per_node", 2)), "--steps", str(steps), "--warmup", str(steps // 30),
+            "--final-rate", "0", *model, "--seed", str(seed), *ranks]
 
 
 def made_once(result, text, facts, make):
@@ -202,7 +211,7 @@ def run(command):
 def train(program, runs, name, variant, seed, steps, text, model=SMALL_MODEL):
     """Runs one training, or takes its earlier result."""
     result = result_file(runs, name, seed)
-    config, given = configuration(variant), arguments(steps, seed, model)
+    config, given = configuration(variant), arguments(variant, steps, seed, model)
 
     def make(file):
         settings = result.with_suffix(".config")
@@ -390,7 +399,7 @@ above. What the table says is that a larger model does not suffer more from few 
             error = statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
             data.write(f'"{e["name"]}" {e["reduction"]} {statistics.mean(values)} {error}\n')
         data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{results / 'pareto.png'}'", HERE / "front.gnuplot"],
+        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{results / 'pareto.png'}'; most=64", HERE / "front.gnuplot"],
                        check=True)
 
 
@@ -403,7 +412,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3000)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
-    text = library_text(args.runs)
+    text = library_text(args.runs / "text")
     feedback = compare_feedback(args.runs, text)
     report(args.results, args.seeds, *train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text), feedback)
 

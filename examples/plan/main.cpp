@@ -1,6 +1,7 @@
 /// zeropp-plan predicts bytes, time and memory of ZeRO-3 and ZeRO++ on a cluster, before it is rented.
 
 #include "files.hpp"
+#include "recommendation.hpp"
 #include "report.hpp"
 
 #include <exception>
@@ -18,6 +19,10 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
+        if (s->advise) {
+            print_recommendation(std::cout, *s);
+            return 0;
+        }
         const prediction p = predict(*s);
         print_report(std::cout, *s, p);
         if (!s->json_file.empty()) write_json(*s, p);

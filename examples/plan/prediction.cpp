@@ -153,36 +153,6 @@ std::vector<secondary_choice> predict_choices(const settings& s) {
     return choices;
 }
 
-/// Local steps with each way to train an island.
-std::vector<local_run> predict_local_runs(const settings& s) {
-    std::vector<local_run> runs;
-    if (!s.islands) return runs;
-    const zeropp::local_steps& local = s.islands->local;
-    settings island = s;
-    island.ranks = zeropp::two_level(s.ranks.groups() / local.islands, s.ranks.group_size(0));
-    std::uint64_t sent = 0;
-    for (const std::size_t n : s.tensors) sent += zeropp::outer_step_volume(island.ranks, local, n);
-    sent *= static_cast<std::uint64_t>(island.ranks.size());
-    const zeropp::collective_time exchange =
-        zeropp::outer_step_time(s.speed, s.islands->between, island.ranks, s.tensors, local);
-    const std::uint64_t outer = zeropp::outer_memory(island.ranks, s.tensors, local);
-    const auto add = [&](const char* name, const parts& of) {
-        const double inner = predict_run(island, {}, of).time.without_overlap();
-        runs.push_back({.name = name,
-                        .exchange = sent,
-                        .bits = 8.0 * static_cast<double>(sent) / local.every / static_cast<double>(s.elements()),
-                        .exchange_seconds = exchange.total(),
-                        .inner_seconds = inner,
-                        .step_seconds = inner + zeropp::local_steps_seconds(exchange, local, inner),
-                        .outer_memory = outer,
-                        .total_memory = predict_layout(island, {}, of).total() + outer});
-    };
-    add("zero3 in islands", {});
-    add("zeropp in islands", {.qwz = true, .hpz = true, .qgz = true});
-    add("differences in islands", {.differences = true});
-    return runs;
-}
-
 }  // namespace
 
 std::string group_text(int group_size) {
@@ -231,6 +201,35 @@ std::vector<run> predict_runs(const settings& s) {
                           predict_run(s, "zeropp", {.qwz = true, .hpz = true, .qgz = true}),
                           predict_run(s, "differences", {.differences = true})};
     if (s.by_layer) runs.push_back(predict_run(s, "by_layer", {.by_layer = true}));
+    return runs;
+}
+
+std::vector<local_run> predict_local_runs(const settings& s) {
+    std::vector<local_run> runs;
+    if (!s.islands) return runs;
+    const zeropp::local_steps& local = s.islands->local;
+    settings island = s;
+    island.ranks = zeropp::two_level(s.ranks.groups() / local.islands, s.ranks.group_size(0));
+    std::uint64_t sent = 0;
+    for (const std::size_t n : s.tensors) sent += zeropp::outer_step_volume(island.ranks, local, n);
+    sent *= static_cast<std::uint64_t>(island.ranks.size());
+    const zeropp::collective_time exchange =
+        zeropp::outer_step_time(s.speed, s.islands->between, island.ranks, s.tensors, local);
+    const std::uint64_t outer = zeropp::outer_memory(island.ranks, s.tensors, local);
+    const auto add = [&](const char* name, const parts& of) {
+        const double inner = predict_run(island, {}, of).time.without_overlap();
+        runs.push_back({.name = name,
+                        .exchange = sent,
+                        .bits = 8.0 * static_cast<double>(sent) / local.every / static_cast<double>(s.elements()),
+                        .exchange_seconds = exchange.total(),
+                        .inner_seconds = inner,
+                        .step_seconds = inner + zeropp::local_steps_seconds(exchange, local, inner),
+                        .outer_memory = outer,
+                        .total_memory = predict_layout(island, {}, of).total() + outer});
+    };
+    add("zero3 in islands", {});
+    add("zeropp in islands", {.qwz = true, .hpz = true, .qgz = true});
+    add("differences in islands", {.differences = true});
     return runs;
 }
 

@@ -81,6 +81,9 @@ layout predict_layout(const settings& s, std::string name, const parts& of);
 std::vector<run> predict_runs(const settings& s);
 inline const run& all_of_zeropp(const std::vector<run>& runs) { return runs[5]; }
 
+/// Local steps with ZeRO-3, ZeRO++ and differences inside islands, in this order; empty unless s.islands is set.
+std::vector<local_run> predict_local_runs(const settings& s);
+
 prediction predict(const settings& s);
 
 }  // namespace plan

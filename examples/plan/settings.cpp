@@ -38,21 +38,6 @@ constexpr double most_parameters = 1e13;
 constexpr int most_ranks = 100'000;
 constexpr std::size_t most_tensors = 1'000'000;
 
-zeropp::wire_format format_named(const std::string& name) {
-    return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, formats::parse(name));
-}
-
-/// Format in which `storage` keeps the residuals of the quantizer named `quantizer`.
-zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer) {
-    if (storage == "fp32") return zeropp::wire_format_of(zeropp::cast_to<float>{});
-    if (storage == "bf16") return zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
-    return std::visit(
-        []<class Q>(const Q&) {
-            return zeropp::wire_format_of(typename zeropp::residuals_in_int8::template storage<Q>{});
-        },
-        formats::parse(quantizer));
-}
-
 /// A whole number of elements; text such as 70e9 works too.
 std::size_t count_from(const std::string& text, const std::string& option) {
     double number = 0;
@@ -126,6 +111,20 @@ void require_writable(const std::string& option, const std::string& file) {
 }
 
 }  // namespace
+
+zeropp::wire_format format_named(const std::string& name) {
+    return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, formats::parse(name));
+}
+
+zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer) {
+    if (storage == "fp32") return zeropp::wire_format_of(zeropp::cast_to<float>{});
+    if (storage == "bf16") return zeropp::wire_format_of(zeropp::cast_to<zeropp::bfloat16>{});
+    return std::visit(
+        []<class Q>(const Q&) {
+            return zeropp::wire_format_of(typename zeropp::residuals_in_int8::template storage<Q>{});
+        },
+        formats::parse(quantizer));
+}
 
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     CLI::App app("Predicts the bytes, the memory and the time of a training step with ZeRO-3 and with ZeRO++.",
@@ -260,6 +259,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--optimizer-bytes", s.bytes.optimizer, "bytes of its optimizer states (K)")
         ->check(state)
         ->capture_default_str();
+    app.add_flag("--advise", s.advise,
+                 "print the recommended setting alone; with --islands, local steps whose loss was measured compete");
     app.add_option("--json", s.json_file, "write everything to this file");
     app.add_option("--sweep", s.sweep_file, "write a plot of the speed-up against link rates across, for gnuplot");
     try {
@@ -357,6 +358,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.compute = zeropp::compute_time::of_step(compute * 1e-3);
     s.memory = memory * 1e9;
     s.other_memory = other * 1e9;
+    if (s.advise && compute == 0) {
+        throw std::invalid_argument(
+            "--advise: expected --compute-ms above 0, for without it the fewest bytes are best");
+    }
     if (!s.sweep_file.empty() && s.ranks.groups() == 1) {
         throw std::invalid_argument("--sweep: expected at least 2 nodes, for there is no link across one");
     }

@@ -61,6 +61,7 @@ struct settings {
     zeropp::compute_time compute;
     double memory = 0;        // of a GPU, in bytes; 0: not known
     double other_memory = 0;  // bytes of its other contents
+    bool advise = false;      // print the recommended setting alone
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
 
@@ -72,6 +73,12 @@ std::string nodes_text(const zeropp::two_level& ranks);
 
 /// Reads the command line. Returns nothing after --help, with `exit_code` set. Throws std::exception for a mistake.
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code);
+
+/// Format of the quantizer with this name. Throws zeropp::precondition_error that lists the right names.
+zeropp::wire_format format_named(const std::string& name);
+
+/// Format in which `storage`, "fp32", "bf16" or "int8", keeps the residuals of the quantizer named `quantizer`.
+zeropp::wire_format residual_format(const std::string& storage, const std::string& quantizer);
 
 /// Printed after a mistake.
 extern const char* const usage;
