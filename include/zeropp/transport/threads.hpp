@@ -22,8 +22,11 @@
 
 namespace zeropp {
 
-template <class Work>
-void run_on_threads(int ranks, Work work, transport_options options = {});
+class thread_transport;
+
+namespace detail {
+void leave(thread_transport& transport);
+}
 
 /// Connects threads of one process through shared memory. Each rank's handle belongs to one thread, and to the
 /// executions on which it enqueues. Copies of a handle are the same rank. On GPUs, each thread enqueues on its own
@@ -114,8 +117,7 @@ private:
     thread_transport(std::shared_ptr<group> g, int rank, detail::call_log log)
         : group_(std::move(g)), rank_(rank), log_(std::move(log)) {}
 
-    template <class Work>
-    friend void run_on_threads(int ranks, Work work, transport_options options);
+    friend void detail::leave(thread_transport& transport);
 
     std::shared_ptr<group> group_;
     int rank_;
@@ -130,19 +132,23 @@ namespace detail {
     reason.append(what).append(cause.empty() ? "" : ": ").append(cause);
     transport.abort(reason);
 }
+
+/// Notes that the rank's thread has ended, so that survivors do not wait for it.
+inline void leave(thread_transport& transport) {
+    transport.group_->relatives->leave(transport.group_->world_rank(transport.rank_));
+}
 }  // namespace detail
 
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
 /// collectives throw peer_error. Then throws the exception of the lowest rank; peer_error only if no rank threw another
 /// one. If a thread cannot be started, the others are released the same way, and its exception is thrown.
 template <class Work>
-void run_on_threads(int ranks, Work work, transport_options options) {
+void run_on_threads(int ranks, Work work, transport_options options = {}) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);
     std::vector<std::exception_ptr> own_failures(handles.size());
     std::vector<std::exception_ptr> peer_failures(handles.size());
     {
         std::vector<std::jthread> threads;
-        const auto leave = [&](std::size_t r) { handles[r].group_->relatives->leave(static_cast<int>(r)); };
         const auto start = [&](std::size_t r) {
             threads.emplace_back([&, r] {
                 try {
@@ -157,14 +163,14 @@ void run_on_threads(int ranks, Work work, transport_options options) {
                     own_failures[r] = std::current_exception();
                     detail::abort_by_rank(handles[r], "failed");
                 }
-                leave(r);
+                detail::leave(handles[r]);
             });
         };
         try {
             for (std::size_t r = 0; r != handles.size(); ++r) start(r);
         } catch (...) {
             handles.front().abort("not every rank could be started");
-            for (std::size_t r = threads.size(); r != handles.size(); ++r) leave(r);
+            for (std::size_t r = threads.size(); r != handles.size(); ++r) detail::leave(handles[r]);
             throw;
         }
     }
