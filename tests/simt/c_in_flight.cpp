@@ -1,8 +1,9 @@
 /// \file
-/// The PyTorch library's calls on streams: what they use stays until their work is complete, and they share scratch.
+/// The C library's calls on streams: what they use stays until their work is complete, and they share scratch.
 
 #include "simt/cuda_emulation.hpp"
 
+#include "../../examples/c/src/device_pool.hpp"
 #include "../../examples/c/src/in_flight.hpp"
 #include "kernels/codec_against_host.hpp"
 #include "simt/device.hpp"
@@ -11,6 +12,7 @@
 
 #include <zeropp/codec/cuda.cuh>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/execution/cuda_workspace.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 
@@ -31,6 +33,7 @@ constexpr std::size_t n = 3000;
 constexpr zeropp::cast_to<float> floats;
 using list_type = zeropp::tensor_list<float, device_space>;
 using memory = zeropp::workspace<device_space>;
+constexpr zeropp_c::device_pool pool;
 
 /// Gathers a shard, as the library does: lists are made for the call, and scratch is every call's.
 void gather(zeropp_c::in_flight<cuda_stream>& pending, const cuda_stream& exec, auto& comm,
@@ -40,18 +43,18 @@ void gather(zeropp_c::in_flight<cuda_stream>& pending, const cuda_stream& exec, 
         return std::vector<zeropp::list_tensor<float, device_space>>{{a.view()}};
     };
     pending.begin(exec);
-    const auto fulls = std::make_shared<const list_type>(comm.topology(), listed(full));
-    const auto shards = std::make_shared<const list_type>(listed(shard));
-    pending.keep(fulls);
-    pending.keep(shards);
     pending.keep(scratch);
-    zeropp::quantized_all_gather(exec, comm, floats, *shards, *fulls, {}, scratch->view());
+    {
+        const list_type fulls(comm.topology(), listed(full), exec, pool);
+        const list_type shards(listed(shard), exec, pool);
+        zeropp::quantized_all_gather(exec, comm, floats, shards, fulls, {}, scratch->view());
+    }
     pending.end(exec);
 }
 
 }  // namespace
 
-TEST_CASE("PyTorch library: lists outlive the kernels that read them, and scratch the calls that use it", "[simt]") {
+TEST_CASE("C library: tables outlive the kernels that read them, and scratch the calls that use it", "[simt]") {
     const simt::live_objects before = simt::live();
     {
         simt::two_streams on(false);
@@ -64,13 +67,20 @@ TEST_CASE("PyTorch library: lists outlive the kernels that read them, and scratc
             const auto scratch =
                 std::make_shared<memory>(zeropp::quantized_all_gather_workspace_bytes(on.comm.topology(), floats, n));
             // On two streams by turns, with the same scratch; the second is waited for alone.
+            const auto blocking = [] {
+                return simt::calls("cudaMalloc") + simt::calls("cudaFree") + simt::calls("cudaMemcpy") +
+                       simt::calls("cudaStreamSynchronize") + simt::calls("cudaEventSynchronize");
+            };
+            const std::size_t blocked = blocking();
             gather(*pending, on.intra_node.exec(), on.comm, a, full_a, scratch);
             gather(*pending, on.inter_node.exec(), on.comm, b, full_b, scratch);
+            CHECK(blocking() == blocked);
         }
         CHECK(simt::pending(on.intra_node.native()) != 0);
         CHECK(simt::live().device_blocks == blocks + 5);  // a table for each list, and the scratch
         on.inter_node.exec().wait();
         CHECK(simt::pending(on.intra_node.native()) == 0);
+        CHECK(simt::live().device_blocks == blocks + 1);
         const auto twice = [](std::vector<float> x) {
             x.insert(x.end(), x.begin(), x.end());
             return x;

@@ -588,6 +588,24 @@ cudaError_t cudaFree(void* p) {
         return d.invalidates_captures() ? cudaErrorStreamCaptureUnsupported : d.release(d.device_blocks, p);
     });
 }
+// In the order of a stream: whoever had the memory before may use it until the stream comes to the allocation, and
+// nobody may once it has come to the end.
+cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
+    return simt::on_stream("cudaMallocAsync", stream, [&](device& d, const auto& s) {
+        if (s->capture) return cudaErrorNotSupported;
+        const cudaError_t code = d.allocate(d.device_blocks, p, bytes);
+        if (*p != nullptr) d.enqueue(*s, [memory = *p, bytes] { std::memset(memory, simt::poison, bytes); });
+        return code;
+    });
+}
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
+    return simt::on_stream("cudaFreeAsync", stream, [&](device& d, const auto& s) {
+        if (p == nullptr) return cudaSuccess;
+        if (!d.device_blocks.contains(static_cast<std::byte*>(p))) return cudaErrorInvalidValue;
+        d.enqueue(*s, [&d, p] { d.release(d.device_blocks, p); });
+        return cudaSuccess;
+    });
+}
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
     return simt::entry_point("cudaHostAlloc", [&](device& d) { return d.allocate(d.pinned_blocks, p, bytes); });
 }

@@ -130,6 +130,30 @@ TEST_CASE("workspace of device memory: assigned bytes are there when the call re
     CHECK(simt::pending(nullptr) == 0);
 }
 
+TEST_CASE("workspace of device memory: bytes assigned in a stream's order are read at once, and never by a graph",
+          "[simt][workspace]") {
+    const simt::owned_stream stream;
+    const std::vector<float> expected = zeropp_test::normal_floats(100, 1);
+    const std::size_t bytes = expected.size() * sizeof(float);
+    workspace<device_space> memory(bytes);
+    {
+        const std::vector<float> gone = expected;
+        memory.assign(gone.data(), bytes, stream.exec());
+    }
+    CHECK(simt::pending(stream.native()) == 1);
+    stream.exec().wait();
+    std::vector<float> given(expected.size());
+    simt::read_device(given.data(), memory.view().data(), bytes);
+    CHECK(given == expected);
+
+    REQUIRE(cudaStreamBeginCapture(stream.native(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_THROWS_WITH(memory.assign(expected.data(), bytes, stream.exec()),
+                      "workspace: expected a copy of host memory outside of a capture, given a captured stream");
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream.native(), &graph) == cudaSuccess);
+    cudaGraphDestroy(graph);
+}
+
 TEST_CASE("workspace of device memory: from a resource, in the stream's order", "[simt][workspace]") {
     const simt::live_objects before = simt::live();
     check_workspace<resource>();

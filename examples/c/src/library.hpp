@@ -7,6 +7,7 @@
 #include <zeropp/zeropp.hpp>
 
 #ifdef __CUDACC__
+#include "device_pool.hpp"
 #include <zeropp/cuda.cuh>
 #endif
 
@@ -235,16 +236,22 @@ struct zeropp_communicator {
         }
     }
 
-    /// A list of whole tensors, or of this rank's shards if `sliced`, kept until the current call is complete.
+    /// A list of whole tensors, or of this rank's shards if `sliced`, for one call on `exec`. Does not block.
     template <class T>
-    const zeropp::tensor_list<T, zeropp_c::space>& list(const zeropp_tensor* tensors, std::size_t count,
-                                                        bool sliced = false) {
+    zeropp::tensor_list<T, zeropp_c::space> list([[maybe_unused]] const zeropp_c::execution& exec,
+                                                 const zeropp_tensor* tensors, std::size_t count,
+                                                 bool sliced = false) const {
         using list_type = zeropp::tensor_list<T, zeropp_c::space>;
         const auto given = zeropp_c::listed<T>(tensors, count);
-        auto made = sliced ? std::make_shared<const list_type>(given)
-                           : std::make_shared<const list_type>(comm.topology(), given);
-        pending.keep(made);
-        return *made;
+        const auto with = [&](auto&... memory) {
+            return sliced ? list_type(given, memory...) : list_type(comm.topology(), given, memory...);
+        };
+#ifdef __CUDACC__
+        static constexpr zeropp_c::device_pool pool;
+        return with(exec, pool);
+#else
+        return with();
+#endif
     }
 
     std::shared_ptr<zeropp_c::current_call> call;

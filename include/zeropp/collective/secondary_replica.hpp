@@ -242,7 +242,8 @@ private:
             tensors.push_back(first + s.place.elements);
             own.push_back(first_own + s.place.elements);
         }
-        table_ = detail::resident<Space>(std::span(segments_), std::span(tensors), std::span(own));
+        table_ =
+            detail::resident<Space>(detail::joined_bytes(std::span(segments_), std::span(tensors), std::span(own)));
     }
 
     IntraNode intra_node_;

@@ -2,6 +2,7 @@
 /// \file
 /// Scratch memory of a GPU, and its allocation.
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -78,6 +79,20 @@ public:
         // From pageable memory, cudaMemcpy returns before the device has the bytes. Streams that do not wait for the
         // null stream, such as PyTorch's, would read old bytes.
         detail::require_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    }
+
+    /// Enqueues a copy of `bytes` bytes of host memory to the start, in the order of `stream`. Has read `from` when it
+    /// returns. Does not block. Throws precondition_error while the stream is captured: a graph would read `from`
+    /// again.
+    void assign(const void* from, std::size_t bytes, const cuda_stream& stream) {
+        if (bytes == 0) return;
+        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+        detail::require_cuda(cudaStreamIsCapturing(stream.native(), &capture), "cudaStreamIsCapturing");
+        if (capture != cudaStreamCaptureStatusNone) {
+            throw precondition_error("workspace", "a copy of host memory outside of a capture", "a captured stream");
+        }
+        detail::require_cuda(cudaMemcpyAsync(memory_.get(), from, bytes, cudaMemcpyHostToDevice, stream.native()),
+                             "cudaMemcpyAsync");
     }
 
 private:

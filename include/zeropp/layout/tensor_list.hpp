@@ -23,9 +23,9 @@
 namespace zeropp {
 
 namespace detail {
-/// Copies host arrays, one behind the other, into Space. Allocates and blocks.
-template <class Space, class... T>
-workspace<Space> resident(std::span<T>... arrays) {
+/// The bytes of host arrays, one behind the other.
+template <class... T>
+std::vector<std::byte> joined_bytes(std::span<T>... arrays) {
     static_assert(((alignof(T) == alignof(void*) && sizeof(T) % alignof(void*) == 0) && ...));
     std::vector<std::byte> table((arrays.size_bytes() + ... + 0));
     std::size_t end = 0;
@@ -34,8 +34,22 @@ workspace<Space> resident(std::span<T>... arrays) {
         end += bytes.size();
     };
     (put(std::as_bytes(arrays)), ...);
+    return table;
+}
+
+/// A copy of host memory in Space. Allocates and blocks.
+template <class Space>
+workspace<Space> resident(std::span<const std::byte> table) {
     workspace<Space> memory(table.size());
     memory.assign(table.data(), table.size());
+    return memory;
+}
+
+/// The same from `resource`, in the order of `exec`. Does not block.
+template <class Space, class Exec, class Resource>
+workspace<Space> resident(std::span<const std::byte> table, const Exec& exec, Resource& resource) {
+    workspace<Space> memory(table.size(), exec, resource);
+    memory.assign(table.data(), table.size(), exec);
     return memory;
 }
 
@@ -95,6 +109,10 @@ struct list_tensor {
 /// Made once and used in every step: making it allocates a table of 104 bytes for each tensor in Space (48 more for
 /// each further size of groups) and, in device_space, blocks. Refers to the tensors. It must outlive the work that uses
 /// it.
+///
+/// Made for one call: the constructors take `memory...`, an execution and its resource, such as a cuda_stream and a
+/// device_memory_resource. The table is then allocated, written and freed in the order of the execution, without
+/// blocking. So the list need not outlive its work on that execution. The resource must. Cannot be captured.
 template <class T, class Space = host_space>
 class tensor_list {
 public:
@@ -103,8 +121,8 @@ public:
 
     /// A list of whole tensors, divided over `ranks` and, for secondary partitions, over the ranks of each group.
     /// Throws precondition_error if an array is too small for its division, rows have no element, or shards overlap.
-    template <topology Topology>
-    tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors)
+    template <topology Topology, class... Memory>
+    tensor_list(const Topology& ranks, std::span<const list_tensor<T, Space>> tensors, Memory&... memory)
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
         world_ = segments(ranks_);
         for (int g = 0; g != ranks.groups(); ++g) group_sizes_.push_back(ranks.group_size(g));
@@ -118,16 +136,17 @@ public:
         for (const segment& s : world_) {
             for (const std::size_t n : {s.part.count(), s.part.slice_size()}) digest_ = (digest_ ^ n) * 0x100000001b3;
         }
-        make_resident();
+        make_resident(memory...);
     }
     template <topology Topology>
     tensor_list(const Topology& ranks, std::initializer_list<list_tensor<T, Space>> tensors)
         : tensor_list(ranks, std::span(tensors.begin(), tensors.size())) {}
 
     /// A list of this rank's shards: each of the elements that `partition` says, or padded to the first rank's size.
-    explicit tensor_list(std::span<const list_tensor<T, Space>> slices)
+    template <class... Memory>
+    explicit tensor_list(std::span<const list_tensor<T, Space>> slices, Memory&... memory)
         : tensors_(slices.begin(), slices.end()), memory_(0) {
-        make_resident();
+        make_resident(memory...);
     }
     explicit tensor_list(std::initializer_list<list_tensor<T, Space>> slices)
         : tensor_list(std::span(slices.begin(), slices.size())) {}
@@ -207,7 +226,8 @@ private:
         }
     }
 
-    void make_resident() {
+    template <class... Memory>
+    void make_resident(Memory&... memory) {
         for (std::size_t t = 0; t != size(); ++t) {
             elements_ += count(t);
             has_gaps_ = has_gaps_ || tensors_[t].divided.stride != 0;
@@ -227,8 +247,8 @@ private:
         std::vector<T*> addresses;
         addresses.reserve(size());
         for (const list_tensor<T, Space>& tensor : tensors_) addresses.push_back(tensor.memory.data());
-        memory_ = detail::resident<Space>(std::span<const segment>(world_), std::span<const segment>(groups_),
-                                          std::span<T* const>(addresses));
+        memory_ = detail::resident<Space>(
+            detail::joined_bytes(std::span(world_), std::span(groups_), std::span(addresses)), memory...);
     }
 
     std::vector<list_tensor<T, Space>> tensors_;
