@@ -26,7 +26,7 @@ FORMATS = {16: "bf16", 4: "int4:128:signed:bf16:h32", 2: "lloyd4:128:h128"}
 
 # The grid: peak rates of the inner optimizer, and pairs of rate and momentum of the outer one.
 TUNING_SEED = 1
-RATES = (4e-3, 8e-3, 1.6e-2)
+RATES = (2e-3, 4e-3, 8e-3, 1.6e-2)
 OUTER = ((1.0, 0.0), (0.7, 0.5), (0.4, 0.8), (0.7, 0.9))
 DECAY = 0.98  # of the average of weights
 
