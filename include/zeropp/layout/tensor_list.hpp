@@ -239,10 +239,10 @@ private:
                           [this](std::uint32_t t) { return detail::address_of(tensors_[t].memory.data()); });
         std::uintptr_t end = 0;
         for (const std::uint32_t t : by_address_) {
-            const view<T, Space>& memory = tensors_[t].memory;
-            if (memory.size() == 0) continue;
-            arrays_overlap_ = arrays_overlap_ || detail::address_of(memory.data()) < end;
-            end = std::max(end, detail::address_of(memory.data() + memory.size()));
+            const view<T, Space>& array = tensors_[t].memory;
+            if (array.size() == 0) continue;
+            arrays_overlap_ = arrays_overlap_ || detail::address_of(array.data()) < end;
+            end = std::max(end, detail::address_of(array.data() + array.size()));
         }
         std::vector<T*> addresses;
         addresses.reserve(size());

@@ -65,6 +65,7 @@ public:
         abort();
     }
 
+    /// The options that it was made with.
     transport_options options() const { return {.timeout = timeout_}; }
 
     /// Runs `operation` as the transport concept defines it. Copies this rank's own part on `exec`. Blocks.
