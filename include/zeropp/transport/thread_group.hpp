@@ -256,6 +256,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         std::shared_ptr<group> own;
         if (!members.empty() && members.front() == rank) {
             own = std::make_shared<group>(relatives, static_cast<int>(members.size()));
+            own->world_ranks.resize(members.size());
             own->join_family();
         }
         at(rank) = {.what = what, .members = members, .child = own};
@@ -263,7 +264,10 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         const together until_all_are_done(*this);
         require_same_operation();
         require_members();
-        if (own) own->world_ranks = detail::world_ranks(world_ranks, members);
+        if (own) {
+            std::transform(members.begin(), members.end(), own->world_ranks.begin(),
+                           [this](int member) { return world_rank(member); });
+        }
         return at(members.front()).child.lock();
     }
 
