@@ -1,6 +1,7 @@
 #include "files.hpp"
 
 #include "advice.hpp"
+#include "report.hpp"
 
 #include <nlohmann/json.hpp>
 

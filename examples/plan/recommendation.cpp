@@ -43,11 +43,11 @@ constexpr std::array<measured_exchange, 9> measured_exchanges{{
 
 /// The same machine for synchronous training, islands in the place of nodes: a hop inside an island takes the links of
 /// its nodes.
-settings across_islands(const settings& s) {
+settings across_islands(const settings& s, const island_settings& given) {
     settings across = s;
-    const int islands = s.islands->local.islands;
+    const int islands = given.local.islands;
     across.ranks = zeropp::two_level(islands, s.ranks.size() / islands);
-    across.speed.inter_node = s.islands->between;
+    across.speed.inter_node = given.between;
     if (s.ranks.groups() != islands) {
         across.speed.intra_node = s.speed.inter_node;
         across.speed.intra_node.bytes_per_second /= s.ranks.group_size(0);
@@ -69,8 +69,8 @@ void add_synchronous(std::vector<option>& options, settings s) {
     if (s.by_layer) add("differences by layer", {.by_layer = true}, by_layer_loss);
 }
 
-void add_local_steps(std::vector<option>& options, settings s) {
-    zeropp::local_steps& local = s.islands->local;
+void add_local_steps(std::vector<option>& options, settings s, const island_settings& given) {
+    zeropp::local_steps& local = s.islands.emplace(given).local;
     local.delay = 0;
     for (const measured_exchange& exchange : measured_exchanges) {
         local.every = exchange.every;
@@ -108,8 +108,8 @@ std::string seconds_text(double seconds) { return fixed(seconds, seconds < 10 ? 
 
 std::vector<option> predict_options(const settings& s) {
     std::vector<option> options;
-    add_synchronous(options, s.islands ? across_islands(s) : s);
-    if (s.islands) add_local_steps(options, s);
+    add_synchronous(options, s.islands ? across_islands(s, *s.islands) : s);
+    if (s.islands) add_local_steps(options, s, *s.islands);
     std::stable_sort(options.begin(), options.end(), [](const option& a, const option& b) {
         const double of_a = std::max(a.loss.percent, 0.0), of_b = std::max(b.loss.percent, 0.0);
         return of_a != of_b ? of_a < of_b : a.sent > b.sent;

@@ -8,6 +8,13 @@
 
 namespace plan {
 
+std::string nodes_text(const zeropp::two_level& ranks) {
+    std::string text = std::to_string(ranks.groups()) + " nodes ";
+    if (has_equal_groups(ranks)) return text + "x " + std::to_string(ranks.group_size(0)) + " ranks";
+    for (int g = 0; g != ranks.groups(); ++g) text += (g == 0 ? "of " : ", ") + std::to_string(ranks.group_size(g));
+    return text + " ranks";
+}
+
 namespace {
 
 constexpr int wide = 12;

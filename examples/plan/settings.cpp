@@ -1,5 +1,7 @@
 #include "settings.hpp"
 
+#include "report.hpp"
+
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
@@ -22,13 +24,6 @@ const char* const usage =
     "usage: zeropp-plan (--params N | --tensors [COUNTx]SIZE,...) (--nodes N --ranks-per-node N | --node-sizes N,...) "
     "[options]\n"
     "       zeropp-plan --help";
-
-std::string nodes_text(const zeropp::two_level& ranks) {
-    std::string text = std::to_string(ranks.groups()) + " nodes ";
-    if (has_equal_groups(ranks)) return text + "x " + std::to_string(ranks.group_size(0)) + " ranks";
-    for (int g = 0; g != ranks.groups(); ++g) text += (g == 0 ? "of " : ", ") + std::to_string(ranks.group_size(g));
-    return text + " ranks";
-}
 
 namespace {
 

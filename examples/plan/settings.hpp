@@ -68,9 +68,6 @@ struct settings {
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
 
-/// Numbers of ranks on the nodes in words: "8 nodes x 4 ranks", or "3 nodes of 8, 8, 7 ranks".
-std::string nodes_text(const zeropp::two_level& ranks);
-
 /// Reads the command line. Returns nothing after --help, with `exit_code` set. Throws std::exception for a mistake.
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code);
 

@@ -52,13 +52,13 @@ namespace detail {
 /// Throws unless `code` is success: peer_error if a process has failed or a rank has called `shrink`, else mpi_error.
 inline void require_mpi(int code, const char* call) {
     if (code == MPI_SUCCESS) return;
-    const mpi_error failure(call, code);
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
     int error_class = MPI_SUCCESS;
     MPI_Error_class(code, &error_class);
-    if (error_class == MPIX_ERR_PROC_FAILED || error_class == MPIX_ERR_REVOKED) throw peer_error(failure.what());
+    const bool lost = error_class == MPIX_ERR_PROC_FAILED || error_class == MPIX_ERR_REVOKED;
+    if (lost) throw peer_error(mpi_error(call, code).what());
 #endif
-    throw failure;
+    throw mpi_error(call, code);
 }
 
 /// Runs start(value, request), which begins the nonblocking `call`, and waits for it. Returns the value that MPI has
