@@ -207,9 +207,23 @@ def refused(rank, size):
         "given meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
         "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
-        "node 0 with 3": lambda: zeropp.Communicator(nodes=[0, 0, 0, 1]),
     }
     return refusals(calls)
+
+
+def on_unequal_nodes(rank, size):
+    communicator = zeropp.Communicator(nodes=[0, 0, 0, 1])
+    full = torch.arange(37.0) * (rank + 1)
+    shard = torch.empty(len(torch.arange(37).chunk(size)[rank]))
+    zeropp.reduce_scatter(communicator, full, shard, "fp32")
+    again = torch.empty(37)
+    zeropp.all_gather(communicator, shard, again, "fp32")
+    zeropp.all_reduce(communicator, full, "fp32")
+    assert torch.equal(full, torch.arange(37.0) * 10) and torch.equal(again, full)
+
+
+def test_nodes_may_differ_in_size(ranks):
+    ranks.run(4, on_unequal_nodes)
 
 
 def test_what_cannot_be_done_is_refused_in_words(ranks):
