@@ -10,9 +10,7 @@ are not run again. With --page-only none is run: the page has the trainings whos
 import argparse
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
 import study
 from study import BASELINE, RATE, VARIANTS, library_text, mean_text, table
@@ -221,14 +219,7 @@ smaller losses of local steps; other inner optimizers (MuLoCo's Muon); sparse ex
 islands that differ in speed; precision by layer inside islands; time, which the [planner](../../docs/start/which_one.md) predicts.
 """
     (results / "local_steps.md").write_text(page)
-    with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
-        for e in entries:
-            values = e["differences"]
-            error = statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
-            data.write(f'"{e["name"]}" {e["reduction"]} {statistics.mean(values)} {error}\n')
-        data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{results / 'local_steps.png'}'; most=4096",
-                        study.HERE / "front.gnuplot"], check=True)
+    study.draw(entries, "differences", results / "local_steps.png", 4096)
 
 
 def main():

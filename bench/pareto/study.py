@@ -393,13 +393,18 @@ The sweep is a coarse one: where few bits end below the baseline, its rate may b
 above. What the table says is that a larger model does not suffer more from few bits.
 """
     (results / "pareto.md").write_text(page)
+    draw(entries, "difference_percent", results / "pareto.png", 64)
+
+
+def draw(entries, key, image, most):
+    """Plots means and standard errors of the differences under `key` against the reduction of bytes, up to `most`."""
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for e in entries:
-            values = e["difference_percent"]
+            values = e[key]
             error = statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
             data.write(f'"{e["name"]}" {e["reduction"]} {statistics.mean(values)} {error}\n')
         data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{results / 'pareto.png'}'; most=64", HERE / "front.gnuplot"],
+        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'; most={most}", HERE / "front.gnuplot"],
                        check=True)
 
 
