@@ -265,8 +265,8 @@ struct on_rotated_values : Q {
     static constexpr int hadamard_size = 1;
 
     constexpr ZEROPP_HOST_DEVICE on_rotated_values
-    scaled_for(float absmax) const noexcept requires message_scaled_quantizer<Q> {
-        return {Q::scaled_for(absmax)};
+    scaled_for(float magnitude) const noexcept requires message_scaled_quantizer<Q> {
+        return {Q::scaled_for(magnitude)};
     }
 };
 
