@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/gpu.sh without a GPU, from end to end: programs, sanitizer and driver are doubles of a few lines, which pass, fail,
-# hang, or find no GPU. Checks how the script ends and each line of its summary. Some 20 seconds.
+# hang, or find no GPU. Checks how the script ends and each line of its summary, and that docs/concepts/gpu_hour.md has its
+# steps and names nothing that is not here. Some 20 seconds.
 #
 #   tests/gpu/rehearsal.sh
 #
@@ -70,6 +71,25 @@ everything_passes
 run "all passes" 0 '^test_gpu_kernels +passed' '^memcheck +passed' '^racecheck +passed' '^test_gpu_nccl_ranks +passed' \
     '^example_08_cuda_engine +passed' '^codec_gpu +passed' '^deepspeed +SKIPPED' '^passed in ' \
     '^\| encode \| int8:256 \| bf16 \| 256 \| 3800 \| 0.91 \| 0\.[0-9]+ \| ' '^\| reorder_encode .* \| - \| - \|$'
+
+# The page has the steps in their order. Its files exist, and so do options of its scripts and its programs.
+page=$root/docs/concepts/gpu_hour.md
+diff <(sed -nE 's/^\| `(\w+)` \|.*/\1/p' "$page") <(awk '{print $1}' "$folder/results/summary.txt") || {
+    echo "the page of the first GPU hour has other steps than tests/gpu.sh"
+    failed=1
+}
+while read -r file options; do
+    case $file in
+    build/gpu/gpu/codec_gpu) file=bench/codec_gpu/main.cpp ;;
+    build/gpu/*) continue ;;
+    esac
+    for option in "" $options; do
+        [[ -n $option && $option != --* ]] || grep -rqse "$option" "$root/$file" || {
+            echo "the page names what is not here: $file $option"
+            failed=1
+        }
+    done
+done < <(grep -oE '(tests|bench|build/gpu)/[a-z_/]+[a-z_.]*[a-z_]( [^`#|]*)?' "$page")
 
 everything_passes
 for program in "${programs[@]}" codec_gpu; do double "build/gpu/$program" 'echo "skipped: no GPU here"; exit 77'; done
