@@ -93,7 +93,8 @@ struct quantized_all_reduce_perf {
                     hops.push_back({hop::link::intra_node, hop::pattern::all_gather, groups * bytes, groups * count});
                 }
             };
-            if (zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes_.size(), ranks * first) ==
+            if (zeropp::detail::algorithm_for(zeropp::all_reduce_algorithm::by_size, nodes_.size(), first,
+                                              zeropp::wire_bytes(inter_node_, slice)) ==
                 zeropp::all_reduce_algorithm::one_shot) {
                 add_gather(ranks * first, ranks * slice);
                 return hops;

@@ -18,10 +18,15 @@ TEST_CASE("chunks are automatic by the root of the bytes, from one to sixteen", 
     CHECK(automatic_chunks(~std::size_t{0}) == 16);
 }
 
-TEST_CASE("an all-reduce sends small tensors whole", "[topology][chunking]") {
-    CHECK(zeropp::prefers_one_shot(4, 32 * 1024));
-    CHECK_FALSE(zeropp::prefers_one_shot(4, 32 * 1024 + 1));
-    CHECK(zeropp::prefers_one_shot(1, 0));
+TEST_CASE("an all-reduce sends small tensors whole, and those of two ranks", "[topology][chunking]") {
+    constexpr std::size_t kib = 1024, huge = std::size_t{1} << 40;
+    CHECK(zeropp::prefers_one_shot(4, 8 * kib, 0));
+    CHECK_FALSE(zeropp::prefers_one_shot(4, 8 * kib + 1, huge));
+    CHECK(zeropp::prefers_one_shot(1, 128 * kib, 0));
+    CHECK_FALSE(zeropp::prefers_one_shot(1, 128 * kib + 1, huge));
+    CHECK(zeropp::prefers_one_shot(2, 32 * kib, 0));
+    CHECK_FALSE(zeropp::prefers_one_shot(2, 32 * kib + 1, 32 * kib));
+    CHECK(zeropp::prefers_one_shot(2, huge, huge));
 }
 
 TEST_CASE("what cannot be a number of chunks says so", "[topology][chunking]") {

@@ -33,6 +33,8 @@ struct grid_point {
 };
 /// Topologies on which every collective is counted.
 inline const std::vector<zeropp::two_level> grid{{1, 1},
+                                                 {1, 2},
+                                                 {2, 1},
                                                  {1, 4},
                                                  {4, 1},
                                                  {2, 2},

@@ -46,8 +46,9 @@ struct reduce_options {
 };
 
 /// Algorithm of an all-reduce. `one_shot`: all ranks gather all tensors and sum them, in one hop (two for several
-/// nodes). It suits small tensors, where starting messages costs more than moving bytes. `two_shot`: a reduce-scatter
-/// and an all-gather, in two hops (four), which move far fewer bytes. `by_size` chooses.
+/// nodes). It suits two ranks, and small tensors, where starting messages costs more than moving bytes. `two_shot`: a
+/// reduce-scatter and an all-gather, in two hops (four), which move far fewer bytes between more ranks. `by_size`
+/// chooses (`prefers_one_shot`).
 enum class all_reduce_algorithm { by_size, one_shot, two_shot };
 
 /// Options of an all-reduce.
@@ -64,10 +65,12 @@ struct all_reduce_options {
 
 namespace detail {
 
-/// `wanted`, or for `by_size` the algorithm for `ranks` messages of `tensor_bytes` bytes, each of a whole tensor.
-constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ranks, std::size_t tensor_bytes) {
+/// `wanted`, or for `by_size` the algorithm that `prefers_one_shot` says.
+constexpr all_reduce_algorithm algorithm_for(all_reduce_algorithm wanted, int ranks, std::size_t first_hop_bytes,
+                                             std::size_t all_gather_bytes) {
     if (wanted != all_reduce_algorithm::by_size) return wanted;
-    return prefers_one_shot(ranks, tensor_bytes) ? all_reduce_algorithm::one_shot : all_reduce_algorithm::two_shot;
+    return prefers_one_shot(ranks, first_hop_bytes, all_gather_bytes) ? all_reduce_algorithm::one_shot
+                                                                      : all_reduce_algorithm::two_shot;
 }
 
 /// bytes(chunks), or its largest value if their number is automatic.

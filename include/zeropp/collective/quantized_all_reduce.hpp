@@ -77,8 +77,8 @@ private:
     template <topology Topology>
     static all_reduce_algorithm wanted_algorithm(const Topology& topology, const Division& whole,
                                                  all_reduce_algorithm wanted) {
-        const auto n = static_cast<std::size_t>(topology.size());
-        return algorithm_for(wanted, topology.size(), n * first_hop_bytes(topology, whole));
+        return algorithm_for(wanted, topology.size(), first_hop_bytes(topology, whole),
+                             wire_bytes_of<all_gather_type>(whole));
     }
 };
 
@@ -191,8 +191,8 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
 
 /// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements.
 /// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with `intra_node` and
-/// `inter_node`, encoded with `all_gather`, and gathered as by quantized_all_gather. One-shot, for small tensors: every
-/// rank gathers and sums all.
+/// `inter_node`, encoded with `all_gather`, and gathered as by quantized_all_gather. One-shot, for two ranks and for
+/// small tensors: every rank gathers and sums all.
 ///
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors

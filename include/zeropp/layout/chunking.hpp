@@ -29,10 +29,13 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
     return chunks;
 }
 
-/// True if an all-reduce should be one-shot: `ranks` tensors of `tensor_bytes` bytes, as messages, have at most 128
-/// KiB. Receiving them then costs less than starting more messages. Measured (bench/all_reduce.sh).
-constexpr bool prefers_one_shot(int ranks, std::size_t tensor_bytes) {
-    return static_cast<std::size_t>(ranks) * tensor_bytes <= std::size_t{128} * 1024;
+/// True if an all-reduce should be one-shot. A shard's message has `first_hop_bytes` bytes on the first hop, and
+/// `all_gather_bytes` in the all-gather phase of two-shot. Two ranks prefer it if it sends no more bytes: it has one
+/// phase, not two. More ranks prefer it if all messages together have at most 128 KiB. Receiving them then costs less
+/// than starting more messages. Measured (bench/all_reduce.sh).
+constexpr bool prefers_one_shot(int ranks, std::size_t first_hop_bytes, std::size_t all_gather_bytes) {
+    const auto n = static_cast<std::size_t>(ranks);
+    return (ranks == 2 && first_hop_bytes <= all_gather_bytes) || n * n * first_hop_bytes <= std::size_t{128} * 1024;
 }
 
 /// Cuts a shard into at most `wanted_chunks` chunks, an empty one into none. Rounding to whole blocks can make them

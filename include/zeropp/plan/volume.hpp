@@ -148,9 +148,11 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, c
                          const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks, int rank = 0) {
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) *
-                                (has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice));
-    if (prefers_one_shot(ranks.size(), whole)) return detail::hop_volume(ranks, rank, whole, whole);
+    const std::uint64_t first_hop = has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice);
+    if (prefers_one_shot(ranks.size(), first_hop, all_gather.bytes(slice))) {
+        const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) * first_hop;
+        return detail::hop_volume(ranks, rank, whole, whole);
+    }
     return detail::two_shot_volume(ranks, intra_node, inter_node, all_gather, elements, chunks, rank);
 }
 
