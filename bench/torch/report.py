@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The page and the plots of bench/torch/run.sh.
 
-report.py keep RESULTS LINKS TASK MODE PRESET RUN [INTERFACES]   adds what a run and its links have written to torch.json
-report.py page RESULTS COMMAND                                   writes torch.md from it, and a plot for every link
+report.py forget RESULTS MODE...         removes these modes' runs from torch.json
+report.py keep RESULTS COMMAND LINKS TASK MODE PRESET RUN [INTERFACES]
+                                         adds what a run of COMMAND and its links have written
+report.py page RESULTS                   writes torch.md from torch.json, and a plot for every link
 
 Plots are held-out losses against the seconds of training; they need gnuplot.
 """
@@ -22,13 +24,21 @@ MODES = ("FSDP2", "HSDP", "DDP")
 TASKS = {"text": "GPT", "digits": "vision transformer"}
 
 
-def keep(results, links, task, mode, preset, run, interfaces=None):
+def runs_in(results):
     file = results / "torch.json"
-    runs = json.loads(file.read_text()) if file.exists() else []
-    entry = {"links": links, "task": task, "mode": mode, "preset": preset, **json.loads(pathlib.Path(run).read_text())}
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def forget(results, *modes):
+    results_json.write(results / "torch.json", [run for run in runs_in(results) if run["mode"] not in modes])
+
+
+def keep(results, command, links, task, mode, preset, run, interfaces=None):
+    entry = {"command": command, "links": links, "task": task, "mode": mode, "preset": preset}
+    entry |= json.loads(pathlib.Path(run).read_text())
     if interfaces:
         entry["sent_bytes"] = json.loads(pathlib.Path(interfaces).read_text())["interfaces"][0]["sent_bytes"]
-    results_json.write(file, [*runs, entry])
+    results_json.write(results / "torch.json", [*runs_in(results), entry])
 
 
 def medians(runs):
@@ -82,10 +92,16 @@ def plot(runs, links, image):
         subprocess.run(["gnuplot"], input=script, text=True, check=True)
 
 
-def page(results, command):
-    every = json.loads((results / "torch.json").read_text())
-    runs = medians(every)
-    turns = len([r for r in every if r["links"] == "loopback"]) // len([r for r in runs if r["links"] == "loopback"])
+def commands(runs):
+    """The commands that made the runs, each with its modes, in words."""
+    modes = {run["command"]: dict.fromkeys(r["mode"] for r in runs if r["command"] == run["command"]) for run in runs}
+    return ", ".join(f"`{command}` ({', '.join(made)})" for command, made in modes.items())
+
+
+def page(results):
+    every = runs_in(results)
+    runs = sorted(medians(every), key=lambda run: (list(LINKS).index(run["links"]), run["task"] != "text", MODES.index(run["mode"])))
+    turns = len([r for r in every if r["links"] == "loopback"]) // max(1, len([r for r in runs if r["links"] == "loopback"]))
     heads = ["links", "model", "", "formats", "ms a step", "speed-up over 16bit", "over torch's own", "MB across nodes, sent by node 0", "fewer"]
     heads += ["held-out loss", "difference"]
     plots = ""
@@ -96,12 +112,12 @@ def page(results, command):
     cpu = next(line for line in open("/proc/cpuinfo") if line.startswith("model name")).split(":")[1].strip()
     (results / "torch.md").write_text(f"""# PyTorch with and without zeropp
 
-Made by `{command}` ({cpu}, 2 cores, which all ranks share): a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
+Made by {commands(runs)}, on 2 cores ({cpu}), which all ranks share: a byte-level GPT of 9.8 million parameters, 2 windows of 64 bytes
 on each of 2 nodes x 2 ranks, and a vision transformer of 2.4 million on scikit-learn's digits, 4 images on each rank; gloo, FSDP2
 with bf16 parameters, fp32 reduction and hpZ (`reshard_after_forward` of a node's ranks, with torch's own collectives too), DDP in
 fp32. HSDP is FSDP2 with shards within nodes and replicas between them, which the preset's formats reduce. Nodes are network namespaces with shaped links. Steps are medians; bytes are those
-of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped;
-{turns} runs of each in turns, of which the median is shown, of two the slower.
+of a node's interface over the whole run, held-out losses included. On loopback all ranks are one node, and nothing is shaped.
+Of several runs in turns ({turns} of each on loopback, elsewhere `--rounds`) the median is shown, of two the slower.
 
 `16bit` moves bf16 along this library's route, which crosses each link once: the speed-up over it comes from the bits. Between torch's
 own collectives and `16bit` lies the route. gloo's collectives cross links more often; NCCL's rings and trees do not, so that on GPUs
@@ -119,7 +135,7 @@ bytes are those of the whole tensor. Without messages, callbacks return at once.
 
 def main():
     what, results, *rest = sys.argv[1:]
-    {"keep": keep, "page": page}[what](pathlib.Path(results), *rest)
+    {"forget": forget, "keep": keep, "page": page}[what](pathlib.Path(results), *rest)
 
 
 if __name__ == "__main__":
