@@ -7,8 +7,6 @@ Uses study.py's trainings. Rates are chosen with seed TUNING_SEED, which no mean
 are not run again. With --page-only none is run: the page has the trainings whose results are there.
 """
 
-import argparse
-import pathlib
 import statistics
 import sys
 
@@ -223,11 +221,7 @@ islands that differ in speed; precision by layer inside islands; time, which the
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", type=pathlib.Path)
-    parser.add_argument("runs", type=pathlib.Path)
-    parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("--seeds", nargs="+", type=int, required=True)
+    parser = study.argument_parser(__doc__)
     parser.add_argument("--page-only", action="store_true", help="run nothing, report the results that are there")
     args = parser.parse_args()
     if TUNING_SEED in args.seeds:

@@ -329,6 +329,7 @@ overfitting is rewarded. The peak rate is {RATE:g}, within noise of the baseline
 and the order of the text, so runs of one seed differ in nothing but the wire, if they are of one machine: another
 processor's BLAS rounds otherwise, which after 3000 steps is as much as another seed. Where there are fewer seeds than for the baseline,
 they are the first two, or, for others of precision by layer and for predictions, those from {SECOND_MACHINE[0]} on. Losses are in nats per byte.
+The committed runs have [remarks](pareto_remarks.md), which this script does not write.
 
 {table(COLUMNS, rows_of(entries))}
 
@@ -408,12 +409,18 @@ def draw(entries, key, image, most):
                        check=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def argument_parser(description):
+    """A parser of the arguments that all studies have."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("runs", type=pathlib.Path)
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
+    return parser
+
+
+def main():
+    parser = argument_parser(__doc__)
     parser.add_argument("--steps", type=int, default=3000)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
