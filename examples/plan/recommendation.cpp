@@ -13,7 +13,7 @@ namespace plan {
 
 namespace {
 
-/// Longest step, as a multiple of the shortest, for which less loss is preferred.
+/// Longest step, as a multiple of the shortest within the budget of loss, for which less loss is preferred.
 constexpr double longest = 1.1;
 
 // bench/results/pareto.md: 12 seeds, 3000 steps.
@@ -89,12 +89,17 @@ void add_local_steps(std::vector<option>& options, settings s, const island_sett
 
 bool fits_in(const settings& s, const option& o) { return s.memory == 0 || fits(s, o.memory); }
 
-std::string loss_text(const measured_loss& loss) {
+std::string loss_text(const option& o) {
     std::ostringstream text;
     text << std::showpos << std::fixed;
     text.precision(2);
-    text << loss.percent << " %";
-    if (loss.error) text << " ± " << std::noshowpos << *loss.error;
+    text << o.loss.percent << " %";
+    if (o.loss.error) {
+        text << " ± " << std::noshowpos << *o.loss.error;
+    } else if (o.loss.percent != 0) {
+        text << ", one seed";
+    }
+    if (o.on_two_islands) text << ", two islands";
     return text.str();
 }
 
@@ -117,36 +122,39 @@ std::vector<option> predict_options(const settings& s) {
     return options;
 }
 
-std::size_t recommended(const settings& s, const std::vector<option>& options) {
+std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget) {
+    const auto allowed = [&](const option& o) { return fits_in(s, o) && o.loss.percent <= loss_budget; };
     double shortest = std::numeric_limits<double>::infinity();
     for (const option& o : options) {
-        if (fits_in(s, o)) shortest = std::min(shortest, o.seconds);
+        if (allowed(o)) shortest = std::min(shortest, o.seconds);
     }
     const auto found = std::find_if(options.begin(), options.end(),
-                                    [&](const option& o) { return fits_in(s, o) && o.seconds <= longest * shortest; });
+                                    [&](const option& o) { return allowed(o) && o.seconds <= longest * shortest; });
     return static_cast<std::size_t>(found - options.begin());
 }
 
 void print_recommendation(std::ostream& out, const settings& s) {
     const std::vector<option> options = predict_options(s);
-    const std::size_t best = recommended(s, options);
+    const std::size_t best = recommended(s, options, s.loss_budget);
     const auto cells = [](const option& o) {
         return std::vector<std::string>{o.name, bytes_text(o.sent), bytes_text(static_cast<double>(o.memory)),
-                                        seconds_text(o.seconds),
-                                        loss_text(o.loss) + (o.on_two_islands ? ", two islands" : "")};
+                                        seconds_text(o.seconds), loss_text(o)};
     };
     if (best == options.size()) {
-        out << "Nothing fits in " << bytes_text(s.memory - s.other_memory) << ".\n";
+        out << "Nothing with a loss of at most " << s.loss_budget << " % fits in "
+            << bytes_text(s.memory - s.other_memory) << ".\n";
     } else {
         const zeropp::link_speed& link = s.islands ? s.islands->between : s.speed.inter_node;
         const int islands = s.islands ? s.islands->local.islands : s.ranks.groups();
-        out << "| link | parameters | islands x ranks | ZeRO-3's step | recommended | sent a step | memory of a rank | "
-               "step | loss here |\n|---|---:|---:|---:|---|---:|---:|---:|---:|\n| "
+        const option& fastest = options[recommended(s, options, std::numeric_limits<double>::infinity())];
+        out << "| link | parameters | islands x ranks | ZeRO-3's step | loss at most " << s.loss_budget
+            << " % | sent a step | memory of a rank | step | loss here | at any loss | step | loss here |\n"
+               "|---|---:|---:|---:|---|---:|---:|---:|---:|---|---:|---:|\n| "
             << link.bytes_per_second * 8e-9 << " Gbit/s, " << link.latency_seconds * 1e3 << " ms | "
             << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion | " << islands << " x "
             << s.ranks.size() / islands << " | " << seconds_text(options.front().seconds);
         for (const std::string& cell : cells(options[best])) out << " | " << cell;
-        out << " |\n";
+        out << " | " << fastest.name << " | " << seconds_text(fastest.seconds) << " | " << loss_text(fastest) << " |\n";
     }
     out << "\nAll settings, least loss first: bytes that an island sends in a step, memory of a rank, step, loss\n";
     for (const option& o : options) {

@@ -31,11 +31,11 @@ struct option {
 /// loss first; below that of bf16 counts as equal, and then most bytes are first: ZeRO-3 is the first of all.
 std::vector<option> predict_options(const settings& s);
 
-/// Index of the first option that fits into memory and has a step at most a tenth longer than the shortest fitting one.
-/// Number of options if none fits.
-std::size_t recommended(const settings& s, const std::vector<option>& options);
+/// Index of the recommended option. Of those that fit into memory, with a loss of at most `loss_budget` percent and a
+/// step at most a tenth longer than the shortest of them, it is the first. Number of options if there is none.
+std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget);
 
-/// Prints the recommended setting as a row of a table, then the others.
+/// Prints as a row of a table the recommended settings, within s.loss_budget and at any loss; then all.
 void print_recommendation(std::ostream& out, const settings& s);
 
 }  // namespace plan

@@ -254,8 +254,14 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--optimizer-bytes", s.bytes.optimizer, "bytes of its optimizer states (K)")
         ->check(state)
         ->capture_default_str();
-    app.add_flag("--advise", s.advise,
-                 "print the recommended setting alone; with --islands, local steps whose loss was measured compete");
+    auto* const advise = app.add_flag(
+        "--advise", s.advise,
+        "print the recommended setting alone; with --islands, local steps whose loss was measured compete");
+    app.add_option("--loss-budget", s.loss_budget,
+                   "advise: most held-out loss, as measured, above synchronous bf16's, in percent")
+        ->check(between(0.0, 100.0))
+        ->needs(advise)
+        ->capture_default_str();
     app.add_option("--json", s.json_file, "write everything to this file");
     app.add_option("--sweep", s.sweep_file, "write a plot of the speed-up against link rates across, for gnuplot");
     try {

@@ -62,6 +62,7 @@ struct settings {
     double memory = 0;        // of a GPU, in bytes; 0: not known
     double other_memory = 0;  // bytes of its other contents
     bool advise = false;      // print the recommended setting alone
+    double loss_budget = 1;   // most held-out loss of it above bf16's, in percent
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
 
