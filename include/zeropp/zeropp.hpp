@@ -19,6 +19,7 @@
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
+#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>

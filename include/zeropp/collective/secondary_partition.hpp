@@ -124,6 +124,14 @@ public:
         return {};
     }
 
+    /// For collectives: memory of the stored message, and why tensors of this shape are not the partition's, as
+    /// "expected ..., given ..."; empty if they are.
+    view<const std::byte, Space> storage() const { return storage_; }
+    std::string shape_problem(const tensors_shape& tensors) const {
+        if (std::string problem = tensors.group_problem(group_size_); !problem.empty()) return problem;
+        return detail::over_group(group_size_, tensors,
+                                  [&](const auto& d) { return of_.problem(detail::tensors_identity(d)); });
+    }
     /// For collectives: why tensors do not fit this partition, as "expected ..., given ..."; empty if they do.
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {

@@ -195,6 +195,14 @@ public:
         return "expected a secondary replica over " + group_sizes_text(ranks) + ", given one over " +
                group_sizes_text(owners_.all());
     }
+    /// Memory of the stored shards, and why tensors of this shape are not the replica's, as "expected ..., given ...";
+    /// empty if they are.
+    view<const std::byte, Space> storage() const { return storage_; }
+    std::string shape_problem(const tensors_shape& tensors) const {
+        if (std::string problem = tensors.ranks_problem(owners_.size()); !problem.empty()) return problem;
+        return detail::over_ranks(owners_, tensors,
+                                  [&](const auto& d) { return of_.problem(detail::tensors_identity(d)); });
+    }
     /// Why `full` cannot be the whole tensors, or `shard` this rank's shards, as "expected ..., given ..."; empty if
     /// they can.
     template <class Operand>

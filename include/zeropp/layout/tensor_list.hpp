@@ -179,6 +179,20 @@ public:
         return reinterpret_cast<T* const*>(resident_over_ranks() + world_.size() + groups_.size());
     }
 
+    /// Segments of whole tensors over any number of ranks above 0, in host memory.
+    std::vector<segment> segments(int ranks) const {
+        std::vector<segment> all;
+        all.reserve(size());
+        message_place place;
+        for (std::size_t t = 0; t != size(); ++t) {
+            const division& how = tensors_[t].divided;
+            const partition part(count(t), ranks, how.row == 0 ? 1 : how.row);
+            all.push_back({part, how.stride != 0 ? how.stride : part.slice_size(), place});
+            place = place.next(part.slice_size());
+        }
+        return all;
+    }
+
     /// Numbers of the tensors, sorted by address, and bytes of the longest array.
     std::span<const std::uint32_t> by_address() const { return by_address_; }
     std::size_t longest_bytes() const { return longest_bytes_; }
@@ -192,19 +206,6 @@ private:
     std::size_t count(std::size_t t) const {
         const list_tensor<T, Space>& tensor = tensors_[t];
         return tensor.divided.elements != 0 ? tensor.divided.elements : tensor.memory.size();
-    }
-
-    std::vector<segment> segments(int ranks) const {
-        std::vector<segment> all;
-        all.reserve(size());
-        message_place place;
-        for (std::size_t t = 0; t != size(); ++t) {
-            const division& how = tensors_[t].divided;
-            const partition part(count(t), ranks, how.row == 0 ? 1 : how.row);
-            all.push_back({part, how.stride != 0 ? how.stride : part.slice_size(), place});
-            place = place.next(part.slice_size());
-        }
-        return all;
     }
 
     void require_room(std::size_t t) const {

@@ -1,0 +1,391 @@
+#pragma once
+/// \file
+/// Shards of the survivors of a failure, from copies of the weights and from old shards that survivors hold.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/moves.hpp>
+#include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
+#include <zeropp/collective/secondary_partition.hpp>
+#include <zeropp/collective/secondary_replica.hpp>
+#include <zeropp/collective/survivors.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/math.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/topology.hpp>
+#include <zeropp/transport/communicator.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace zeropp {
+
+namespace detail {
+
+/// to[i] <- from[i], converted through float if types differ.
+template <class From, class To>
+struct convert {
+    const From* from;
+    To* to;
+
+    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
+        if constexpr (std::is_same_v<From, To>) {
+            to[i] = from[i];
+        } else {
+            to[i] = element_traits<To>::from_float(element_traits<From>::to_float(from[i]));
+        }
+    }
+};
+
+/// True if Q stores elements of its own type.
+template <quantizer Q>
+inline constexpr bool stores_own_elements = false;
+template <quantizer Q>
+requires stores_elements<Q, typename Q::element_type>
+inline constexpr bool stores_own_elements<Q> = true;
+
+/// Type in which stored weights move: their own if elements are stored, otherwise T, to which the owner decodes them.
+template <class Secondary, class T>
+struct moved_element {
+    using type = T;
+};
+template <quantizer Q, class Space, class T>
+requires stores_own_elements<Q>
+struct moved_element<secondary_partition<Q, Space>, T> {
+    using type = typename Q::element_type;
+};
+template <quantizer Exact, class Space, quantizer IntraNode, class T>
+struct moved_element<secondary_replica<Exact, Space, IntraNode>, T> {
+    using type = typename Exact::element_type;
+};
+
+/// Address of tensor t of an operand.
+template <class T, class Space>
+T* tensor_address(const array_operand<T, Space>& array, std::size_t) {
+    return array.array.data();
+}
+template <class T, class Space>
+T* tensor_address(const list_operand<T, Space>& list, std::size_t t) {
+    return list.list[t].data();
+}
+
+/// Why `operand` is not the shard of `rank` in `of`, as "expected ..., given ..."; empty if it is.
+template <class T, class Space>
+std::string shard_problem_of(const array_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
+    if (of.size() != 1) return "expected a list of " + std::to_string(of.size()) + " shards, given an array";
+    return operand.elements() == of[0].part.size(rank) ? std::string()
+                                                       : shard_problem(of[0].part, rank, operand.elements());
+}
+template <class T, class Space>
+std::string shard_problem_of(const list_operand<T, Space>& operand, const std::vector<segment>& of, int rank) {
+    return operand.shard_problem(list_division(of, nullptr, 0, 0), rank);
+}
+
+/// Moves pieces to their destinations chunk by chunk: each rank's pieces are one message, which all ranks gather.
+/// `address(piece)` is the address of a piece on its source.
+template <class Moved, execution Execution, class Communicator, class Out, class Address>
+void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan& plan, const Out& out,
+                 Address address) {
+    using T = typename Out::element_type;
+    using codec = zeropp::codec<Execution>;
+    std::size_t largest = 0;
+    for (std::size_t c = 0; c != plan.chunks(); ++c) {
+        largest = std::max(largest, plan.for_each_piece(c, [](const recovered_piece&) {}));
+    }
+    workspace<typename Execution::space> memory(static_cast<std::size_t>(slot_count(comm.topology())) * largest);
+    std::byte* const messages = memory.view().data();
+    const int groups = comm.topology().groups();
+    run_to_completion(pipeline(exec), comm.world(), [&] {
+        for (std::size_t c = 0; c != plan.chunks(); ++c) {
+            const std::size_t bytes = plan.for_each_piece(c, [](const recovered_piece&) {});
+            if (bytes == 0) continue;
+            std::byte* const own = own_message(comm, messages, bytes);
+            plan.for_each_piece(c, [&](const recovered_piece& p) {
+                if (p.from != comm.rank()) return;
+                codec::each(exec, p.count, convert<Moved, Moved>{address(p), reinterpret_cast<Moved*>(own + p.offset)});
+            });
+            gather_inter_node(exec, comm, messages, bytes);
+            gather_intra_node(exec, comm, messages, bytes);
+            plan.for_each_piece(c, [&](const recovered_piece& p) {
+                if (p.to != comm.rank()) return;
+                const int slot = comm.topology().index_of(p.from) * groups + comm.topology().group_of(p.from);
+                const std::byte* const message = messages + static_cast<std::size_t>(slot) * bytes;
+                codec::each(exec, p.count,
+                            convert<Moved, T>{reinterpret_cast<const Moved*>(message + p.offset),
+                                              tensor_address(out, p.tensor) + p.begin - plan.own_offset(p.tensor)});
+            });
+        }
+    });
+}
+
+/// Version that a rank has stored, if any.
+struct stored_version {
+    std::uint64_t version;
+    std::uint64_t stored;  // 1 or 0
+};
+
+/// Versions of all ranks. Blocks.
+template <execution Execution, class Communicator>
+std::vector<stored_version> gather_versions(const Execution& exec, Communicator& comm,
+                                            const std::optional<std::uint64_t>& version) {
+    using space = typename Execution::space;
+    const stored_version own{version.value_or(0), version ? 1u : 0u};
+    std::vector<stored_version> versions(static_cast<std::size_t>(comm.size()));
+    workspace<space> sent(sizeof own), received(versions.size() * sizeof own);
+    sent.assign(&own, sizeof own);
+    run_to_completion(pipeline(exec), comm.world(), [&] {
+        comm.world().all_gather(exec, sent.view().data(), received.view().data(), sizeof own);
+        exec.copy_to_host(versions.data(), received.view().data(), versions.size() * sizeof own);
+    });
+    return versions;
+}
+
+/// Makes the newest version that survivors hold of all elements the one to recover, and returns it. Throws
+/// precondition_error if there is none.
+inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
+    std::vector<std::uint64_t> newest;
+    for (const stored_version& v : versions) {
+        if (v.stored != 0) newest.push_back(v.version);
+    }
+    std::ranges::sort(newest, std::greater());
+    newest.erase(std::unique(newest.begin(), newest.end()), newest.end());
+    std::string given = "none, since all are empty";
+    for (const std::uint64_t version : newest) {
+        std::vector<bool> holds;
+        for (const stored_version& v : versions) holds.push_back(v.stored != 0 && v.version == version);
+        plan.count_copies_of(std::move(holds));
+        const std::vector<lost_range> lost = plan.lost();
+        if (lost.empty()) return version;
+        if (version == newest.front()) {
+            given = "none of version " + std::to_string(version) + " for " + text_of(lost);
+        }
+    }
+    throw precondition_error("recover_weights",
+                             "each element in the secondary partition or replica of a surviving rank", given);
+}
+
+/// Copies of a secondary partition: one in each group. Elements lie in one message.
+template <quantizer Q, class Space, topology Topology, class Tensors>
+std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Topology& before, const Tensors& tensors) {
+    std::vector<held_copy> copies;
+    for (int g = 0; g != before.groups(); ++g) {
+        held_copy copy{segments_over(tensors, before.group_size(g)), {}};
+        for (int i = 0; i != before.group_size(g); ++i) copy.holders.push_back(before.rank_of(g, i));
+        copies.push_back(std::move(copy));
+    }
+    return copies;
+}
+
+/// Copies of a secondary replica: one in each group. The rank that serves a column keeps the shards of its owners.
+template <quantizer Exact, class Space, quantizer IntraNode, topology Topology, class Tensors>
+std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode>& replica, const Topology& before,
+                                 const Tensors& tensors) {
+    const shard_owners& owners = replica.owners();
+    std::vector<held_copy> copies;
+    for (int g = 0; g != before.groups(); ++g) copies.push_back({segments_over(tensors, owners.size()), {}});
+    for (int owner = 0; owner != owners.size(); ++owner) {
+        const std::vector<int> members = column_ranks(before, owners.index_of(owner));
+        for (std::size_t g = 0; g != copies.size(); ++g) copies[g].holders.push_back(members[g]);
+    }
+    return copies;
+}
+
+/// Why `secondary` is not of the rank `rank` of `before`, as "expected ..., given ..."; empty if it is.
+template <class Secondary, topology Topology>
+std::string secondary_problem(const Secondary& secondary, const Topology& before, int rank) {
+    const int size = before.group_size(before.group_of(rank));
+    if (std::string problem = secondary.ranks_problem(before); !problem.empty()) return problem;
+    if (secondary.group_size() == size && secondary.index() == before.index_of(rank)) return {};
+    return "expected secondary weights of rank " + std::to_string(before.index_of(rank)) + " of a group of " +
+           std::to_string(size) + ", given those of rank " + std::to_string(secondary.index()) + " of " +
+           std::to_string(secondary.group_size());
+}
+
+/// Addresses of pieces in the memory of a partition, or in `decoded`, to which its message is decoded unless it stores
+/// elements.
+template <class Moved, execution Execution, quantizer Q, class Tensors>
+auto stored_elements(const Execution& exec, const secondary_partition<Q, typename Execution::space>& secondary,
+                     const Tensors& tensors, workspace<typename Execution::space>& decoded) {
+    using space = typename Execution::space;
+    const std::vector<segment> segments = segments_over(tensors, secondary.group_size());
+    const Moved* first = reinterpret_cast<const Moved*>(secondary.storage().data());
+    if constexpr (!stores_own_elements<Q>) {
+        const segment& last = segments.back();
+        decoded = workspace<space>((last.place.elements + last.part.slice_size()) * sizeof(Moved));
+        auto* const to = reinterpret_cast<Moved*>(decoded.view().data());
+        std::vector<Moved*> parts;
+        for (const segment& s : segments) parts.push_back(to + s.place.elements);
+        workspace<space> table = resident<space>(joined_bytes(std::span(segments), std::span(parts)));
+        auto* const there = reinterpret_cast<const segment*>(table.view().data());
+        const list_division whole(segments, there, 0, 0);
+        const auto all = list_chunks(whole, 1, static_cast<std::size_t>(Q::block_size))[0];
+        codec<Execution>::read(exec, message_sum{secondary.stored_as(), secondary.storage().data()},
+                               all.in_own(secondary.index()),
+                               tensor_table<Moved>{reinterpret_cast<Moved* const*>(there + segments.size())});
+        exec.wait();
+        first = to;
+    }
+    return [segments, first, index = secondary.index()](const recovered_piece& p) {
+        const segment& s = segments[p.tensor];
+        return first + s.place.elements + (p.begin - s.part.offset(index));
+    };
+}
+
+/// Addresses of pieces in the memory of a replica.
+template <class Moved, execution Execution, class Space, quantizer Exact, quantizer IntraNode, class Tensors>
+auto stored_elements(const Execution&, const secondary_replica<Exact, Space, IntraNode>& replica,
+                     const Tensors& tensors, workspace<Space>&) {
+    const shard_owners& owners = replica.owners();
+    return [&replica, &owners, segments = segments_over(tensors, owners.size())](const recovered_piece& p) {
+        const segment& s = segments[p.tensor];
+        const int owner = static_cast<int>(p.begin / s.part.slice_size());
+        const int round = owners.index_of(owner) / replica.rounds().ranks;
+        const auto* const shards =
+            reinterpret_cast<const Moved*>(replica.slot(round * owners.groups() + owners.group_of(owner)));
+        return shards + s.place.elements + (p.begin - s.part.offset(owner));
+    };
+}
+
+/// Agrees on the call with the other ranks of `comm`. Throws precondition_error if this rank has a problem.
+template <class Communicator, topology Topology, class Out, class Problem>
+void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topology>& from,
+                    const tensors_shape& tensors, const recovery_options& options, const Out& out,
+                    const std::vector<segment>& after, Problem problem) {
+    call.agree(agreed_text("survivors ").append(text_of(from.ranks)));
+    call.agree(agreed_text("of ").append(group_sizes_text(from.before)));
+    call.agree(agreed_text(options.lost_shards_only ? "lost shards" : "all shards")
+                   .append(" by ")
+                   .append(options.chunk_bytes)
+                   .append(" bytes"));
+    call.require([&] { return from.problem(comm.size()); });
+    call.require([&] { return tensors.ranks_problem(from.before.size()); });
+    call.require(problem);
+    call.require([&] { return shard_problem_of(out, after, comm.rank()); });
+    call.begin(comm.world());
+}
+
+}  // namespace detail
+
+/// Recovers the weights that ranks have taken with them: survivors of a failure, on the communicator that `shrink` has
+/// made, get their new shards from the secondary partitions, or the secondary replicas, that survivors hold. Each node
+/// holds all weights. A node that has lost a rank has lost its part, which other nodes hold.
+///
+/// Recovers the newest version that survivors hold of all elements, and returns it. Ranks that stored another version,
+/// as when a rank dies between two stores, do not count as holders.
+///
+/// Shapes    tensors: n, or the tensor_list of whole tensors for which `secondary` was made; only its sizes are used.
+///           shard [partition(n, comm.size()).size(comm.rank())], of any element type, or a tensor_list of this rank's
+///           shards of these tensors over the ranks of `comm`
+/// Result    shard == this rank's part of the whole tensors that secondary_partition_gather makes, the same bits. For
+///           weights that were stored after a quantized gather, these are the quantized weights
+/// Moves     each element from one survivor, by an all-gather of chunks: each element between nodes once per link.
+///           Elements move as they are stored by `cast_to`, otherwise decoded. Besides, 16 bytes for each rank
+/// Memory    about chunk_bytes times the number of ranks that gather, divided by the number of holders. For a
+///           block quantizer also the decoded part of this rank
+/// Order     blocks. Allocates
+/// Requires  the same survivors, tensors, element type, quantizer and options on all ranks; shards apart from
+///           `secondary`
+/// Throws    precondition_error: on all ranks alike, naming the lost elements, if survivors hold no version of all
+///           elements; before any message, sizes that do not fit; on every rank alike if the fault is on all or the
+///           transport is `checked`
+template <execution Execution, class Communicator, topology Topology,
+          detail::secondary_in<typename Execution::space> Secondary, class Tensors,
+          mutable_tensors_in<typename Execution::space> Shard>
+std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const survivors_of<Topology>& from,
+                              const Secondary& secondary, const Tensors& tensors, Shard&& shard,
+                              const recovery_options& options = {}) {
+    using space = typename Execution::space;
+    using T = detail::element_of_tensors<Shard, space>;
+    using moved = typename detail::moved_element<Secondary, T>::type;
+    const auto out = detail::operand_of<space>(shard);
+    const Topology& before = from.before;
+    std::vector<segment> after = detail::segments_over(tensors, comm.size());
+
+    detail::prologue call("recover_weights", secondary.elements(), element_traits<T>::name);
+    call.quantize_with("", secondary.stored_as());
+    detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
+        const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
+        if (std::string problem = detail::secondary_problem(secondary, before, rank); !problem.empty()) return problem;
+        if (std::string problem = secondary.shape_problem(tensors); !problem.empty()) return problem;
+        return out.overlaps(secondary.storage()) ? "expected shards apart from the secondary weights, given an overlap"
+                                                 : "";
+    });
+    const auto versions = detail::gather_versions(exec, comm, secondary.version());
+    if (secondary.elements() == 0) return secondary.version().value_or(0);
+    detail::recovery_plan plan(from, detail::segments_over(tensors, before.size()), std::move(after),
+                               detail::copies_of(secondary, before, tensors), comm.rank(), options, sizeof(moved));
+    const std::uint64_t version = detail::choose_version(plan, versions);
+    workspace<space> decoded(0);
+    detail::move_pieces<moved>(exec, comm, plan, out,
+                               detail::stored_elements<moved>(exec, secondary, tensors, decoded));
+    return version;
+}
+
+/// Divides tensors anew over the survivors of a failure: from their old shards, to shards over the communicator that
+/// `shrink` has made. Elements of shards that were lost stay as they are in `shard`: fill them before, by
+/// recover_weights, or with zeros for an optimizer's moments. Exact: elements move as they are.
+///
+/// Shapes    tensors: n, or the tensor_list of whole tensors over the ranks before; only its sizes are used.
+///           old_shard [partition(n, from.before.size()).size(the rank before)] and shard
+///           [partition(n, comm.size()).size(comm.rank())], of one element type, or tensor_lists of these shards
+/// Moves     each element from its owner to all survivors, by an all-gather of chunks: each element between nodes once
+///           per link
+/// Memory    about options.chunk_bytes. `lost_shards_only` has no effect
+/// Order     blocks. Allocates
+/// Requires  the same survivors, tensors, element type and options on all ranks; shards apart from old shards
+/// Throws    precondition_error before any message: sizes that do not fit; on every rank alike if the fault is on all
+///           or the transport is `checked`
+template <execution Execution, class Communicator, topology Topology, class Tensors,
+          tensors_in<typename Execution::space> Old, mutable_tensors_in<typename Execution::space> Shard>
+void redistribute_shards(const Execution& exec, Communicator& comm, const survivors_of<Topology>& from,
+                         const Tensors& tensors, Old&& old_shard, Shard&& shard, recovery_options options = {}) {
+    using space = typename Execution::space;
+    using T = typename detail::shared_element<space, Shard, Old>::type;
+    const auto in = detail::operand_of<space>(old_shard);
+    const auto out = detail::operand_of<space>(shard);
+    std::vector<segment> before = detail::segments_over(tensors, from.before.size());
+    std::vector<segment> after = detail::segments_over(tensors, comm.size());
+    options.lost_shards_only = false;
+    std::size_t elements = 0;
+    for (const segment& s : before) elements += s.part.count();
+
+    detail::prologue call("redistribute_shards", elements, element_traits<T>::name);
+    detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
+        const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
+        if (std::string problem = detail::shard_problem_of(in, before, rank); !problem.empty()) return problem;
+        for (std::size_t t = 0; t != before.size(); ++t) {
+            if (out.overlaps(view<const T, space>(detail::tensor_address(in, t), before[t].part.size(rank)))) {
+                return "expected new shards apart from old ones, given an overlap";
+            }
+        }
+        return {};
+    });
+    if (elements == 0) return;
+    std::vector<int> owners(static_cast<std::size_t>(from.before.size()));
+    std::iota(owners.begin(), owners.end(), 0);
+    const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
+    std::vector<detail::held_copy> copies{{before, std::move(owners)}};
+    const std::vector<segment> own = before;
+    const detail::recovery_plan plan(from, std::move(before), std::move(after), std::move(copies), comm.rank(), options,
+                                     sizeof(T));
+    detail::move_pieces<T>(exec, comm, plan, out, [&](const detail::recovered_piece& p) -> const T* {
+        return detail::tensor_address(in, p.tensor) + (p.begin - own[p.tensor].part.offset(rank));
+    });
+}
+
+}  // namespace zeropp
