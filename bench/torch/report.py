@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The page and the plots of bench/torch/run.sh.
 
-report.py forget RESULTS MODE...         removes these modes' runs from torch.json
+report.py forget RESULTS LINKS MODES     removes the runs over these links in these modes from torch.json
 report.py keep RESULTS COMMAND LINKS TASK MODE PRESET RUN [INTERFACES]
                                          adds what a run of COMMAND and its links have written
 report.py page RESULTS                   writes torch.md from torch.json, and a plot for every link
@@ -9,6 +9,7 @@ report.py page RESULTS                   writes torch.md from torch.json, and a 
 Plots are held-out losses against the seconds of training; they need gnuplot.
 """
 
+import collections
 import json
 import pathlib
 import subprocess
@@ -29,8 +30,9 @@ def runs_in(results):
     return json.loads(file.read_text()) if file.exists() else []
 
 
-def forget(results, *modes):
-    results_json.write(results / "torch.json", [run for run in runs_in(results) if run["mode"] not in modes])
+def forget(results, links, modes):
+    others = [run for run in runs_in(results) if run["links"] not in links.split() or run["mode"] not in modes.split()]
+    results_json.write(results / "torch.json", others)
 
 
 def keep(results, command, links, task, mode, preset, run, interfaces=None):
@@ -93,9 +95,9 @@ def plot(runs, links, image):
 
 
 def commands(runs):
-    """The commands that made the runs, each with its modes, in words."""
-    modes = {run["command"]: dict.fromkeys(r["mode"] for r in runs if r["command"] == run["command"]) for run in runs}
-    return ", ".join(f"`{command}` ({', '.join(made)})" for command, made in modes.items())
+    """The commands that made the runs, the one of most runs first, in words."""
+    made = collections.Counter(run["command"] for run in runs).most_common()
+    return " and ".join(f"`{command}`" for command, _ in made)
 
 
 def page(results):

@@ -3,18 +3,20 @@
 # parameters with FSDP2, HSDP and DDP, and a vision transformer, each with and without zeropp. Measures the time of a call from
 # Python. Installs PyTorch and the package as tests/torch/run.sh does. Needs root.
 #
-#   bench/torch/run.sh [--steps N] [--modes MODES] [--rounds N] [--build-dir DIR] [--results DIR]
+#   bench/torch/run.sh [--steps N] [--links LINKS] [--modes MODES] [--rounds N] [--build-dir DIR] [--results DIR]
 #
 #   --steps N         of each training (default: 40)
+#   --links LINKS     which to measure, of "200mbit 1gbit loopback"; the results keep the others (default: all)
 #   --modes MODES     which to measure, of "FSDP2 HSDP DDP"; the results keep the others (default: all)
-#   --rounds N        how often each training over slow links runs, in turns; the page has the run of the median (default: 1)
+#   --rounds N        how often each training runs, in turns; the page has the run of the median (default: 1, and 5 on loopback)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --results DIR     where torch.md and the rest go (default: bench/results)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
 value steps 40
+value links "200mbit 1gbit loopback"
 value modes "FSDP2 HSDP DDP"
-value rounds 1
+value rounds ''
 folder build_dir "$root/build/torch"
 folder results "$root/bench/results"
 parse_options "$@"
@@ -27,11 +29,13 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export OMP_NUM_THREADS=1
 mkdir -p "$results"
+read -ra wanted_links <<<"$links"
 read -ra wanted_modes <<<"$modes"
 command="bench/torch/run.sh --steps $steps"
+[ "$links" = "200mbit 1gbit loopback" ] || command+=" --links \"$links\""
 [ "$modes" = "FSDP2 HSDP DDP" ] || command+=" --modes \"$modes\""
-[ "$rounds" = 1 ] || command+=" --rounds $rounds"
-"$python" "$here/report.py" forget "$results" "${wanted_modes[@]}"
+[ -z "$rounds" ] || command+=" --rounds $rounds"
+"$python" "$here/report.py" forget "$results" "$links" "$modes"
 
 # train LINKS TASK MODE PRESET [ARGUMENT...]
 train() {
@@ -51,27 +55,25 @@ train() {
         "${interfaces[@]}"
 }
 
-# In turns, so that a machine that becomes slower meanwhile slows all; the page has the run of the median.
-for links in 200mbit 1gbit; do
-    for _ in $(seq "$rounds"); do
+# In turns, so that a machine that becomes slower meanwhile slows all.
+for link in "${wanted_links[@]}"; do
+    presets=(none 16bit 8bit 6bit 4bit)
+    times=${rounds:-1}
+    if [ "$link" = loopback ]; then
+        presets=(none lossless)
+        times=${rounds:-5}
+    fi
+    for _ in $(seq "$times"); do
         for mode in "${wanted_modes[@]}"; do
-            for preset in none 16bit 8bit 6bit 4bit; do
-                train "$links" text "$mode" "$preset" --width 512 --batch 2
+            [ "$link$mode" != loopbackHSDP ] || continue
+            for preset in "${presets[@]}"; do
+                train "$link" text "$mode" "$preset" --width 512 --batch 2
             done
         done
     done
-done
-if [[ $modes = *FSDP2* ]]; then
+    [[ $link$modes = 200mbit*FSDP2* ]] || continue
     for preset in none 8bit 4bit; do
-        train 200mbit digits FSDP2 $preset --digits --width 256 --batch 4 --lr 0.001
-    done
-fi
-for _ in 1 2 3 4 5; do
-    for mode in "${wanted_modes[@]}"; do
-        [ "$mode" != HSDP ] || continue
-        for preset in none lossless; do
-            train loopback text "$mode" "$preset" --width 512 --batch 2
-        done
+        train 200mbit digits FSDP2 "$preset" --digits --width 256 --batch 4 --lr 0.001
     done
 done
 GLOO_SOCKET_IFNAME=lo "$python" -m torch.distributed.run --standalone --nproc-per-node 2 "$here/overhead.py" >"$results/torch_overhead.md"
