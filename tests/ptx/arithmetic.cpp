@@ -1,7 +1,8 @@
 #include "machine.hpp"
 
-#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 // Compiled without contraction: a product and a sum are rounded each.
 
@@ -11,7 +12,7 @@ namespace {
 
 template <class T>
 std::string name() {
-    const char kind = std::is_same_v<T, f16> || std::is_floating_point_v<T> ? 'f' : std::is_signed_v<T> ? 's' : 'u';
+    const char kind = std::is_floating_point_v<T> ? 'f' : std::is_signed_v<T> ? 's' : 'u';
     return kind + std::to_string(sizeof(T) * 8);
 }
 
@@ -20,13 +21,10 @@ void each(F f) {
     (f(T()), ...);
 }
 
-__extension__ typedef __int128 s128;
-__extension__ typedef unsigned __int128 u128;
-
+/// An integer twice as wide, or of 64 bits.
 template <class T>
 using widened = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, s32, u32>,
-                                   std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, s64, u64>,
-                                                      std::conditional_t<std::is_signed_v<T>, s128, u128>>>;
+                                   std::conditional_t<std::is_signed_v<T>, s64, u64>>;
 
 /// Shifts by the type's width or more leave nothing but the sign.
 template <class T>
@@ -61,18 +59,13 @@ void add_integers(dictionary& all) {
     // Overflow wraps.
     define(all, "add" + type, [](T a, T b) { return static_cast<T>(static_cast<U>(a) + static_cast<U>(b)); });
     define(all, "sub" + type, [](T a, T b) { return static_cast<T>(static_cast<U>(a) - static_cast<U>(b)); });
+    define(all, "neg" + type, [](T a) { return static_cast<T>(U(0) - static_cast<U>(a)); });
     define(all, "mul.lo" + type, [](T a, T b) { return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b)); });
     define(all, "mad.lo" + type, [](T a, T b, T c) {
         return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b) + static_cast<u64>(c));
     });
-    define(all, "mul.hi" + type,
-           [](T a, T b) { return static_cast<T>((static_cast<W>(a) * static_cast<W>(b)) >> (sizeof(T) * 8)); });
-    if constexpr (sizeof(T) < 8) {
+    if constexpr (sizeof(T) < 8)
         define(all, "mul.wide" + type, [](T a, T b) { return static_cast<W>(static_cast<W>(a) * static_cast<W>(b)); });
-        define(all, "mad.wide" + type, [](T a, T b, W c) {
-            return static_cast<W>(static_cast<u64>(static_cast<W>(a) * static_cast<W>(b)) + static_cast<u64>(c));
-        });
-    }
     // Division by zero is all ones here, and unspecified in PTX.
     define(all, "div" + type, [](T a, T b) { return static_cast<T>(b == 0 ? W(-1) : W(a) / W(b)); });
     define(all, "rem" + type, [](T a, T b) { return static_cast<T>(b == 0 ? W(a) : W(a) % W(b)); });
@@ -80,10 +73,6 @@ void add_integers(dictionary& all) {
     define(all, "max" + type, [](T a, T b) { return a < b ? b : a; });
     define(all, "shr" + type, [](T a, u32 by) { return shifted_right(a, by); });
     add_choices<T>(all, type);
-    if constexpr (std::is_signed_v<T>) {
-        define(all, "neg" + type, [](T a) { return static_cast<T>(U(0) - static_cast<U>(a)); });
-        define(all, "abs" + type, [](T a) { return a < 0 ? static_cast<T>(U(0) - static_cast<U>(a)) : a; });
-    }
 }
 
 template <class T>
@@ -96,62 +85,46 @@ void add_bits(dictionary& all) {
     define(all, "shl" + type, [](T a, u32 by) { return shifted_left(a, by); });
     define(all, "shr" + type, [](T a, u32 by) { return shifted_right(a, by); });
     add_choices<T>(all, type);
-    if constexpr (sizeof(T) >= 4) {
-        define(all, "popc" + type, [](T a) { return static_cast<u32>(std::popcount(a)); });
-        define(all, "clz" + type, [](T a) { return static_cast<u32>(std::countl_zero(a)); });
-    }
 }
 
-/// max and min order zeros, -0 below +0, and prefer numbers to NaN.
-template <class T>
-T greater_of(T a, T b) {
-    if (a != a) return b;
-    if (b != b) return a;
+/// The greater one, +0 above -0, or NaN if one of them is NaN.
+f32 greater_or_nan(f32 a, f32 b) {
+    if (a != a || b != b) return NAN;
     return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b;
 }
-template <class T>
-T smaller_of(T a, T b) {
-    if (a != a) return b;
-    if (b != b) return a;
-    return a == b ? (std::signbit(a) ? a : b) : a < b ? a : b;
-}
 
-template <class T>
 void add_floats(dictionary& all) {
-    const std::string type = "." + name<T>();
     // Rounding to nearest is what no suffix means too. The parser refuses sums of products that ptxas may fuse.
-    for (const std::string rounding : {"", ".rn"}) {
-        define(all, "add" + rounding + type, [](T a, T b) { return a + b; });
-        define(all, "sub" + rounding + type, [](T a, T b) { return a - b; });
-        define(all, "mul" + rounding + type, [](T a, T b) { return a * b; });
+    for (const std::string type : {".f32", ".rn.f32"}) {
+        define(all, "add" + type, [](f32 a, f32 b) { return a + b; });
+        define(all, "sub" + type, [](f32 a, f32 b) { return a - b; });
+        define(all, "mul" + type, [](f32 a, f32 b) { return a * b; });
     }
-    define(all, "div.rn" + type, [](T a, T b) { return a / b; });
-    define(all, "rcp.rn" + type, [](T a) { return T(1) / a; });
-    define(all, "sqrt.rn" + type, [](T a) { return std::sqrt(a); });
-    define(all, "fma.rn" + type, [](T a, T b, T c) { return std::fma(a, b, c); });
-    define(all, "neg" + type, [](T a) { return -a; });
-    define(all, "abs" + type, [](T a) { return std::fabs(a); });
-    define(all, "max" + type, [](T a, T b) { return greater_of(a, b); });
-    define(all, "min" + type, [](T a, T b) { return smaller_of(a, b); });
-    define(all, "max.NaN" + type, [](T a, T b) { return a != a || b != b ? T(NAN) : greater_of(a, b); });
-    define(all, "min.NaN" + type, [](T a, T b) { return a != a || b != b ? T(NAN) : smaller_of(a, b); });
-    add_choices<T>(all, type);
-    define(all, "setp.equ" + type, [](T a, T b) { return !(a < b || a > b); });
-    define(all, "setp.neu" + type, [](T a, T b) { return a != b; });
-    define(all, "setp.ltu" + type, [](T a, T b) { return !(a >= b); });
-    define(all, "setp.leu" + type, [](T a, T b) { return !(a > b); });
-    define(all, "setp.gtu" + type, [](T a, T b) { return !(a <= b); });
-    define(all, "setp.geu" + type, [](T a, T b) { return !(a < b); });
-    define(all, "setp.num" + type, [](T a, T b) { return a == a && b == b; });
-    define(all, "setp.nan" + type, [](T a, T b) { return a != a || b != b; });
+    define(all, "div.rn.f32", [](f32 a, f32 b) { return a / b; });
+    define(all, "fma.rn.f32", [](f32 a, f32 b, f32 c) { return std::fma(a, b, c); });
+    define(all, "neg.f32", [](f32 a) { return -a; });
+    define(all, "abs.f32", [](f32 a) { return std::fabs(a); });
+    define(all, "max.NaN.f32", [](f32 a, f32 b) { return greater_or_nan(a, b); });
+    add_choices<f32>(all, ".f32");
+    define(all, "mov.f64", [](u64 a) { return a; });
+    define(all, "setp.equ.f32", [](f32 a, f32 b) { return !(a < b || a > b); });
+    define(all, "setp.neu.f32", [](f32 a, f32 b) { return a != b; });
+    define(all, "setp.ltu.f32", [](f32 a, f32 b) { return !(a >= b); });
+    define(all, "setp.leu.f32", [](f32 a, f32 b) { return !(a > b); });
+    define(all, "setp.gtu.f32", [](f32 a, f32 b) { return !(a <= b); });
+    define(all, "setp.geu.f32", [](f32 a, f32 b) { return !(a < b); });
+    define(all, "setp.num.f32", [](f32 a, f32 b) { return a == a && b == b; });
+    define(all, "setp.nan.f32", [](f32 a, f32 b) { return a != a || b != b; });
 }
 
-/// Two floats in 64 bits.
-struct pair {
-    f32 low, high;
-};
-pair halves(u64 x) { return {std::bit_cast<f32>(static_cast<u32>(x)), std::bit_cast<f32>(static_cast<u32>(x >> 32))}; }
-u64 joined(f32 low, f32 high) { return to_bits(low) | u64{to_bits(high)} << 32; }
+/// The float in the lower or higher half of a register.
+f32 half(u64 x, u32 which) { return std::bit_cast<f32>(static_cast<u32>(x >> (32 * which))); }
+
+/// f of the lower and of the higher halves of registers.
+template <class F, class... R>
+u64 in_halves(F f, R... x) {
+    return to_bits(f(half(x, 0)...)) | u64{to_bits(f(half(x, 1)...))} << 32;
+}
 
 u32 to_bfloat16(f32 x) {
     if (x != x) return 0x7fff;
@@ -192,107 +165,49 @@ T inserted(T field, T into, u32 from, u32 length) {
     return static_cast<T>((field << from & mask) | (into & ~mask));
 }
 
+/// The register's lowest bytes as a T.
 template <class T>
-T extracted(T x, u32 from, u32 length) {
-    from &= 0xffu;
-    length = std::min(length & 0xffu, 32u);
-    if (length == 0) return 0;
-    const s64 wide = x;  // its sign, if it has one, fills
-    const auto moved = static_cast<u64>(from >= 32 ? (wide < 0 ? -1 : 0) : wide >> from);
-    if (length == 32) return static_cast<T>(moved);
-    const u64 field = moved & ((u64{1} << length) - 1);
-    if constexpr (std::is_signed_v<T>) return static_cast<T>(static_cast<s64>(field << (64 - length)) >> (64 - length));
-    return static_cast<T>(field);
+T read_narrow(warp& w, const operation& o, u32 operand, u32 lane) {
+    T x;
+    std::memcpy(&x, w.registers + o.at[operand] + o.bytes[operand] * lane, sizeof x);
+    return x;
 }
 
-// Conversions. A register may be wider than the type that is read from it or written to it.
-
-u64 read_register(warp& w, const operation& o, u32 operand, u32 lane) {
-    switch (o.bytes[operand]) {
-    case 2:
-        return w.lanes<u16>(o.at[operand])[lane];
-    case 4:
-        return w.lanes<u32>(o.at[operand])[lane];
-    default:
-        return w.lanes<u64>(o.at[operand])[lane];
-    }
-}
-void write_register(warp& w, const operation& o, u32 operand, u32 lane, u64 x) {
-    switch (o.bytes[operand]) {
-    case 2:
-        w.lanes<u16>(o.at[operand])[lane] = static_cast<u16>(x);
-        break;
-    case 4:
-        w.lanes<u32>(o.at[operand])[lane] = static_cast<u32>(x);
-        break;
-    default:
-        w.lanes<u64>(o.at[operand])[lane] = x;
-    }
-}
-
-/// Bits of a float, or an integer with its sign repeated.
-template <class T>
-u64 raw(T x) {
-    if constexpr (std::is_integral_v<T>)
-        return static_cast<u64>(static_cast<s64>(x));
-    else
-        return to_bits(x);
-}
-
-/// Adds F: from S to D, in registers of any width that holds them.
+/// Adds F: from S to D, in registers of any width that holds them. Integers repeat their sign.
 template <class D, class S, class F>
 void convert(dictionary& all, const std::string& opcode, F) {
     all[opcode].push_back({[](const operation& o, warp& w, u32 lanes) {
                                if (o.bytes[0] < sizeof(D) || o.bytes[1] < sizeof(S)) stop(o, "a register is too small");
                                for_lanes(lanes, [&](u32 lane) {
-                                   const auto x =
-                                       std::bit_cast<S>(static_cast<bits_t<S>>(read_register(w, o, 1, lane)));
-                                   write_register(w, o, 0, lane, raw<D>(F()(x)));
+                                   const D d = F()(read_narrow<S>(w, o, 1, lane));
+                                   u64 bits = 0;
+                                   if constexpr (std::is_integral_v<D>)
+                                       bits = static_cast<u64>(static_cast<s64>(d));
+                                   else
+                                       bits = to_bits(d);
+                                   std::memcpy(w.registers + o.at[0] + o.bytes[0] * lane, &bits, o.bytes[0]);
                                });
                            },
                            "xx"});
 }
 
-/// To an integer: NaN is zero, as the manual has it for 32 bits; numbers out of range are the nearest in range.
-template <class D, class S>
-D saturated(S x) {
-    if (x != x) return sizeof(D) == 8 || std::is_same_v<S, f64> ? static_cast<D>(u64{1} << (sizeof(D) * 8 - 1)) : D(0);
-    const f64 wide = static_cast<f64>(x);
-    const f64 above = std::ldexp(1.0, static_cast<int>(sizeof(D) * 8) - (std::is_signed_v<D> ? 1 : 0));
-    if (wide >= above) return std::numeric_limits<D>::max();
-    if (wide < (std::is_signed_v<D> ? -above : 0.0)) return std::numeric_limits<D>::min();
-    return static_cast<D>(wide);
+/// The nearest s32 of a whole number; 0 for NaN.
+s32 saturated(f32 x) {
+    if (x != x) return 0;
+    return x >= 0x1p31f ? std::numeric_limits<s32>::max() : x < -0x1p31f ? std::numeric_limits<s32>::min() : s32(x);
 }
 
 void add_conversions(dictionary& all) {
-    each<u8, u16, u32, u64, s8, s16, s32, s64>([&]<class D>(D) {
-        const std::string to = "cvt." + name<D>() + ".";
+    each<u8, u16, u32, u64, s8, s16, s32, s64>([&]<class I>(I) {
+        const std::string from = "." + name<I>();
         each<u8, u16, u32, u64, s8, s16, s32, s64>(
-            [&]<class S>(S) { convert<D, S>(all, to + name<S>(), [](S x) { return static_cast<D>(x); }); });
+            [&]<class D>(D) { convert<D, I>(all, "cvt." + name<D>() + from, [](I x) { return static_cast<D>(x); }); });
+        convert<f32, I>(all, "cvt.rn.f32" + from, [](I x) { return static_cast<f32>(x); });
     });
-    each<f32, f64>([&]<class F>(F) {
-        each<u8, u16, u32, u64, s8, s16, s32, s64>([&]<class I>(I) {
-            convert<F, I>(all, "cvt.rn." + name<F>() + "." + name<I>(), [](I x) { return static_cast<F>(x); });
-        });
-        each<u16, u32, u64, s16, s32, s64>([&]<class I>(I) {
-            const std::string types = "." + name<I>() + "." + name<F>();
-            convert<I, F>(all, "cvt.rzi" + types, [](F x) { return saturated<I>(std::trunc(x)); });
-            convert<I, F>(all, "cvt.rni" + types, [](F x) { return saturated<I>(std::nearbyint(x)); });
-            convert<I, F>(all, "cvt.rmi" + types, [](F x) { return saturated<I>(std::floor(x)); });
-            convert<I, F>(all, "cvt.rpi" + types, [](F x) { return saturated<I>(std::ceil(x)); });
-        });
-        const std::string same = "." + name<F>() + "." + name<F>();
-        convert<F, F>(all, "cvt.rni" + same, [](F x) { return std::nearbyint(x); });
-        convert<F, F>(all, "cvt.rzi" + same, [](F x) { return std::trunc(x); });
-        convert<F, F>(all, "cvt.rmi" + same, [](F x) { return std::floor(x); });
-        convert<F, F>(all, "cvt.rpi" + same, [](F x) { return std::ceil(x); });
-    });
+    convert<s32, f32>(all, "cvt.rzi.s32.f32", [](f32 x) { return saturated(std::trunc(x)); });
     convert<f64, f32>(all, "cvt.f64.f32", [](f32 x) { return static_cast<f64>(x); });
     convert<f32, f64>(all, "cvt.rn.f32.f64", [](f64 x) { return static_cast<f32>(x); });
     convert<f32, f16>(all, "cvt.f32.f16", [](f16 x) { return static_cast<f32>(x); });
-    convert<f16, f32>(all, "cvt.rn.f16.f32", [](f32 x) { return static_cast<f16>(x); });
-    convert<u16, f32>(all, "cvt.rn.bf16.f32", [](f32 x) { return static_cast<u16>(to_bfloat16(x)); });
-    convert<f32, u16>(all, "cvt.f32.bf16", [](u16 x) { return std::bit_cast<f32>(u32{x} << 16); });
     define(all, "cvt.rn.bf16x2.f32", [](f32 high, f32 low) { return to_bfloat16(high) << 16 | to_bfloat16(low); });
     define(all, "cvt.rn.f16x2.f32", [](f32 high, f32 low) {
         return u32{to_bits(static_cast<f16>(high))} << 16 | to_bits(static_cast<f16>(low));
@@ -320,10 +235,8 @@ void unpack(const operation& o, warp& w, u32 lanes) {
 
 /// The greater of two 16-bit floats as max.NaN has it.
 u32 greater_half(u32 a, u32 b) {
-    const f16 x = std::bit_cast<f16>(static_cast<u16>(a));
-    const f16 y = std::bit_cast<f16>(static_cast<u16>(b));
-    if (x != x || y != y) return 0x7fff;
-    return to_bits(static_cast<f16>(greater_of(static_cast<f32>(x), static_cast<f32>(y))));
+    const auto value = [](u32 x) { return static_cast<f32>(std::bit_cast<f16>(static_cast<u16>(x))); };
+    return to_bits(static_cast<f16>(greater_or_nan(value(a), value(b))));
 }
 
 /// setp.nan.f16x2: a predicate for each half.
@@ -341,7 +254,7 @@ void halves_are_nan(const operation& o, warp& w, u32 lanes) {
 void add_arithmetic(dictionary& all) {
     each<u16, s16, u32, s32, u64, s64>([&]<class T>(T) { add_integers<T>(all); });
     each<u16, u32, u64>([&]<class T>(T) { add_bits<T>(all); });
-    each<f32, f64>([&]<class T>(T) { add_floats<T>(all); });
+    add_floats(all);
     add_conversions(all);
 
     define(all, "and.pred", [](bool a, bool b) { return a && b; });
@@ -350,13 +263,10 @@ void add_arithmetic(dictionary& all) {
     define(all, "not.pred", [](bool a) { return !a; });
     define(all, "mov.pred", [](bool a) { return a; });
 
-    define(all, "add.rn.f32x2",
-           [](u64 a, u64 b) { return joined(halves(a).low + halves(b).low, halves(a).high + halves(b).high); });
-    define(all, "mul.rn.f32x2",
-           [](u64 a, u64 b) { return joined(halves(a).low * halves(b).low, halves(a).high * halves(b).high); });
+    define(all, "add.rn.f32x2", [](u64 a, u64 b) { return in_halves([](f32 x, f32 y) { return x + y; }, a, b); });
+    define(all, "mul.rn.f32x2", [](u64 a, u64 b) { return in_halves([](f32 x, f32 y) { return x * y; }, a, b); });
     define(all, "fma.rn.f32x2", [](u64 a, u64 b, u64 c) {
-        return joined(std::fma(halves(a).low, halves(b).low, halves(c).low),
-                      std::fma(halves(a).high, halves(b).high, halves(c).high));
+        return in_halves([](f32 x, f32 y, f32 z) { return std::fma(x, y, z); }, a, b, c);
     });
 
     define(all, "max.NaN.f16x2",
@@ -365,8 +275,6 @@ void add_arithmetic(dictionary& all) {
     define(all, "lop3.b32", [](u32 a, u32 b, u32 c, u32 table) { return any_function(a, b, c, table); });
     define(all, "bfi.b32", [](u32 a, u32 b, u32 from, u32 length) { return inserted(a, b, from, length); });
     define(all, "bfi.b64", [](u64 a, u64 b, u32 from, u32 length) { return inserted(a, b, from, length); });
-    define(all, "bfe.u32", [](u32 a, u32 from, u32 length) { return extracted(a, from, length); });
-    define(all, "bfe.s32", [](s32 a, u32 from, u32 length) { return extracted(a, from, length); });
     define(all, "shf.l.wrap.b32",
            [](u32 low, u32 high, u32 by) { return static_cast<u32>((u64{high} << 32 | low) >> (32 - (by & 31u))); });
     define(all, "shf.r.wrap.b32",
@@ -378,14 +286,7 @@ void add_arithmetic(dictionary& all) {
     all["setp.nan.f16x2"].push_back({halves_are_nan, "ppww"});
 
     // Addresses of global memory are generic addresses.
-    define(all, "cvta.global.u64", [](u64 a) { return a; });
     define(all, "cvta.to.global.u64", [](u64 a) { return a; });
-    define(all, "cvta.shared.u64", [](u64 a) { return a + shared_window; });
-    define(all, "cvta.to.shared.u64", [](u64 a) { return a - shared_window; });
-    define(all, "cvta.local.u64", [](u64 a) { return a + local_window; });
-    define(all, "cvta.to.local.u64", [](u64 a) { return a - local_window; });
-    define(all, "cvta.param.u64", [](u64 a) { return a + parameter_window; });
-    define(all, "cvta.to.param.u64", [](u64 a) { return a - parameter_window; });
 }
 
 }  // namespace zeropp_test::ptx

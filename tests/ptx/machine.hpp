@@ -51,14 +51,14 @@ using executor = void (*)(const operation&, warp&, u32 lanes);
 /// The order of execution. Lanes of a mask (the last operand) meet at `whole_warp`, and all lanes of a warp at
 /// `aligned`.
 enum class control : u8 { next, branch, exit, whole_warp, aligned, barrier };
-enum class space : u8 { generic, global, read_only, shared, local, parameter };
+enum class space : u8 { global, read_only, shared, parameter };
 
 /// One instruction, decoded. Operands are offsets in the register file of a warp, in the order of the text. Constants
 /// and special registers have places there too.
 struct operation {
     executor run = nullptr;
     control flow = control::next;
-    space in = space::generic;
+    space in = space::global;
     u8 count = 1;          // elements of a load or a store
     bool negated = false;  // its guard
     u32 guard = 0;         // offset of a predicate, or 0
@@ -82,7 +82,7 @@ struct form {
     std::string operands;
     control flow = control::next;
     u8 count = 1;
-    space in = space::generic;
+    space in = space::global;
 };
 
 /// All that is supported. An opcode that is not here is an error.
@@ -99,7 +99,6 @@ struct kernel {
     std::vector<operation> code;
     u32 register_bytes = 0;  // of one warp
     u32 shared_bytes = 0;
-    u32 local_bytes = 0;
     u32 parameter_bytes = 0;
     std::vector<std::pair<u32, u32>> parameters;  // offset and bytes
     u32 resident_blocks = 1;
@@ -114,18 +113,15 @@ struct kernel {
     u64 launches = 0;
 };
 
-/// Kernels by name, and memory of variables outside of kernels.
-struct module {
-    std::map<std::string, std::unique_ptr<kernel>> kernels;
-    std::vector<std::unique_ptr<std::vector<u64>>> variables;
-};
+/// Kernels by name.
+using module = std::map<std::string, std::unique_ptr<kernel>>;
 
 /// Reads PTX. `mutant` is empty, or "LINE TEXT": a statement, or nothing, in the place of that which ends in the line.
-std::unique_ptr<module> parse(const std::string& ptx, const std::string& mutant);
+module parse(const std::string& ptx, const std::string& mutant);
 
 struct dimensions {
-    u32 x = 1, y = 1, z = 1;
-    u32 volume() const { return x * y * z; }
+    u32 x = 1, y = 1;
+    u32 volume() const { return x * y; }
 };
 
 /// An allocation of device memory: begin and end. Both are 0 if there is none.
@@ -141,7 +137,7 @@ struct block {
     const kernel* of = nullptr;
     dimensions grid, size, index;
     const std::vector<u8>* parameters = nullptr;
-    std::vector<u8> shared, local;
+    std::vector<u8> shared;
     std::function<range(u64)> find;  // the allocation that holds an address
     range recent;                    // found last
     race_check* races = nullptr;
@@ -202,11 +198,6 @@ const options& chosen();
 
 void launch(kernel& k, dimensions grid, dimensions size, const std::vector<u8>& parameters,
             const std::function<range(u64)>& find);
-
-/// Generic addresses of a window that is not device memory.
-inline constexpr u64 shared_window = u64{0x80} << 56;
-inline constexpr u64 local_window = u64{0x90} << 56;
-inline constexpr u64 parameter_window = u64{0xa0} << 56;
 
 // Values of registers: the bits of a type, and every NaN that arithmetic makes is one.
 

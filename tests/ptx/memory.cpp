@@ -11,8 +11,8 @@ u64 thread_number(const warp& w, u32 lane) {
     return u64{w.in->number} * w.in->size.volume() + w.number * warp_size + lane;
 }
 
-/// A place in a window of `size` bytes from `begin`.
-u8* window(const operation& o, u8* begin, u64 size, u64 offset, u32 bytes, const char* name) {
+/// A place in memory of `size` bytes from `begin`.
+u8* within(const operation& o, u8* begin, u64 size, u64 offset, u32 bytes, const char* name) {
     if (offset > size || bytes > size - offset) {
         stop(o, std::string("address outside of ") + name + " memory, offset " + std::to_string(offset) + " of " +
                     std::to_string(size));
@@ -25,37 +25,25 @@ u8* window(const operation& o, u8* begin, u64 size, u64 offset, u32 bytes, const
 u8* reach(const operation& o, warp& w, u32 lane, u64 address, u32 bytes, access how) {
     if (address % bytes != 0) stop(o, "misaligned address in lane " + std::to_string(lane));
     block& b = *w.in;
-    space in = o.in;
-    if (in == space::generic && address >= shared_window) {
-        in = address >= parameter_window ? space::parameter : address >= local_window ? space::local : space::shared;
-        address &= ~(u64{0xff} << 56);
-    }
-    switch (in) {
-    case space::parameter:
-        if (how == access::write || how == access::atomic) stop(o, "parameters are constant");
-        return window(o, const_cast<u8*>(b.parameters->data()), b.parameters->size(), address, bytes, "parameter");
-    case space::local: {
-        const u64 size = b.of->local_bytes;
-        return window(o, b.local.data() + (w.number * warp_size + lane) * size, size, address, bytes, "local");
-    }
-    case space::shared:
+    if (o.in == space::parameter)
+        return within(o, const_cast<u8*>(b.parameters->data()), b.parameters->size(), address, bytes, "parameter");
+    if (o.in == space::shared) {
         if (b.races != nullptr) {
             // Each block has its own: told apart by addresses that nobody else has.
-            const u64 begin = shared_window + u64{b.number} * b.shared.size();
+            const u64 begin = (u64{0x80} << 56) + u64{b.number} * b.shared.size();
             b.races->note(o, w, lane, {begin, begin + b.shared.size()}, begin + address, bytes, how);
         }
-        return window(o, b.shared.data(), b.shared.size(), address, bytes, "shared");
-    default:
-        if (address < b.recent.begin || address + bytes > b.recent.end) {
-            b.recent = b.find(address);
-            if (address < b.recent.begin || address + bytes > b.recent.end) {
-                stop(o, "address outside of device memory in lane " + std::to_string(lane) + " of warp " +
-                            std::to_string(w.number) + " of block " + std::to_string(b.number));
-            }
-        }
-        if (b.races != nullptr) b.races->note(o, w, lane, b.recent, address, bytes, how);
-        return reinterpret_cast<u8*>(address);
+        return within(o, b.shared.data(), b.shared.size(), address, bytes, "shared");
     }
+    if (address < b.recent.begin || address + bytes > b.recent.end) {
+        b.recent = b.find(address);
+        if (address < b.recent.begin || address + bytes > b.recent.end) {
+            stop(o, "address outside of device memory in lane " + std::to_string(lane) + " of warp " +
+                        std::to_string(w.number) + " of block " + std::to_string(b.number));
+        }
+    }
+    if (b.races != nullptr) b.races->note(o, w, lane, b.recent, address, bytes, how);
+    return reinterpret_cast<u8*>(address);
 }
 
 void race_check::note(const operation& o, const warp& w, u32 lane, const range& where, u64 address, u32 bytes,
@@ -134,24 +122,26 @@ void store(const operation& o, warp& w, u32 lanes) {
     });
 }
 
-/// Operands: the value before, address, an argument. F()(before, argument) is stored.
-template <class T, class F>
-void atomic(const operation& o, warp& w, u32 lanes) {
+/// Operands: the value before, address, an argument.
+void atomic_max(const operation& o, warp& w, u32 lanes) {
     for_lanes(lanes, [&](u32 lane) {
-        u8* const at = reach(o, w, lane, address_of(o, w, 1, lane), sizeof(T), access::atomic);
-        T before;
-        std::memcpy(&before, at, sizeof(T));
-        const T after = F()(before, read<T>(w, o.at[2], lane));
-        std::memcpy(at, &after, sizeof(T));
-        w.lanes<bits_t<T>>(o.at[0])[lane] = std::bit_cast<bits_t<T>>(before);
+        u8* const at = reach(o, w, lane, address_of(o, w, 1, lane), sizeof(u32), access::atomic);
+        u32 before = 0;
+        std::memcpy(&before, at, sizeof before);
+        const u32 after = std::max(before, w.lanes<u32>(o.at[2])[lane]);
+        std::memcpy(at, &after, sizeof after);
+        w.lanes<u32>(o.at[0])[lane] = before;
     });
 }
 
 template <class M, class R>
 void add_type(dictionary& all, const std::string& type, char letter) {
-    const std::pair<const char*, space> spaces[] = {
-        {"", space::generic},       {".global", space::global}, {".global.nc", space::read_only},
-        {".shared", space::shared}, {".local", space::local},   {".param", space::parameter}};
+    // Generic addresses are of global memory: no kernel has others.
+    const std::pair<const char*, space> spaces[] = {{"", space::global},
+                                                    {".global", space::global},
+                                                    {".global.nc", space::read_only},
+                                                    {".shared", space::shared},
+                                                    {".param", space::parameter}};
     for (const auto& [name, in] : spaces) {
         for (const u8 count : {u8{1}, u8{2}, u8{4}}) {
             const std::string vector = count == 1 ? "" : ".v" + std::to_string(count);
@@ -163,41 +153,22 @@ void add_type(dictionary& all, const std::string& type, char letter) {
     }
 }
 
-template <class T, class F>
-void add_atomic(dictionary& all, const std::string& what, F) {
-    const char letter = sizeof(T) == 4 ? 'w' : 'd';
-    const std::pair<const char*, space> spaces[] = {
-        {"", space::generic}, {".global", space::global}, {".shared", space::shared}};
-    for (const auto& [name, in] : spaces) {
-        all["atom" + (name + what)].push_back({atomic<T, F>, std::string{letter, '@', letter}, control::next, 1, in});
-    }
-}
-
 }  // namespace
 
 void add_memory(dictionary& all) {
-    const auto narrow = [&]<class U, class S>(U, S, const std::string& bits) {
-        for (const std::string kind : {".u", ".b"}) {
-            if constexpr (sizeof(U) <= 2) add_type<U, u16>(all, kind + bits, 'h');
-            add_type<U, u32>(all, kind + bits, 'w');
-            add_type<U, u64>(all, kind + bits, 'd');
-        }
-        if constexpr (sizeof(S) <= 2) add_type<S, u16>(all, ".s" + bits, 'h');
-        add_type<S, u32>(all, ".s" + bits, 'w');
-        add_type<S, u64>(all, ".s" + bits, 'd');
-    };
-    narrow(u8(), s8(), "8");
-    narrow(u16(), s16(), "16");
-    narrow(u32(), s32(), "32");
-    add_type<u32, u32>(all, ".f32", 'w');
-    for (const std::string type : {".u64", ".b64", ".f64"}) add_type<u64, u64>(all, type, 'd');
-    add_type<s64, u64>(all, ".s64", 'd');
-
-    add_atomic<u32>(all, ".max.u32", [](u32 a, u32 b) { return std::max(a, b); });
-    add_atomic<u32>(all, ".min.u32", [](u32 a, u32 b) { return std::min(a, b); });
-    add_atomic<u32>(all, ".add.u32", [](u32 a, u32 b) { return a + b; });
-    add_atomic<u32>(all, ".or.b32", [](u32 a, u32 b) { return a | b; });
-    add_atomic<u64>(all, ".add.u64", [](u64 a, u64 b) { return a + b; });
+    // Registers may be wider than memory.
+    add_type<u8, u16>(all, ".u8", 'h');
+    add_type<u8, u32>(all, ".u8", 'w');
+    add_type<u8, u64>(all, ".u8", 'd');
+    add_type<u16, u16>(all, ".u16", 'h');
+    add_type<u16, u32>(all, ".u16", 'w');
+    add_type<u16, u64>(all, ".u16", 'd');
+    for (const char* const type : {".u32", ".s32", ".f32"}) {
+        add_type<u32, u32>(all, type, 'w');
+        add_type<u32, u64>(all, type, 'd');
+    }
+    for (const char* const type : {".u64", ".f64"}) add_type<u64, u64>(all, type, 'd');
+    all["atom.global.max.u32"].push_back({atomic_max, "w@w", control::next, 1, space::global});
 }
 
 }  // namespace zeropp_test::ptx

@@ -4,8 +4,10 @@
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 namespace zeropp_test::ptx {
@@ -13,22 +15,15 @@ namespace zeropp_test::ptx {
 namespace {
 
 std::string trimmed(std::string_view s) {
-    const auto blank = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-    while (!s.empty() && blank(s.front())) s.remove_prefix(1);
-    while (!s.empty() && blank(s.back())) s.remove_suffix(1);
-    return std::string(s);
+    constexpr const char* blanks = " \t\r\n";
+    const auto first = s.find_first_not_of(blanks);
+    if (first == std::string_view::npos) return {};
+    return std::string(s.substr(first, s.find_last_not_of(blanks) - first + 1));
 }
 
 std::vector<std::string> words(const std::string& s) {
-    std::vector<std::string> all(1);
-    for (const char c : s) {
-        if (std::isspace(static_cast<unsigned char>(c)) == 0)
-            all.back() += c;
-        else if (!all.back().empty())
-            all.emplace_back();
-    }
-    if (all.back().empty()) all.pop_back();
-    return all;
+    std::istringstream in(s);
+    return {std::istream_iterator<std::string>(in), {}};
 }
 
 /// Parts between commas and bars outside of brackets; braces are taken off: {a, b}, c|d, [e] is a b c d [e].
@@ -56,34 +51,31 @@ u32 bytes_of_type(const std::string& type) {
     return static_cast<u32>(std::atoi(type.c_str() + 2)) / 8;
 }
 
-/// `.space .align 4 .b8 name[32]`: a variable or a parameter.
+/// `.shared .align 4 .b8 name[32]`: shared memory, or a parameter.
 struct declaration {
-    std::string name, where;
-    u64 alignment = 1;
-    u64 element = 0;
-    u64 count = 1;
+    std::string name;
+    u32 alignment = 1;
+    u32 bytes = 1;
 
     explicit declaration(const std::string& text) {
         const std::vector<std::string> all = words(text);
         for (std::size_t i = 0; i != all.size(); ++i) {
-            if (all[i] == ".align") alignment = std::strtoull(all[i + 1].c_str(), nullptr, 10);
-            if (all[i] == ".shared" || all[i] == ".local" || all[i] == ".global" || all[i] == ".const") where = all[i];
-            if (bytes_of_type(all[i]) != 0) element = bytes_of_type(all[i]);
+            if (all[i] == ".align") alignment = static_cast<u32>(std::stoul(all[i + 1]));
+            if (bytes_of_type(all[i]) != 0) bytes = bytes_of_type(all[i]);
         }
+        alignment = std::max(alignment, bytes);
         name = all.back();
         if (const auto bracket = name.find('['); bracket != std::string::npos) {
-            count = std::strtoull(name.c_str() + bracket + 1, nullptr, 10);
+            bytes *= static_cast<u32>(std::stoul(name.substr(bracket + 1)));
             name.resize(bracket);
         }
-        alignment = std::max(alignment, element);
     }
-    u64 bytes() const { return element * count; }
 
     /// Takes its place behind `end`, which moves.
     u32 place(u32& end) const {
-        const u64 at = (end + alignment - 1) / alignment * alignment;
-        end = static_cast<u32>(at + bytes());
-        return static_cast<u32>(at);
+        const u32 at = (end + alignment - 1) / alignment * alignment;
+        end = at + bytes;
+        return at;
     }
 };
 
@@ -163,7 +155,7 @@ public:
                 const declaration d(text);
                 const u32 at = d.place(kernel_->parameter_bytes);
                 symbols_[d.name] = at;
-                kernel_->parameters.emplace_back(at, static_cast<u32>(d.bytes()));
+                kernel_->parameters.emplace_back(at, d.bytes);
             }
         }
         if (const auto at = head.find(".minnctapersm"); at != std::string::npos)
@@ -211,19 +203,14 @@ private:
         }
         if (s.starts_with(".reg")) return declare_registers(s);
         if (s.starts_with(".pragma")) return;
-        if (s.starts_with(".")) return declare_variable(s);
+        if (s.starts_with(".")) {
+            if (!s.starts_with(".shared")) throw fault("not supported: `" + s + "`");
+            const declaration d(s);
+            symbols_[d.name] = d.place(kernel_->shared_bytes);
+            return;
+        }
         if (line == mutated_) s = mutant_;
         if (!s.empty()) add_operation(s, line);
-    }
-
-    void declare_variable(const std::string& s) {
-        const declaration d(s);
-        if (d.where == ".shared")
-            symbols_[d.name] = d.place(kernel_->shared_bytes);
-        else if (d.where == ".local")
-            symbols_[d.name] = d.place(kernel_->local_bytes);
-        else
-            throw fault("not supported: `" + s + "`");
     }
 
     /// `.reg .b32 %r<9>` is nine registers, `.reg .b16 a, b` two.
@@ -232,15 +219,14 @@ private:
         const u32 bytes = bytes_of_type(type);
         if (bytes == 0) throw fault("not supported: `" + s + "`");
         for (std::string name : flat_operands(s.substr(s.find(type) + type.size()))) {
-            u32 count = 0;
             const auto angle = name.find('<');
-            if (angle != std::string::npos) {
-                count = static_cast<u32>(std::atoi(name.c_str() + angle + 1));
-                name.resize(angle);
-                for (u32 i = 0; i != count; ++i) scopes_.back()[name + std::to_string(i)] = new_register(bytes);
-            } else {
+            if (angle == std::string::npos) {
                 scopes_.back()[name] = new_register(bytes);
+                continue;
             }
+            const unsigned long count = std::stoul(name.substr(angle + 1));
+            name.resize(angle);
+            for (unsigned long i = 0; i != count; ++i) scopes_.back()[name + std::to_string(i)] = new_register(bytes);
         }
     }
 
@@ -294,8 +280,9 @@ private:
             const bool fits = kind == 'x' ? found->bytes > 1 : found->bytes == bytes;
             return fits ? found : std::nullopt;
         }
-        if (s.starts_with("%tid.") || s.starts_with("%ntid.") || s.starts_with("%ctaid.") ||
-            s.starts_with("%nctaid.") || s == "%laneid") {
+        static const std::set<std::string> specials{"%tid.x",   "%tid.y",   "%ntid.x",   "%ntid.y",
+                                                    "%ctaid.x", "%ctaid.y", "%nctaid.x", "%nctaid.y"};
+        if (specials.contains(s)) {
             if (bytes != 4) return {};
             const auto [at, is_new] = kernel_->specials.try_emplace(s);
             if (is_new) at->second = new_register(4).offset;
@@ -379,38 +366,27 @@ private:
 
 }  // namespace
 
-std::unique_ptr<module> parse(const std::string& ptx, const std::string& mutant) {
-    auto all = std::make_unique<module>();
-    std::map<std::string, u64> symbols;
+module parse(const std::string& ptx, const std::string& mutant) {
+    module all;
+    std::map<std::string, u64> shared;  // variables of all kernels
     u32 shared_bytes = 0;
     source in(ptx);
     while (!in.ended()) {
-        if (in.peek() == '.') {
-            std::string head = in.until("\n;{");
-            if (head.starts_with(".version") || head.starts_with(".target") || head.starts_with(".address_size"))
-                continue;
-            head += ' ' + in.until(";{");
-            if (const auto entry = head.find(".entry"); entry != std::string::npos) {
-                kernel_reader reader(symbols, shared_bytes, mutant);
-                reader.read_head(head.substr(entry + 6));
-                auto k = reader.read_body(in);
-                const std::string name = k->name;
-                all->kernels.emplace(name, std::move(k));
-                continue;
-            }
-            const declaration d(head.substr(0, head.find('=')));
-            if (in.peek() == '{' || (d.where != ".global" && d.where != ".const" && d.where != ".shared"))
-                throw fault("not supported: `" + head + "`");
+        std::string head = in.until("\n;{");
+        if (head.starts_with(".version") || head.starts_with(".target") || head.starts_with(".address_size")) continue;
+        head += ' ' + in.until(";{");
+        if (const auto entry = head.find(".entry"); entry != std::string::npos) {
+            kernel_reader reader(shared, shared_bytes, mutant);
+            reader.read_head(head.substr(entry + 6));
+            auto k = reader.read_body(in);
+            all[k->name] = std::move(k);
+        } else if (head.starts_with(".shared")) {
+            const declaration d(head);
+            shared[d.name] = d.place(shared_bytes);
             in.take();
-            if (d.where == ".shared") {
-                symbols[d.name] = d.place(shared_bytes);
-                continue;
-            }
-            all->variables.push_back(std::make_unique<std::vector<u64>>(d.bytes() / 8 + 1));
-            symbols[d.name] = reinterpret_cast<u64>(all->variables.back()->data());
-            continue;
+        } else {
+            throw fault("not supported: `" + head + "`");
         }
-        throw fault("not supported: `" + in.until("\n") + "`");
     }
     return all;
 }

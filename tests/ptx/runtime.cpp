@@ -12,6 +12,7 @@
 #include <deque>
 #include <fstream>
 #include <mutex>
+#include <optional>
 
 namespace ptx = zeropp_test::ptx;
 namespace simt = zeropp_test::simt;
@@ -23,7 +24,7 @@ using namespace ptx;
 /// A translation unit's PTX, which is read when a kernel of it is launched.
 struct binary {
     std::string text;
-    std::unique_ptr<ptx::module> read;
+    std::optional<ptx::module> read;
 };
 
 struct registered {
@@ -55,8 +56,8 @@ struct registry {
         if (found == kernels.end()) throw fault("a launch of a function that is not registered");
         binary& b = *found->second.in;
         if (!b.read) b.read = parse(b.text, environment("PTX_MUTANT"));
-        const auto k = b.read->kernels.find(found->second.name);
-        if (k == b.read->kernels.end()) throw fault("no PTX of kernel " + found->second.name);
+        const auto k = b.read->find(found->second.name);
+        if (k == b.read->end()) throw fault("no PTX of kernel " + found->second.name);
         return *k->second;
     }
 
@@ -68,7 +69,7 @@ struct registry {
         std::ofstream lines(environment("PTX_REACHED"));
         for (const binary& b : binaries) {
             if (!b.read) continue;
-            for (const auto& [name, k] : b.read->kernels) {
+            for (const auto& [name, k] : *b.read) {
                 if (k->launches == 0) continue;
                 ++launched;
                 static_instructions += k->code.size() - 1;
@@ -166,6 +167,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
     try {
         k = &registry::the().find(function);
         if (shared != 0) throw fault("dynamic shared memory is not supported");
+        if (grid.z != 1 || block.z != 1) throw fault("a third dimension is not supported");
     } catch (const fault& f) {
         report(f, "the PTX");
         return cudaErrorInvalidKernelImage;
@@ -175,7 +177,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
         std::memcpy(parameters.data() + k->parameters[i].first, arguments[i], k->parameters[i].second);
     return simt::device_work::launch(grid, block, stream, [=]() -> std::string {
         try {
-            ptx::launch(*k, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, parameters, allocation_of);
+            ptx::launch(*k, {grid.x, grid.y}, {block.x, block.y}, parameters, allocation_of);
             return {};
         } catch (const fault& f) {
             report(f, k->name);

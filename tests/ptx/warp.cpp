@@ -36,43 +36,25 @@ namespace {
 // Instructions of whole warps: `lanes` have arrived, and all of them are executed at once. The last operand is their
 // mask.
 
-/// The lane that each lane reads from, and whether it is in range; shfl's modes by the manual's own formulas.
-enum class shuffle : u8 { up, down, butterfly, index };
-
-/// Operands: value, predicate, source, distance, clamp and segment, mask.
-template <shuffle Mode>
+/// Values come from the lane `distance` above, or, as a butterfly, from the lane of number exclusive-or `distance`.
+/// Beyond the segment they are the lane's own. Operands: value, predicate, source, distance, clamp and segment, mask.
+template <bool Butterfly>
 void shuffled(const operation& o, warp& w, u32 lanes) {
     std::array<u32, warp_size> source;
     std::memcpy(source.data(), w.lanes<u32>(o.at[2]), sizeof source);
     const u32 in_range = lanes_where(lanes, [&](u32 lane) {
-        const u32 b = w.lanes<u32>(o.at[3])[lane] & 31u;
+        const u32 distance = w.lanes<u32>(o.at[3])[lane] & 31u;
         const u32 c = w.lanes<u32>(o.at[4])[lane];
         const u32 segment = c >> 8 & 31u;
-        const u32 clamp = c & 31u;
-        const int last = static_cast<int>((lane & segment) | (clamp & ~segment));
-        const int first = static_cast<int>(lane & segment);
-        int from = static_cast<int>(lane ^ b);
-        if (Mode == shuffle::up) from = static_cast<int>(lane) - static_cast<int>(b);
-        if (Mode == shuffle::down) from = static_cast<int>(lane + b);
-        if (Mode == shuffle::index) from = first | static_cast<int>(b & ~segment);
-        const bool inside = Mode == shuffle::up ? from >= last : from <= last;
-        if (!inside) from = static_cast<int>(lane);
-        if ((lanes >> from & 1u) == 0) stop(o, "lane " + std::to_string(lane) + " reads a lane outside of the mask");
-        w.lanes<u32>(o.at[0])[lane] = source[static_cast<std::size_t>(from)];
+        const u32 last = (lane & segment) | (c & 31u & ~segment);
+        const u32 from = Butterfly ? lane ^ distance : lane + distance;
+        const bool inside = from <= last;
+        const u32 read = inside ? from : lane;
+        if ((lanes >> read & 1u) == 0) stop(o, "lane " + std::to_string(lane) + " reads a lane outside of the mask");
+        w.lanes<u32>(o.at[0])[lane] = source[read];
         return inside;
     });
     w.set_predicate(o.at[1], lanes, in_range);
-}
-
-/// Operands: result, predicate, mask.
-void ballot(const operation& o, warp& w, u32 lanes) {
-    const u32 votes = w.predicate(o.at[1]) & lanes;
-    for_lanes(lanes, [&](u32 lane) { w.lanes<u32>(o.at[0])[lane] = votes; });
-}
-template <bool All>
-void vote(const operation& o, warp& w, u32 lanes) {
-    const u32 votes = w.predicate(o.at[1]) & lanes;
-    w.set_predicate(o.at[0], lanes, (All ? votes == lanes : votes != 0) ? all_lanes : 0);
 }
 
 void synchronized(const operation&, warp& w, u32) { ++w.syncs; }
@@ -176,17 +158,12 @@ private:
         for (const auto& [name, offset] : kernel_.specials) {
             for (u32 lane = 0; lane != warp_size; ++lane) {
                 const u32 thread = w.number * warp_size + lane;
-                const dimensions tid{thread % block_.size.x, thread / block_.size.x % block_.size.y,
-                                     thread / block_.size.x / block_.size.y};
-                const auto of = [&](const dimensions& d) {
-                    return name.back() == 'x' ? d.x : name.back() == 'y' ? d.y : d.z;
-                };
-                u32 value = lane;  // %laneid
-                if (name.starts_with("%tid")) value = of(tid);
-                if (name.starts_with("%ntid")) value = of(block_.size);
-                if (name.starts_with("%ctaid")) value = of(block_.index);
-                if (name.starts_with("%nctaid")) value = of(block_.grid);
-                w.lanes<u32>(offset)[lane] = value;
+                const dimensions tid{thread % block_.size.x, thread / block_.size.x};
+                const dimensions& all = name.starts_with("%tid")     ? tid
+                                        : name.starts_with("%ntid")  ? block_.size
+                                        : name.starts_with("%ctaid") ? block_.index
+                                                                     : block_.grid;
+                w.lanes<u32>(offset)[lane] = name.back() == 'x' ? all.x : all.y;
             }
         }
     }
@@ -313,13 +290,8 @@ private:
 }  // namespace
 
 void add_warps(dictionary& all) {
-    all["shfl.sync.up.b32"].push_back({shuffled<shuffle::up>, "wpwwww", control::whole_warp});
-    all["shfl.sync.down.b32"].push_back({shuffled<shuffle::down>, "wpwwww", control::whole_warp});
-    all["shfl.sync.bfly.b32"].push_back({shuffled<shuffle::butterfly>, "wpwwww", control::whole_warp});
-    all["shfl.sync.idx.b32"].push_back({shuffled<shuffle::index>, "wpwwww", control::whole_warp});
-    all["vote.sync.ballot.b32"].push_back({ballot, "wpw", control::whole_warp});
-    all["vote.sync.all.pred"].push_back({vote<true>, "ppw", control::whole_warp});
-    all["vote.sync.any.pred"].push_back({vote<false>, "ppw", control::whole_warp});
+    all["shfl.sync.down.b32"].push_back({shuffled<false>, "wpwwww", control::whole_warp});
+    all["shfl.sync.bfly.b32"].push_back({shuffled<true>, "wpwwww", control::whole_warp});
     all["bar.warp.sync"].push_back({synchronized, "w", control::whole_warp});
     all["mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"].push_back(
         {multiply_matrices, "wwwwwwwwwww", control::aligned});
@@ -327,7 +299,6 @@ void add_warps(dictionary& all) {
     all["bra"].push_back({nullptr, "", control::branch});
     all["bra.uni"].push_back({nullptr, "", control::branch});
     all["ret"].push_back({nullptr, "", control::exit});
-    all["exit"].push_back({nullptr, "", control::exit});
 }
 
 void launch(kernel& k, dimensions grid, dimensions size, const std::vector<u8>& parameters,
@@ -350,9 +321,8 @@ void launch(kernel& k, dimensions grid, dimensions size, const std::vector<u8>& 
     scheduler all(k, b, registers);
     for (u32 i = 0; i != grid.volume(); ++i) {
         b.number = chosen().greatest_first ? grid.volume() - 1 - i : i;
-        b.index = {b.number % grid.x, b.number / grid.x % grid.y, b.number / grid.x / grid.y};
+        b.index = {b.number % grid.x, b.number / grid.x};
         b.shared.assign(k.shared_bytes, 0xa5);
-        b.local.assign(std::size_t{k.local_bytes} * warps * warp_size, 0xa5);
         all.run_block();
     }
 }
