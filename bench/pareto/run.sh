@@ -2,8 +2,8 @@
 # Trains zero3_gpt with formats of fewer and fewer bits, and with local steps, and draws held-out loss against bytes. Builds
 # first, and installs missing packages (Debian and Ubuntu), or names them where it may not. Formats take on two cores about
 # eleven minutes for each seed, and two and a half hours for trainings from fewer seeds, and from three seeds on a larger
-# model. Local steps take about twelve minutes on idle cores for the choice of rates, and as long for each seed: an estimate from
-# trainings of 30 to 50 seconds beside other work.
+# model. Local steps take about twelve minutes for the choice of rates, as long for each seed, and five for the reasons of
+# their loss: an estimate from trainings of 30 to 50 seconds beside other work. So the defaults take about five hours.
 #
 #   bench/pareto/run.sh [--study "formats local_steps"] [--seeds "1 2 3 4 5 6 7 8"] [--local-seeds "2 3 4 5"]
 #                       [--build-dir DIR] [--runs DIR] [--results DIR]

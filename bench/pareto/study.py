@@ -160,7 +160,7 @@ def configuration(variant):
     if "local" in variant:
         ours["local_steps"] = variant["local"]
     return {
-        "train_micro_batch_size_per_gpu": WINDOWS // variant.get("ranks", RANKS),
+        "train_micro_batch_size_per_gpu": variant.get("windows", WINDOWS) // variant.get("ranks", RANKS),
         "gradient_clipping": 1.0,
         "bf16": {"enabled": variant.get("bf16", True)},
         "optimizer": {"type": "AdamW", "params": {"lr": variant.get("rate", RATE), "betas": [0.9, 0.95], "eps": 1e-8,
@@ -221,10 +221,10 @@ def train(program, runs, name, variant, seed, steps, text, model=SMALL_MODEL):
     return made_once(result, text, [config, given], make)
 
 
-def compare_feedback(runs, text):
-    """Losses with and without error feedback, by feedback.py."""
-    script = HERE / "feedback.py"
-    return made_once(runs / "feedback.json", text, script.read_text(),
+def by_numpy(name, runs, text):
+    """Losses by feedback.py or islands.py, as `name` says."""
+    script = HERE / f"{name}.py"
+    return made_once(runs / f"{name}.json", text, script.read_text(),
                      lambda file: run([sys.executable, script, text, "--json", file]))
 
 
@@ -425,7 +425,7 @@ def main():
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
     text = library_text(args.runs / "text")
-    feedback = compare_feedback(args.runs, text)
+    feedback = by_numpy("feedback", args.runs, text)
     report(args.results, args.seeds, *train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text), feedback)
 
 
