@@ -6,7 +6,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from report import kernel_of, lines_of
-from roofline import ALLOWED, PIPES, UNALIGNED, counted, grown, is_fused, kernels_of, parsed, predicted, shown
+from roofline import ALLOWED, PIPES, UNALIGNED, counted, grown, has_exact_products, is_fused, kernels_of, parsed, predicted, shown
 
 LISTING = """
 .section .text.kernel,"ax",@progbits
@@ -68,6 +68,8 @@ assert counted(name, code, labels, registers=64)[""]["loads"] == "2 x 64"
 assert not is_fused(code)
 (_, (code, _)), = kernels_of(LISTING.replace("FADD R4, R4, R8", "FFMA2 R4, R4.F32x2.HI_LO, R8.F32, R6.F32x2.HI_LO")).items()
 assert is_fused(code)
+assert has_exact_products("sum of 4 int4:128:bfloat16 to int4:128") and has_exact_products("decode of 1 int2:64:signed:half:h32 to float")
+assert not has_exact_products("sum of 4 int4:128 to int4:128:bfloat16") and not has_exact_products("decode of 1 int8:256 to half")
 
 # A kernel that only moves bytes is bound by memory; with ten times the instructions, by them, in proportion.
 light = {"read": 0.5, "in_flight_kib": 64, "issue": 1.0, **{pipe: 0.1 for pipe in PIPES}}

@@ -15,6 +15,7 @@ TEST_CASE("kernels: sums from one quantizer to another", "[kernels]") {
     kernels::check_sums(four_bits, four_bits);
     kernels::check_sums(cast_to<float>(), four_bits);
     kernels::check_sums(eight_bits, cast_to<half>());
+    kernels::check_sums(block_integer<4, 128, zeropp::symmetric, zeropp::bfloat16>(), four_bits);
 }
 
 TEST_CASE("kernels: sums between blocks of unlike sizes", "[kernels]") {

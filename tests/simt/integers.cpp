@@ -89,6 +89,13 @@ std::size_t wrong_decodings() {
                     float b = 1;
                     detail::add_products(a, b, x, y, scales[s]);
                     wrong += is_wrong(i, a, 0) || is_wrong(j, b, 1);
+                    if constexpr (!std::is_same_v<Scale, float>) {
+                        // The last bit of this sum would tell of a product that is rounded before or not.
+                        a = 0;
+                        b = 0x1.555556p-5f;
+                        detail::add_exact_products(a, b, x, y, scales[s]);
+                        wrong += is_wrong(i, a, 0) || is_wrong(j, b, 0x1.555556p-5f);
+                    }
                 });
                 wrong += seen != 0xff;
             }
@@ -208,4 +215,8 @@ TEST_CASE("kernels: only what says so itself has the short ways of integers", "[
     STATIC_REQUIRE(!zeropp::integer_quantizer<derived>);
     STATIC_REQUIRE(zeropp::integer_quantizer<zeropp::stochastic<zeropp::hadamard<block_integer<4, 128>>>>);
     STATIC_REQUIRE(zeropp::quantizer<derived>);
+    STATIC_REQUIRE(detail::has_exact_products<
+                   zeropp::stochastic<zeropp::hadamard<block_integer<8, 128, zeropp::symmetric, half>>>>);
+    STATIC_REQUIRE(detail::has_exact_products<block_integer<8, 128, zeropp::signed_absmax, bfloat16>>);
+    STATIC_REQUIRE(!detail::has_exact_products<block_integer<4, 128>>);
 }

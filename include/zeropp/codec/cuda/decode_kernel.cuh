@@ -24,8 +24,9 @@ struct decode_kernel {
 
     /// Number of granules of a tile for each thread.
     static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
-    /// Most granules in a row for a thread: their codes are one access, two of 16-bit elements fill a memory sector.
-    static constexpr int most_together = 2;
+    /// Most granules in a row for a thread: their codes are one access. Two of 16-bit elements fill a memory sector,
+    /// four a window of 32 elements, which then needs no other thread.
+    static constexpr int most_together = Source::rotation == 4 * granule_size ? 4 : 2;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;

@@ -8,6 +8,7 @@
 #include <zeropp/codec/cuda/tuning.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/quantizer/integer_scheme.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/quantizer/scale.hpp>
 
@@ -129,6 +130,26 @@ __device__ inline void add_products(float& a, float& b, float x, float y, float 
 #else
     a += rounded_product(x, factor);
     b += rounded_product(y, factor);
+#endif
+}
+
+/// True if every product of a code and its multiplier is a float: codes have 8 significant bits at most, and a scale
+/// that is stored in 16 bits has 11. So a sum of products needs no rounded product. No message that was encoded has a
+/// product above the largest float.
+template <integer_quantizer Q>
+inline constexpr bool has_exact_products = std::is_same_v<typename Q::params, scale_params<half>> ||
+                                           std::is_same_v<typename Q::params, scale_params<bfloat16>>;
+
+/// a <- a + x * factor, b <- b + y * factor, rounded once.
+__device__ inline void add_exact_products(float& a, float& b, float x, float y, float factor) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+    asm("{.reg .b64 sum, x, factor; mov.b64 sum, {%0, %1}; mov.b64 x, {%2, %3}; mov.b64 factor, {%4, %4};"
+        "fma.rn.f32x2 sum, x, factor, sum; mov.b64 {%0, %1}, sum;}"
+        : "+f"(a), "+f"(b)
+        : "f"(x), "f"(y), "f"(factor));
+#else
+    a = fused(x, factor, a);
+    b = fused(y, factor, b);
 #endif
 }
 

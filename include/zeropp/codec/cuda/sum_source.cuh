@@ -119,7 +119,11 @@ __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float
                             return;
                         }
                     }
-                    add_products(a, b, x, y, multiplier);
+                    if constexpr (has_exact_products<Q>) {
+                        add_exact_products(a, b, x, y, multiplier);
+                    } else {
+                        add_products(a, b, x, y, multiplier);
+                    }
                 });
             }
         }
