@@ -30,3 +30,6 @@ template struct shipped::decoded<rotated, bfloat16>;
 template struct shipped::decoded<hadamard<signs, 128>, bfloat16>;
 template struct shipped::decoded<lloyd_max<3, 128>, bfloat16>;
 template struct shipped::summed<hadamard<eight_bits>, hadamard<lloyd_max<4, 128>, 128>>;
+// Sums that are rotated on one side alone.
+template struct shipped::summed<rotated, four_bits>;
+template struct shipped::summed<four_bits, rotated>;
