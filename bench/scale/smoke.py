@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""smoke.py PROGRAM: runs a step on 4 nodes of 4 simulated ranks. The program compares every byte with the plan. This
+"""smoke.py PROGRAM: runs a step on simulated ranks, on equal and on unequal nodes. The program compares every byte with the plan. This
 script compares times with the links' limits, and checks that all phases but one cross nodes."""
 
 import sys
@@ -24,7 +24,7 @@ def check(node_sizes):
 
 
 def main():
-    for node_sizes in [[4, 4, 4, 4]]:
+    for node_sizes in [[4, 4, 4, 4], [3, 2, 2]]:
         check(node_sizes)
 
 

@@ -75,10 +75,12 @@ std::vector<std::vector<int>> maps_of_the_world() {
                                             {0, 0, 1, 1},
                                             {0, 1, 0, 1},
                                             {0, 1, 1, 0},
+                                            {0, 1, 1, 1},
                                             {0, 1, 2, 3},
                                             {0, 1, 2, 0, 1, 2},
                                             {0, 0, 0, 1, 1, 1},
                                             {0, 0, 1, 1, 2, 2},
+                                            {0, 0, 0, 1, 1, 2},
                                             {0, 1, 1, 2, 0, 2}};
     std::vector<std::vector<int>> fitting;
     for (const auto& map : all) {

@@ -25,8 +25,13 @@ struct ranks_and_nodes {
 
 inline std::vector<ranks_and_nodes> topologies() {
     static constexpr int irregular[] = {5, 2, 9, 2, 5, 9};
-    return {{"1 x 1", {1, 1}}, {"1 x 4", {1, 4}}, {"4 x 1", {4, 1}},
-            {"2 x 2", {2, 2}}, {"3 x 2", {3, 2}}, {"3 x 2, irregular", zeropp::two_level(irregular)}};
+    return {{"1 x 1", {1, 1}},
+            {"1 x 4", {1, 4}},
+            {"4 x 1", {4, 1}},
+            {"2 x 2", {2, 2}},
+            {"3 x 2", {3, 2}},
+            {"3 x 2, irregular", zeropp::two_level(irregular)},
+            {"3 + 1 + 2", zeropp::two_level::of_nodes({3, 1, 2})}};
 }
 
 /// Runs work(world) on a thread for each rank.
