@@ -6,6 +6,7 @@
 #include <zeropp/core/config.hpp>
 #include <zeropp/core/view.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -121,6 +122,13 @@ public:
     }
 
     [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
+
+    /// The first and the second moments, an element for each weight.
+    [[nodiscard]] std::array<zeropp::view<float, space>, 2> moments() const {
+        return {first_moment_.view(), second_moment_.view()};
+    }
+    /// Continues after `steps` steps, with the moments that `moments()` holds now.
+    void resume(std::int64_t steps) { steps_ = steps; }
 
     /// Bytes of the moments.
     [[nodiscard]] std::size_t memory_bytes() const noexcept {

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,14 @@ struct sum_squares {
         for (std::int64_t j = i * stretch; j < end; ++j) sum += static_cast<double>(x[j]) * static_cast<double>(x[j]);
         sums[i] = sum;
     }
+};
+
+/// to <- from.
+struct copy {
+    const float* from;
+    float* to;
+
+    ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const { to[i] = from[i]; }
 };
 
 /// average <- average + part * (x - average).
@@ -106,16 +115,33 @@ public:
         : zero3_engine(device, network, config, seed, world,
                        island_ranks(nodes, config.zeropp.islands(), world.rank())) {}
 
+    /// Collective over the survivors of a failure. Continues `before`, the engine of ranks `survivors` among others.
+    /// Lost shards come from secondary partitions or replicas, and their moments begin at zero. First lets `before`
+    /// take the optimizer step that other survivors have taken. Requires `before.stop()`. Throws zeropp::error on every
+    /// survivor if a configuration keeps no copies, or survivors hold none.
+    zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
+                 transport_type& world, zero3_engine& before, const std::vector<int>& survivors)
+        : zero3_engine(device, network, config, seed, world,
+                       island_ranks(before.weights_comm_.topology().shrink(survivors), 1, world.rank()),
+                       before.secondary_comm_.topology().shrink(survivors)) {
+        if (exchange_) throw zeropp::error("zero3_gpt: expected no local steps, to go on without a rank");
+        continue_from(before, survivors);
+    }
+
     /// For an island among the ranks of `world`.
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const island_ranks& ranks)
+        : zero3_engine(device, network, config, seed, world, ranks,
+                       zeropp::two_level::of_size(ranks.nodes.size(), config.zero.hpz_partition_size)) {}
+
+    /// With secondary partitions in groups of their own.
+    zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
+                 transport_type& world, const island_ranks& ranks, const zeropp::two_level& groups)
         : device_(device), network_(network), replicated_(config.zero.stage == 0), clipping_(config.gradient_clipping),
           average_decay_(config.zeropp.weight_average), mean_{.operation = zeropp::reduction::mean,
                                                               .chunks = config.zeropp.gradient_chunks},
           overlap_(config.zero.overlap_comm), world_(world), island_(world.split(ranks.island)),
-          weights_comm_(ranks.nodes, world.split(ranks.island)),
-          secondary_comm_(zeropp::two_level::of_size(island_.size(), config.zero.hpz_partition_size),
-                          world.split(ranks.island)),
+          weights_comm_(ranks.nodes, world.split(ranks.island)), secondary_comm_(groups, world.split(ranks.island)),
           gradient_comm_(ranks.nodes, world.split(ranks.island)), gather_queue_(device.make_queue()),
           reduce_queue_(device.make_queue()) {
         if (config.zeropp.local_steps) {
@@ -199,6 +225,14 @@ public:
     /// Clips by the global norm and takes an AdamW step on this rank's shards. Returns the norm before clipping. Throws
     /// zeropp::error on every rank if the gradient is not finite.
     double step(double learning_rate) {
+        const double norm = gradient_norm();
+        apply({learning_rate, norm});
+        return norm;
+    }
+
+    /// Global norm of the gradient, after its reduction. A rank that returns knows that all ranks have reduced theirs,
+    /// also in stage 0, where every rank has the whole gradient. Throws as `step`.
+    double gradient_norm() {
         device_.wait(reduce_queue_.exec().record());
         double* sums = square_sums_.data();
         for (const unit_state& u : units_) {
@@ -210,12 +244,23 @@ public:
         device_.download(std::span(stretch_squares), square_sums_.data());
         double squares = 0;
         for (const double s : stretch_squares) squares += s;
-        const double norm = std::sqrt(replicated_ ? squares : sum_over(island_, squares));
+        const double norm = std::sqrt(replicated_ ? values_of(island_, squares).front() : sum_over(island_, squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
-        const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / norm) : 1.0;
+        return norm;
+    }
+
+    /// Learning rate, and norm of the gradient, of an optimizer step.
+    struct step_settings {
+        double learning_rate;
+        double norm;
+    };
+
+    /// Takes an AdamW step with the reduced gradient. Exchanges nothing, except between islands.
+    void apply(const step_settings& how) {
+        const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / how.norm) : 1.0;
         if (exchange_) exchange_->before_step();
         for (unit_state& u : units_) {
-            u.optimizer.update(u.shard.view(), u.gradient_shard.view(), learning_rate * u.rate, scale);
+            u.optimizer.update(u.shard.view(), u.gradient_shard.view(), how.learning_rate * u.rate, scale);
         }
         if (exchange_) {
             count(traffic_.exchange, [&] {
@@ -230,8 +275,23 @@ public:
                                  step::move_average{part, u.shard.data(), u.average.data()});
             }
         }
+        last_step_ = how;
         ++weights_version_;
-        return norm;
+    }
+
+    /// This rank among all that are left.
+    int rank() const { return world_.rank(); }
+    /// Number of steps taken.
+    int steps() const { return static_cast<int>(weights_version_ - 1); }
+
+    /// Waits for the work of both queues, and drops its errors: after a failure.
+    void stop() {
+        for (const auto* queue : {&gather_queue_, &reduce_queue_}) {
+            try {
+                zeropp::wait_for(world_, queue->exec());
+            } catch (const std::exception&) {
+            }
+        }
     }
 
     /// This rank's master weights of a unit: its shards of the tensors, one behind the other.
@@ -297,8 +357,76 @@ private:
         optional_of<typename Formats::gradients, feedback_of> feedback;
     };
 
+    /// A list of the sizes of `like`, in other memory.
+    static list like(const list& sizes, const zeropp::view<float, space>& memory) {
+        std::vector<zeropp::list_tensor<float, space>> tensors;
+        std::size_t begin = 0;
+        for (std::size_t t = 0; t != sizes.size(); ++t) {
+            tensors.emplace_back(memory.subview(begin, sizes[t].size()));
+            begin += sizes[t].size();
+        }
+        return list(tensors);
+    }
+
+    /// Takes over the state of `before`; see the constructor.
+    void continue_from(zero3_engine& before, const std::vector<int>& survivors) {
+        // A survivor that has missed the norm has reduced its gradient, or no other would have the norm.
+        const std::vector<double> steps = values_of(world_, static_cast<double>(before.weights_version_));
+        const std::vector<double> rates = values_of(world_, before.last_step_.learning_rate);
+        const std::vector<double> norms = values_of(world_, before.last_step_.norm);
+        const auto newest = static_cast<std::size_t>(std::ranges::max_element(steps) - steps.begin());
+        if (static_cast<double>(before.weights_version_) < steps[newest]) before.apply({rates[newest], norms[newest]});
+        weights_version_ = before.weights_version_;
+        last_step_ = before.last_step_;
+        traffic_ = before.traffic_;
+        gather_queue_.exec().wait(device_.record());
+        for (std::size_t u = 0; u != units_.size(); ++u) {
+            unit_state& to = units_[u];
+            unit_state& from = before.units_[u];
+            to.optimizer.resume(from.optimizer.steps());
+            if (!replicated_) recover(to, from, before, survivors);
+            const auto copy = [&](const zeropp::view<float, space>& in, const zeropp::view<float, space>& out) {
+                if (replicated_) {
+                    device_.for_each(static_cast<std::int64_t>(in.size()), step::copy{in.data(), out.data()});
+                } else {
+                    zeropp::redistribute_shards(gather_queue_.exec(), weights_comm_,
+                                                zeropp::survivors_of{before.weights_comm_.topology(), survivors},
+                                                from.full_gradient, like(from.own_weights, in),
+                                                like(to.own_weights, out));
+                }
+            };
+            copy(from.shard.view(), to.shard.view());
+            if (average_decay_ > 0) copy(from.average.view(), to.average.view());
+            for (const std::size_t m : {0u, 1u}) copy(from.optimizer.moments()[m], to.optimizer.moments()[m]);
+        }
+    }
+
+    /// Recovers the weights of lost shards from the copies that survivors hold.
+    void recover(unit_state& to, const unit_state& from, const zero3_engine& before,
+                 const std::vector<int>& survivors) {
+        const zeropp::survivors_of groups{before.secondary_comm_.topology(), survivors};
+        const auto from_copies = [&](const auto& secondary) {
+            for (const list* weights : {&to.own_weights, to.own_average ? &*to.own_average : nullptr}) {
+                if (weights == nullptr) continue;
+                zeropp::recover_weights(gather_queue_.exec(), weights_comm_, groups, secondary, from.full_gradient,
+                                        *weights, {.lost_shards_only = true});
+            }
+        };
+        if (!from.secondary.empty()) return std::visit(from_copies, from.secondary.front());
+        if (!from.node_replica.empty()) return std::visit(from_copies, from.node_replica.front());
+        throw zeropp::error("zero3_gpt: expected zero_hpz_partition_size above 1, to go on without a rank: no other "
+                            "rank holds its weights");
+    }
+
     /// Sum of the values of all ranks of `ranks`, in rank order.
     double sum_over(transport_type& ranks, double value) {
+        double sum = 0;
+        for (const double v : values_of(ranks, value)) sum += v;
+        return sum;
+    }
+
+    /// The values of all ranks of `ranks`, by rank.
+    std::vector<double> values_of(transport_type& ranks, double value) {
         double* const own = rank_values_.data() + ranks.size();
         device_.upload(own, std::span<const double>(&value, 1));
         gather_queue_.exec().wait(device_.record());
@@ -307,9 +435,7 @@ private:
         device_.wait(gather_queue_.exec().record());
         std::vector<double> values(static_cast<std::size_t>(ranks.size()));
         device_.download(std::span(values), rank_values_.data());
-        double sum = 0;
-        for (const double v : values) sum += v;
-        return sum;
+        return values;
     }
 
     static constexpr zeropp::cast_to<float> exact{};
@@ -567,6 +693,7 @@ private:
     std::size_t next_visit_ = 0;
     std::uint64_t version_ = 0;          // of secondary partitions: number of the training step
     std::uint64_t weights_version_ = 1;  // of node replicas: number of the optimizer's steps, plus 1
+    step_settings last_step_{};
     phase_traffic traffic_;
 
     std::array<typename Device::execution::event, 2> ready_;

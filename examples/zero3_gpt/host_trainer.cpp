@@ -10,13 +10,9 @@ std::vector<run_result> train_on_host(const settings& s, const workload& work,
 }
 
 std::vector<run_result> train_on_host_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
-    std::vector<run_result> results;
-    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
-        std::vector<run_result> of_rank =
-            train_on_host(s, work, zeropp::any_transport<zeropp::host_queue>(ranks), nodes);
-        if (ranks.rank() == 0) results = std::move(of_rank);
+    return results_on_threads(s, nodes, [&](zeropp::thread_transport ranks) {
+        return train_on_host(s, work, zeropp::any_transport<zeropp::host_queue>(ranks), nodes);
     });
-    return results;
 }
 
 }  // namespace zero3_gpt

@@ -24,6 +24,9 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
     try {
         p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code);
         if (!p.settings) return p;
+        if (p.settings->timeout != 0) {
+            throw zeropp::error("--timeout: expected ranks that are threads, given mpirun");
+        }
         if (p.settings->device == zero3_gpt::device_kind::cuda) zero3_gpt::require_cuda_for_mpi();
         p.work.emplace(*p.settings);
         if (p.settings->ranks_per_node != 0) {
@@ -60,13 +63,12 @@ int run(int argc, char** argv) {
     if (!p.nodes) p.nodes = zeropp::shared_memory_nodes(world);
     zero3_gpt::pin_blas_to_one_thread();
     const zeropp::two_level nodes = *p.nodes;
-    const int rank = world.rank();
     const auto results =
         p.settings->device == zero3_gpt::device_kind::cuda
             ? zero3_gpt::train_on_cuda_mpi(*p.settings, *p.work, world, nodes)
             : zero3_gpt::train_on_host(*p.settings, *p.work,
                                        zeropp::any_transport<zeropp::host_queue>(std::move(world)), nodes);
-    if (rank == 0) zero3_gpt::report(*p.settings, *p.work, nodes, results);
+    if (!results.empty()) zero3_gpt::report(*p.settings, *p.work, nodes, results);
     return 0;
 }
 

@@ -11,6 +11,13 @@
 
 namespace zero3_gpt {
 
+/// A failure after which the survivors went on.
+struct recovery {
+    int step;        // that failed and was taken again, counted from 0
+    int ranks;       // that went on
+    double seconds;  // from the start of the step that failed to the end of the next finished step
+};
+
 /// Results of one run. Traffic is the sum over all ranks, in bytes per step.
 struct run_result {
     std::string name;
@@ -21,6 +28,8 @@ struct run_result {
     std::optional<double> held_out_loss_of_average;  // with the average of weights, if configured
     std::size_t memory_bytes = 0;                    // of rank 0, without activations
     double step_seconds = 0;                         // median
+    std::vector<recovery> recoveries;
+    bool of_first_rank = false;  // that is left
     phase_traffic traffic;
 
     std::uint64_t inter_node_bytes() const {

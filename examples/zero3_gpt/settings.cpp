@@ -4,10 +4,28 @@
 
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
 namespace zero3_gpt {
+
+namespace {
+
+/// A death from "RANK@STEP".
+planned_death death_of(const std::string& text, int ranks, int steps) {
+    planned_death death{};
+    std::istringstream in(text);
+    char at = 0;
+    if (in >> death.rank >> at >> death.step && at == '@' && in.peek() == std::istringstream::traits_type::eof() &&
+        death.rank >= 0 && death.rank < ranks && death.step >= 1 && death.step <= steps) {
+        return death;
+    }
+    throw std::invalid_argument("--kill: expected RANK@STEP with one of the " + std::to_string(ranks) +
+                                " ranks and the " + std::to_string(steps) + " steps, given " + text);
+}
+
+}  // namespace
 
 std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code) {
     settings s;
@@ -47,6 +65,13 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     app.add_option("--dump-step", s.dump_step, "the step to dump (default: the last)")
         ->check(CLI::PositiveNumber)
         ->needs(dump);
+    app.add_option("--timeout", s.timeout,
+                   "seconds that ranks wait for each other; then they go on without the ranks that did not come")
+        ->check(CLI::PositiveNumber);
+    std::vector<std::string> deaths;
+    app.add_option("--kill", deaths, "RANK@STEP: this rank ends in the middle of this step, without a word")
+        ->allow_extra_args(false)
+        ->needs("--timeout");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -57,6 +82,7 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         throw std::invalid_argument("--dump-step: expected one of the " + std::to_string(s.steps) + " steps, given " +
                                     std::to_string(s.dump_step));
     }
+    for (const std::string& death : deaths) s.deaths.push_back(death_of(death, s.ranks, s.steps));
     s.device = device == "cuda" ? device_kind::cuda : device_kind::host;
     if (s.device == device_kind::cuda && s.codec_threads != 1) {
         throw std::invalid_argument("--codec-threads: expected 1 with --device cuda, whose kernels quantize, given " +
@@ -64,6 +90,9 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     }
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
+    }
+    if (!s.deaths.empty() && s.runs.size() != 1) {
+        throw std::invalid_argument("--kill: expected 1 configuration, given " + std::to_string(s.runs.size()));
     }
     return s;
 }

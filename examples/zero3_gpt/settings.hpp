@@ -19,6 +19,12 @@ struct run_settings {
 /// The device on which the ranks compute.
 enum class device_kind { host, cuda };
 
+/// A rank that ends in the middle of a step, to test that the others go on.
+struct planned_death {
+    int rank;
+    int step;  // counted from 1
+};
+
 /// Everything that the command line sets.
 struct settings {
     model_config network;
@@ -36,6 +42,8 @@ struct settings {
     std::string curve_file;   // empty: none
     std::string dump_folder;  // empty: none
     int dump_step = 0;        // counted from 1; 0: the last step
+    double timeout = 0;       // in seconds, of each operation between ranks; 0: none
+    std::vector<planned_death> deaths;
 };
 
 /// Reads the command line and the configurations it names. Returns nothing after --help or wrong arguments, with

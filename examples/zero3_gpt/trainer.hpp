@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <iomanip>
 #include <iostream>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -85,17 +87,47 @@ private:
     int steps_done_ = 0;
 };
 
+/// Thrown by a rank of `--kill`, which ends without an error.
+struct rank_died {};
+
+/// Replaces a world and its engine after a failure: make(world, engine, survivors) makes the survivors' engine from the
+/// old one. If another rank dies meanwhile, begins again without it. Collective over the survivors.
+template <class World, class Engine, class Make>
+void go_on(std::unique_ptr<World>& world, std::unique_ptr<Engine>& engine, Make make) {
+    engine->stop();
+    zeropp::shrunk<World> left = world->shrink();
+    std::vector<int> survivors = left.survivors;
+    auto next_world = std::make_unique<World>(std::move(left.next));
+    const auto shrink_again = [&] {
+        zeropp::shrunk<World> fewer = next_world->shrink();
+        for (int& r : fewer.survivors) r = survivors[static_cast<std::size_t>(r)];
+        survivors = std::move(fewer.survivors);
+        next_world = std::make_unique<World>(std::move(fewer.next));
+    };
+    for (;;) {
+        try {
+            engine = make(*next_world, *engine, survivors);
+            world = std::move(next_world);
+            return;
+        } catch (const zeropp::timeout_error&) {
+            shrink_again();
+        } catch (const zeropp::peer_error&) {
+            shrink_again();
+        }
+    }
+}
+
 /// Trains one configuration from the seed's weights. Calls each(engine, step, loss) after every optimizer step; `loss`
-/// is the mean over ranks. Collective.
+/// is the mean over ranks. With a timeout, survivors of a failure go on. Collective.
 template <class Formats, class Device, class Transport, class Each>
 run_result train(const Device& device, const settings& s, const run_settings& run, const workload& work,
                  Transport transport, const zeropp::two_level& nodes, Each each) {
     using clock = std::chrono::steady_clock;
     using engine_type = zero3_engine<Device, Transport, Formats>;
-    typename engine_type::transport_type world(std::move(transport), nodes);
-    engine_type engine(device, work.network, run.config, s.seed, world, nodes);
-    const int ranks = world.size();
-    const int rank = world.rank();
+    using world_type = typename engine_type::transport_type;
+    auto world = std::make_unique<world_type>(std::move(transport), nodes);
+    auto engine = std::make_unique<engine_type>(device, work.network, run.config, s.seed, *world, nodes);
+    const int first_rank = world->rank();
     const int windows = run.config.train_micro_batch_size_per_gpu;
     const auto room = static_cast<std::size_t>(windows) * static_cast<std::size_t>(work.network.config().context);
     std::vector<std::uint8_t> tokens(room);
@@ -106,22 +138,25 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
                                       .warmup_steps = s.warmup_steps,
                                       .total_steps = s.steps};
 
-    const bool dumps = rank == 0 && !s.dump_folder.empty();
     const int dump_step = s.dump_step == 0 ? s.steps : s.dump_step;
 
     run_result result;
     result.name = run.name;
     std::vector<double> seconds;
-    for (int step = 0; step != s.steps; ++step) {
+    const auto take_step = [&](int step) {
         const auto start = clock::now();
+        const int rank = world->rank();
+        const bool dumps = rank == 0 && !s.dump_folder.empty();
+        const bool dies = std::ranges::any_of(
+            s.deaths, [&](const planned_death& d) { return d.rank == first_rank && d.step == step + 1; });
         work.words.sample_batch(s.seed, step, rank, windows, tokens, targets);
         batch.begin(tokens, targets);
-        engine.begin(true);
-        for (int u = 0; u != work.network.units(); ++u) batch.forward(u, engine.next_weights());
+        engine->begin(true);
+        for (int u = 0; u != work.network.units(); ++u) batch.forward(u, engine->next_weights());
         const double loss = static_cast<double>(batch.loss());
         for (int u = work.network.units() - 1; u >= 0; --u) {
-            const auto weights = engine.next_weights();
-            const auto gradient = engine.gradient(u);
+            const auto weights = engine->next_weights();
+            const auto gradient = engine->gradient(u);
             batch.backward(u, weights, gradient);
             if (dumps && step + 1 == dump_step) {
                 const auto dump = [&](const char* what, const float* numbers) {
@@ -132,23 +167,63 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
                 dump("weights", weights.data());
                 dump("gradients", gradient.data());
             }
-            engine.reduce(u);
+            if (dies && u == work.network.units() / 2) throw rank_died();
+            engine->reduce(u);
         }
-        engine.step(rate.at(step));
-        result.losses.push_back(engine.sum_over_ranks(loss) / ranks);
+        // Before the step: a rank that has taken a step has its loss.
+        result.losses.push_back(engine->sum_over_ranks(loss) / world->size());
+        engine->step(rate.at(step));
         seconds.push_back(std::chrono::duration<double>(clock::now() - start).count());
-        each(engine, step, result.losses.back());
+        each(*engine, step, result.losses.back());
+    };
+    clock::time_point failed{};
+    const auto recover = [&](const std::exception& e, clock::time_point start) {
+        const int ranks = world->size();
+        go_on(world, engine, [&](world_type& next, engine_type& before, const std::vector<int>& survivors) {
+            return std::make_unique<engine_type>(device, work.network, run.config, s.seed, next, before, survivors);
+        });
+        if (result.recoveries.empty() || result.recoveries.back().seconds > 0) failed = start;
+        result.losses.resize(static_cast<std::size_t>(engine->steps()));
+        result.recoveries.push_back({engine->steps(), world->size(), 0});
+        if (world->rank() == 0) {
+            std::cout << run.name << ": " << e.what() << '\n'
+                      << run.name << ": " << world->size() << " of " << ranks << " ranks go on from step "
+                      << engine->steps() + 1 << std::endl;
+        }
+    };
+    while (engine->steps() != s.steps) {
+        const auto start = clock::now();
+        try {
+            take_step(engine->steps());
+        } catch (const zeropp::timeout_error& e) {
+            if (s.timeout == 0) throw;
+            recover(e, start);
+            continue;
+        } catch (const zeropp::peer_error& e) {
+            if (s.timeout == 0) throw;
+            recover(e, start);
+            continue;
+        }
+        if (result.recoveries.empty() || result.recoveries.back().seconds > 0) continue;
+        const double passed = std::chrono::duration<double>(clock::now() - failed).count();
+        result.recoveries.back().seconds = passed;
+        if (world->rank() == 0) {
+            std::cout << run.name << ": finished a step " << std::fixed << std::setprecision(2) << passed
+                      << " s after the start of the one that failed" << std::endl;
+        }
     }
 
+    const int ranks = world->size();
+    const int rank = world->rank();
     const auto per_step = [&](phase_traffic::bytes mine) -> phase_traffic::bytes {
         const auto total = [&](std::uint64_t bytes) {
-            return static_cast<std::uint64_t>(engine.sum_over_ranks(static_cast<double>(bytes))) /
+            return static_cast<std::uint64_t>(engine->sum_over_ranks(static_cast<double>(bytes))) /
                    static_cast<std::uint64_t>(s.steps);
         };
         const std::uint64_t intra_node = total(mine.intra_node);
         return {intra_node, total(mine.inter_node)};
     };
-    const phase_traffic mine = engine.traffic();
+    const phase_traffic mine = engine->traffic();
     result.traffic.forward_gather = per_step(mine.forward_gather);
     result.traffic.backward_gather = per_step(mine.backward_gather);
     result.traffic.reduce = per_step(mine.reduce);
@@ -160,18 +235,19 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     }
     std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
     result.step_seconds = seconds[seconds.size() / 2];
-    result.held_out_loss = held_out_loss(engine, work, batch, rank, ranks, windows);
-    engine.use(weights_kind::masters);
-    result.held_out_loss_of_masters = held_out_loss(engine, work, batch, rank, ranks, windows);
+    result.held_out_loss = held_out_loss(*engine, work, batch, rank, ranks, windows);
+    engine->use(weights_kind::masters);
+    result.held_out_loss_of_masters = held_out_loss(*engine, work, batch, rank, ranks, windows);
     if (run.config.zeropp.weight_average > 0) {
-        engine.use(weights_kind::average);
-        result.held_out_loss_of_average = held_out_loss(engine, work, batch, rank, ranks, windows);
+        engine->use(weights_kind::average);
+        result.held_out_loss_of_average = held_out_loss(*engine, work, batch, rank, ranks, windows);
     }
-    result.memory_bytes = engine.memory_bytes();
+    result.memory_bytes = engine->memory_bytes();
+    result.of_first_rank = rank == 0;
     return result;
 }
 
-/// Trains every configuration in turn. Collective.
+/// Trains every configuration in turn. Returns results on the first rank that is left, and none on others. Collective.
 template <class Formats = wire_formats, class Device, class Transport>
 std::vector<run_result> train_all(const Device& device, const settings& s, const workload& work, Transport transport,
                                   const zeropp::two_level& nodes) {
@@ -185,24 +261,40 @@ std::vector<run_result> train_all(const Device& device, const settings& s, const
     progress print_progress(s);
     std::vector<run_result> results;
     for (const run_settings& run : s.runs) {
-        const auto print = [&, speaks = transport.rank() == 0](const auto&, int step, double loss) {
-            if (speaks) print_progress(run.name, step, loss);
+        const auto print = [&](const auto& engine, int step, double loss) {
+            if (engine.rank() == 0) print_progress(run.name, step, loss);
         };
         results.push_back(train<Formats>(device, s, run, work, transport.split(everyone), nodes, print));
     }
+    if (!results.back().of_first_rank) results.clear();
     return results;
+}
+
+/// Runs train(transport), a train_all, on threads. Returns the results of the first rank that is left.
+template <class Train>
+std::vector<run_result> results_on_threads(const settings& s, const zeropp::two_level& nodes, Train train) {
+    std::vector<std::vector<run_result>> of_ranks(static_cast<std::size_t>(nodes.size()));
+    const std::chrono::duration<double> timeout(s.timeout);
+    zeropp::run_on_threads(nodes.size(),
+                           [&](zeropp::thread_transport ranks) {
+                               try {
+                                   of_ranks[static_cast<std::size_t>(ranks.rank())] = train(ranks);
+                               } catch (const rank_died&) {
+                               }
+                           },
+                           {.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+    const auto first = std::ranges::find_if(of_ranks, [](const auto& results) { return !results.empty(); });
+    if (first == of_ranks.end()) throw zeropp::error("no rank is left");
+    return *first;
 }
 
 /// Trains every configuration in turn, with ranks that are threads, each with its own device.
 template <class Device, class Formats = wire_formats>
 std::vector<run_result> train_on_threads(const settings& s, const workload& work, const zeropp::two_level& nodes) {
-    std::vector<run_result> results;
-    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
+    return results_on_threads(s, nodes, [&](zeropp::thread_transport ranks) {
         const Device device = Device::of(s);
-        std::vector<run_result> of_rank = train_all<Formats>(device, s, work, ranks, nodes);
-        if (ranks.rank() == 0) results = std::move(of_rank);
+        return train_all<Formats>(device, s, work, ranks, nodes);
     });
-    return results;
 }
 
 /// Prints the table and writes the files.

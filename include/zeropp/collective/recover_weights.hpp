@@ -9,6 +9,7 @@
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/collective/survivors.hpp>
+#include <zeropp/core/config.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>

@@ -1,0 +1,213 @@
+/// \file
+/// Ranks die in the middle of a step, and the others go on: with the weights of the last step to the bit.
+
+#include "host_pass.hpp"
+#include "support/catch.hpp"
+#include "trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace zero3_gpt;
+
+struct formats : wire_formats {
+    using weights = zeropp::named_quantizers<fp32>;
+    using replicas = zeropp::named_quantizers<fp32>;
+    using gradients = zeropp::named_hops<hops<fp32, fp32>>;
+    using exchanges = zeropp::named_quantizers<bf16>;
+};
+
+constexpr model_config small{.layers = 2, .heads = 2, .width = 16, .context = 8};
+
+struct setting {
+    zeropp::two_level nodes;
+    int stage = 3;
+    int group = 2;  // ranks of a secondary partition
+    bool differences = false;
+    int steps = 4;
+    std::vector<planned_death> deaths{};
+};
+
+workload short_text() {
+    std::string words;
+    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
+    return {model(small), text(words, small.context)};
+}
+
+run_settings run_of(const setting& c) {
+    run_settings run{"run", {}};
+    run.config.bf16 = false;
+    run.config.zero.stage = c.stage;
+    run.config.zero.hpz_partition_size = c.group;
+    run.config.zeropp.secondary_quantizer = "fp32";
+    run.config.zeropp.weight_differences = c.differences;
+    run.config.zeropp.weight_average = 0.5;
+    run.config.gradient_clipping = 1;
+    run.config.optimizer.weight_decay = 0;
+    return run;
+}
+
+/// Whole master weights of a unit, from its shards on ranks, in rank order.
+std::vector<float> joined(const model& network, int unit, const std::vector<std::vector<float>>& shards) {
+    std::vector<std::size_t> read(shards.size());
+    std::vector<float> whole;
+    for (const unit_tensor& t : network.tensors(unit)) {
+        const zeropp::partition part(t.size, static_cast<int>(shards.size()));
+        for (std::size_t r = 0; r != shards.size(); ++r) {
+            const auto first = shards[r].begin() + static_cast<std::ptrdiff_t>(read[r]);
+            const std::size_t n = part.size(static_cast<int>(r));
+            whole.insert(whole.end(), first, first + static_cast<std::ptrdiff_t>(n));
+            read[r] += n;
+        }
+    }
+    return whole;
+}
+
+/// Trains with deaths, and returns the results of each rank; of dead ranks none.
+std::vector<std::vector<run_result>> results_with(const setting& c) {
+    const workload work = short_text();
+    settings s;
+    s.steps = c.steps;
+    s.timeout = 1;
+    s.deaths = c.deaths;
+    s.runs = {run_of(c)};
+    pin_blas_to_one_thread();
+    std::vector<std::vector<run_result>> results(static_cast<std::size_t>(c.nodes.size()));
+    results_on_threads(s, c.nodes, [&](zeropp::thread_transport ranks) {
+        const host_device device;
+        auto& own = results[static_cast<std::size_t>(ranks.rank())];
+        own.push_back(train<formats>(device, s, s.runs[0], work, ranks, c.nodes, [](auto&, int, double) {}));
+        return own;
+    });
+    return results;
+}
+
+/// Masters by unit and rank, of the engines before and after rank 2 of 2 x 2 is lost, and steps taken by the survivors.
+struct outcome {
+    std::vector<std::vector<std::vector<float>>> before, after;
+    std::vector<int> steps_before = std::vector<int>(3), steps = std::vector<int>(3);
+};
+
+/// Loses rank 2 in the third step: after its forward pass or, if `at_end`, after the optimizer's step, which the rank
+/// `misses` has not taken. The masters of rank 2 are from before that step: the copies' are, too.
+outcome lose_rank_2(bool differences, bool at_end, int misses) {
+    const workload work = short_text();
+    const int units = work.network.units();
+    const setting c{.nodes = zeropp::two_level(2, 2), .differences = differences};
+    const run_settings run = run_of(c);
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    const std::vector<int> survivors{0, 1, 3};
+    outcome all;
+    all.before.resize(static_cast<std::size_t>(units), std::vector<std::vector<float>>(4));
+    all.after.resize(static_cast<std::size_t>(units), std::vector<std::vector<float>>(3));
+    zeropp::run_on_threads(4, [&](zeropp::thread_transport ranks) {
+        const host_device device;
+        engine_type::transport_type world(ranks, c.nodes);
+        engine_type engine(device, work.network, run.config, 1, world, c.nodes);
+        const int rank = world.rank();
+        const auto keep = [&](const engine_type& of, int r, auto& masters) {
+            for (int u = 0; u != units; ++u) {
+                const auto own = of.masters(u);
+                masters[static_cast<std::size_t>(u)][static_cast<std::size_t>(r)].assign(own.data(),
+                                                                                         own.data() + own.size());
+            }
+        };
+        pass batch(device, work.network, 1);
+        std::vector<std::uint8_t> tokens(8), targets(8);
+        for (int step = 0; step != 3; ++step) {
+            work.words.sample_batch(1, step, rank, 1, tokens, targets);
+            batch.begin(tokens, targets);
+            engine.begin(true);
+            for (int u = 0; u != units; ++u) batch.forward(u, engine.next_weights());
+            if (step == 2) keep(engine, rank, all.before);
+            if (step == 2 && !at_end) break;
+            for (int u = units - 1; u >= 0; --u) {
+                const auto weights = engine.next_weights();
+                batch.backward(u, weights, engine.gradient(u));
+                engine.reduce(u);
+            }
+            const double norm = engine.gradient_norm();
+            if (step != 2 || misses == 0 || rank != misses) engine.apply({1e-2, norm});
+        }
+        engine.stop();
+        if (rank == 2) {
+            world.split(std::vector<int>{2});
+            return;
+        }
+        auto next = world.split(survivors);
+        const auto place = static_cast<std::size_t>(next.rank());
+        all.steps_before[place] = engine.steps();
+        engine_type after(device, work.network, run.config, 1, next, engine, survivors);
+        all.steps[place] = after.steps();
+        // A step with its gradient clipped to zero moves weights by the moments, and lost shards not at all.
+        for (engine_type* const e : {&engine, &after}) e->apply({1e-2, std::numeric_limits<double>::infinity()});
+        keep(engine, rank, all.before);
+        keep(after, next.rank(), all.after);
+    });
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("an engine of the survivors has the masters of the last step to the bit, and their moments", "[zero3_gpt]") {
+    const model network(small);
+    for (const bool differences : {false, true}) {
+        // Rank 2 is lost after a forward pass, or when all have taken the step; or rank 3 has missed that step.
+        const outcome forward = lose_rank_2(differences, false, 0), all = lose_rank_2(differences, true, 0),
+                      missed = lose_rank_2(differences, true, 3);
+        CHECK(forward.steps == std::vector{2, 2, 2});
+        CHECK(all.steps == std::vector{3, 3, 3});
+        CHECK(missed.steps_before == std::vector{3, 3, 2});
+        CHECK(missed.steps == std::vector{3, 3, 3});
+        for (int u = 0; u != network.units(); ++u) {
+            CAPTURE(differences, u);
+            const auto unit = static_cast<std::size_t>(u);
+            CHECK(joined(network, u, forward.before[unit]) == joined(network, u, forward.after[unit]));
+            CHECK(joined(network, u, all.before[unit]) == joined(network, u, all.after[unit]));
+            CHECK(joined(network, u, all.before[unit]) == joined(network, u, missed.after[unit]));
+        }
+    }
+}
+
+TEST_CASE("one rank, a node, and two ranks die in the middle of a step, and the others finish", "[zero3_gpt]") {
+    const zeropp::two_level three(3, 2);
+    const std::vector<setting> cases{
+        {.nodes = three, .deaths = {{1, 2}}},
+        {.nodes = three, .deaths = {{0, 2}, {1, 2}}},
+        {.nodes = three, .differences = true, .deaths = {{0, 2}, {3, 2}}},
+        {.nodes = three, .deaths = {{2, 2}, {5, 3}}},
+        {.nodes = three, .stage = 0, .group = 1, .deaths = {{1, 2}}},
+    };
+    for (const setting& c : cases) {
+        CAPTURE(c.stage, c.differences, c.deaths.size(), c.deaths.back().rank);
+        const auto results = results_with(c);
+        for (std::size_t r = 0; r != results.size(); ++r) {
+            CAPTURE(r);
+            const bool died =
+                std::ranges::any_of(c.deaths, [&](const planned_death& d) { return d.rank == static_cast<int>(r); });
+            REQUIRE(results[r].empty() == died);
+            if (died) continue;
+            const run_result& result = results[r].front();
+            CHECK(result.losses.size() == static_cast<std::size_t>(c.steps));
+            CHECK(std::isfinite(result.held_out_loss_of_masters));
+            CHECK(result.losses.back() < result.losses.front() + 0.1);
+            REQUIRE(!result.recoveries.empty());
+            CHECK(result.recoveries.front().step == 1);
+            CHECK(result.recoveries.back().ranks == c.nodes.size() - static_cast<int>(c.deaths.size()));
+            CHECK(result.recoveries.back().seconds > 0);
+        }
+    }
+}
+
+TEST_CASE("without copies of lost weights, no rank goes on, and all say so", "[zero3_gpt]") {
+    CHECK_THROWS_WITH(results_with({.nodes = zeropp::two_level(2, 2), .group = 1, .deaths = {{1, 2}}}),
+                      "zero3_gpt: expected zero_hpz_partition_size above 1, to go on without a rank: no other rank "
+                      "holds its weights");
+}
