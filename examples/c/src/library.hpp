@@ -273,12 +273,12 @@ zeropp_status status_of_collective(zeropp_communicator& communicator, const char
                                    Call call) noexcept {
     return status_of([&] {
         const execution exec = on(stream);
-        communicator.pending.begin(exec);
         communicator.call->stream = stream;
         communicator.call->stated = false;
         communicator.call->compared = communicator.calls_to_compare != 0;
         if (communicator.calls_to_compare != 0) --communicator.calls_to_compare;
         try {
+            communicator.pending.begin(exec);
             call(exec);
         } catch (const std::exception& e) {
             communicator.refuse(function, e.what());
