@@ -111,11 +111,15 @@ def types_of(group: Any) -> tuple[Optional[torch.dtype], Optional[torch.dtype]]:
         found = set(types)
         return found.pop() if len(found) == 1 else None
 
-    # FSDP sets the types in its parameters only in the first forward pass.
-    policy = group.mp_policy
-    gathered = policy.param_dtype or one(p.sharded_param.dtype for p in group.fsdp_params)
-    reduced = policy.param_dtype or one(p.sharded_param.dtype for p in trained(group))
-    return gathered, policy.reduce_dtype or reduced
+    # FSDP sets the types in its parameters only in the first forward pass. From torch 2.15 on, parameters of a group may
+    # have policies with other param_dtypes.
+    gathered = one(p.mp_policy.param_dtype or p.sharded_param.dtype for p in group.fsdp_params)
+    reduced = one(
+        p.mp_policy.param_dtype or p.sharded_param.dtype
+        for p in group.fsdp_params
+        if p.mp_policy.param_dtype or p.sharded_param.requires_grad
+    )
+    return gathered, group.fsdp_params[0].mp_policy.reduce_dtype or reduced
 
 
 def gathers_itself(group: Any) -> bool:
