@@ -26,8 +26,8 @@ void check_differences(const Q& q) {
     INFO(zeropp::element_traits<T>::name << " less " << zeropp::element_traits<Base>::name);
     for_each_case(
         Q::block_size, sizes(Q::block_size), [&](const cuda_stream& exec, const layout& l, const variation& v) {
-            const auto elements = tensor<T>(l.where.part.count(), 0, v.n);
-            const auto base = tensor<Base>(l.where.part.count(), 1, v.n);
+            const auto elements = tensor<T>(l.where.part.count(), 0, v.salt());
+            const auto base = tensor<Base>(l.where.part.count(), 1, v.salt());
             std::vector<std::byte> expected(static_cast<std::size_t>(l.where.slots) * wire_bytes(q, l.where.count));
             const device_array<T> in(elements, v.shift());
             const device_array<Base> less(base, v.n / 3 % 2);
@@ -79,7 +79,7 @@ void check_feedback(const Storage& storage, const Q& q) {
     INFO(zeropp::short_text(q.name()).str() << " with residuals in " << zeropp::short_text(storage.name()).str());
     for_each_case(
         Q::block_size, sizes(Q::block_size), [&](const cuda_stream& exec, const layout& l, const variation& v) {
-            const auto elements = tensor<T>(l.where.part.count(), 0, v.n);
+            const auto elements = tensor<T>(l.where.part.count(), 0, v.salt());
             const device_array<T> in(elements, v.shift());
             check_residuals(exec, storage, q, l, v,
                             [&]<class Codec>(Codec, const auto& on, std::byte* messages, const auto& memory) {
@@ -95,8 +95,8 @@ void check_feedback_of_differences(const Storage& storage, const Q& q) {
     INFO(zeropp::short_text(q.name()).str() << " with residuals in " << zeropp::short_text(storage.name()).str());
     for_each_case(
         Q::block_size, sizes(Q::block_size), [&](const cuda_stream& exec, const layout& l, const variation& v) {
-            const auto elements = tensor<T>(l.where.part.count(), 0, v.n);
-            const auto base = tensor<Base>(l.where.part.count(), 1, v.n);
+            const auto elements = tensor<T>(l.where.part.count(), 0, v.salt());
+            const auto base = tensor<Base>(l.where.part.count(), 1, v.salt());
             const device_array<T> in(elements, v.shift());
             const device_array<Base> less(base);
             check_residuals(exec, storage, q, l, v,
@@ -116,7 +116,7 @@ void check_feedback_of_sums(const From& from, const Storage& storage, const Q& q
     for_each_case(
         Q::block_size, sizes(Q::block_size), [&](const cuda_stream& exec, const layout& l, const variation& v) {
             const int contributors = v.contributors();
-            const std::vector<std::byte> messages = host_messages<float>(from, l.where, contributors, v.n);
+            const std::vector<std::byte> messages = host_messages<float>(from, l.where, contributors, v.salt());
             const device_array<std::byte> in(messages);
             check_residuals(
                 exec, storage, q, l, v, [&]<class Codec>(Codec, const auto& on, std::byte* sums, const auto& memory) {

@@ -97,10 +97,10 @@ inline std::vector<layout> layouts(std::size_t n, std::size_t block) {
     };
 }
 
-/// Sizes that meet every edge of granules and blocks, and what a thread block does at once.
+/// Sizes that meet every edge of granules and blocks. The largest is more than a thread block does at once.
 inline std::vector<std::size_t> sizes(std::size_t block) {
     std::vector<std::size_t> all{0, 1, 7, 8, 9, block - 1, block, block + 1, 997, 3 * block + 5};
-    if (block <= 4096) all.insert(all.end(), {5003, 16381, 16384, 20011});
+    if (block <= 4096) all.insert(all.end(), {5003, 20011});
     return all;
 }
 
@@ -113,12 +113,14 @@ inline std::vector<float> any_floats() {
     return values;
 }
 
-/// Numbers in short runs, others for each contributor and each `salt`: of every kind where that is even; ordinary ones,
-/// which leave blocks and windows of any size finite, where it is odd.
+/// Numbers in short runs, others for each contributor and each `salt`: of every kind where that is a multiple of three;
+/// else ordinary or tiny ones, which leave blocks and windows of any size finite. Scales of tiny ones are denormal in
+/// 16 bits.
 template <class T>
 std::vector<T> tensor(std::size_t n, std::size_t contributor, std::size_t salt = 0) {
-    static const std::vector<float> pools[] = {any_floats(), normal_floats(1u << 18, 12)};
-    const std::vector<float>& pool = pools[salt % 2];
+    static const std::vector<float> pools[] = {any_floats(), normal_floats(1u << 18, 12),
+                                               normal_floats(1u << 18, 13, 2e-6)};
+    const std::vector<float>& pool = pools[salt % 3];
     random_source random(salt * 64 + contributor);
     std::vector<T> values;
     while (values.size() < n) {
@@ -173,29 +175,34 @@ std::vector<std::byte> host_messages(const Q& q, const zeropp::slices& where, in
     return messages;
 }
 
-/// What changes from case to case, so that a few calls meet all of it: the device's size, the alignment of tensors and
-/// the number of contributors.
+/// Case number n: its device's size, numbers, alignment of tensors, number of contributors and epilogue. They depend on
+/// two digits of a number that runs ahead by one for each size, so that every two of them meet in all pairs.
 struct variation {
     std::size_t n = 0;
 
-    int multiprocessors() const {
-        constexpr int some[] = {1, 132, 3};
-        return some[n % 3];
-    }
-    /// Elements of 16 bits then begin at every kind of address.
-    std::size_t shift() const {
-        constexpr std::size_t some[] = {0, 1, 0, 2, 0, 7};
-        return some[n / 2 % 6];
-    }
+    /// Number of a device in a list of three.
+    std::size_t device() const { return (first() / 2 + second() / 2) % 3; }
+    /// Of numbers: see tensor().
+    std::size_t salt() const { return 3 * n + (first() + second() + ahead() / 36) % 3; }
     int contributors() const {
         constexpr int some[] = {1, 2, 3, 4, 5, 8};
-        return some[n % 6];
+        return some[first()];
     }
-    zeropp::epilogue epilogue() const { return {n / 3 % 2 == 1, n / 6 % 2 == 1}; }
+    /// Elements of 16 bits then begin at every kind of address, in any three cases six apart at three kinds.
+    std::size_t shift() const {
+        constexpr std::size_t some[] = {1, 0, 2, 7, 0, 2};
+        return some[second()];
+    }
+    zeropp::epilogue epilogue() const { return {(first() / 2 + second()) % 2 == 1, (first() + second() / 2) % 2 == 1}; }
     float divisor() const {
         constexpr float divisors[] = {1, 3, 4, 6, 8};
-        return divisors[n % 5];
+        return divisors[ahead() % 5];
     }
+
+private:
+    std::size_t ahead() const { return n + n / 10; }
+    std::size_t first() const { return ahead() % 6; }
+    std::size_t second() const { return ahead() / 6 % 6; }
 };
 
 using zeropp::cuda_stream;
@@ -204,8 +211,8 @@ using on_host = zeropp::codec<zeropp::host>;
 
 template <class T, zeropp::quantizer Q>
 void check_encode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
-    const auto elements = tensor<T>(l.where.part.count(), 0, v.n);
-    const std::vector<std::byte> expected = host_messages<T>(q, l.where, 1, v.n);
+    const auto elements = tensor<T>(l.where.part.count(), 0, v.salt());
+    const std::vector<std::byte> expected = host_messages<T>(q, l.where, 1, v.salt());
     const device_array<T> in(elements, v.shift());
     const device_array<std::byte> out(expected.size());
     on_device::write(exec, q, in.data(), l.where, out.data());
@@ -216,8 +223,8 @@ void check_encode(const cuda_stream& exec, const Q& q, const layout& l, const va
 
 template <class T, zeropp::quantizer Q>
 void check_decode(const cuda_stream& exec, const Q& q, const layout& l, const variation& v) {
-    const std::vector<std::byte> messages = host_messages<T>(q, l.where, 1, v.n);
-    auto expected = tensor<T>(l.where.part.count(), 9, v.n);
+    const std::vector<std::byte> messages = host_messages<T>(q, l.where, 1, v.salt());
+    auto expected = tensor<T>(l.where.part.count(), 9, v.salt());
     const device_array<T> out(expected, v.shift());
     const device_array<std::byte> in(messages);
     on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data()}, l.where, expected.data());
@@ -234,8 +241,8 @@ void check_reduce_decode(const cuda_stream& exec, const Q& q, const layout& l, c
     const float divisor = v.divisor();
     INFO(contributors << " contributors, divided by " << divisor << (last.accumulate ? ", accumulated" : "")
                       << (last.drop_non_finite ? " on what is finite" : ""));
-    const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.n);
-    auto expected = tensor<T>(l.where.part.count(), 9, v.n);
+    const std::vector<std::byte> messages = host_messages<T>(q, l.where, contributors, v.salt());
+    auto expected = tensor<T>(l.where.part.count(), 9, v.salt());
     const device_array<T> out(expected, v.shift());
     const device_array<std::byte> in(messages);
     on_host::read(zeropp::host{}, zeropp::message_sum{q, messages.data(), contributors, divisor}, l.where,
@@ -250,7 +257,7 @@ template <zeropp::quantizer From, zeropp::quantizer To>
 void check_reduce_encode(const cuda_stream& exec, const From& from, const To& to, const layout& l, const variation& v) {
     const int contributors = v.contributors();
     INFO(contributors << " contributors");
-    const std::vector<std::byte> messages = host_messages<float>(from, l.where, contributors, v.n);
+    const std::vector<std::byte> messages = host_messages<float>(from, l.where, contributors, v.salt());
     std::vector<std::byte> expected(static_cast<std::size_t>(l.where.slots) * wire_bytes(to, l.where.count));
     const device_array<std::byte> in(messages);
     const device_array<std::byte> out(expected.size());
@@ -262,16 +269,24 @@ void check_reduce_encode(const cuda_stream& exec, const From& from, const To& to
     REQUIRE((out.intact() && in.intact()));
 }
 
-/// Calls check(exec, layout, variation) for all sizes and layouts, on devices of three sizes if they are emulated.
+/// Calls check(exec, layout, variation) for all sizes and layouts, on devices of three sizes if they are emulated. Then
+/// for whole tiles, which few layouts have, with each number of contributors and three alignments.
 template <class Check>
 void for_each_case(std::size_t block, const std::vector<std::size_t>& all, Check check) {
     const owned_stream streams[] = {owned_stream(1), owned_stream(132), owned_stream(3)};
     variation v;
+    const auto check_one = [&](std::size_t n, const layout& l) {
+        INFO(n << " elements, " << l.name << ", variation " << v.n);
+        check(streams[v.device()].exec(), l, v);
+        ++v.n;
+    };
     for (const std::size_t n : all) {
-        for (const layout& l : layouts(n, block)) {
-            INFO(n << " elements, " << l.name << ", variation " << v.n);
-            check(streams[v.n % 3].exec(), l, v);
-            ++v.n;
+        for (const layout& l : layouts(n, block)) check_one(n, l);
+    }
+    if (all == sizes(block) && block <= 4096) {
+        for (std::size_t i = 0; i != 18; ++i) {
+            const std::size_t n = 16384 - i / 2 % 2 * 3;
+            check_one(n, layouts(n, block).front());
         }
     }
     REQUIRE(device_fault() == "");
