@@ -9,6 +9,19 @@
 
 namespace zero3_gpt {
 
+/// Local steps: islands of consecutive ranks train by themselves and exchange their progress. One island exchanges
+/// nothing, but has the outer optimizer.
+struct local_settings {
+    int islands = 1;
+    int every = 30;              ///< inner steps between two exchanges of a unit
+    int fragments = 1;           ///< fragments that take turns; unit u belongs to fragment u % fragments
+    int delay = 0;               ///< inner steps between the begin of an exchange and its use
+    double learning_rate = 0.7;  ///< of the outer optimizer
+    double momentum = 0.9;       ///< of the outer optimizer, Nesterov's
+    double alpha = 0.0;          ///< part of an island's own weights that an exchange keeps
+    std::string quantizer = "bf16";
+};
+
 /// Keys of a DeepSpeed configuration that affect this example, with DeepSpeed's names and defaults, and the `zeropp`
 /// object, which DeepSpeed does not have.
 struct deepspeed_config {
@@ -25,18 +38,6 @@ struct deepspeed_config {
         int hpz_partition_size = 1;        ///< hpZ: zero_hpz_partition_size, 1 is off
         bool quantized_gradients = false;  ///< qgZ: zero_quantized_gradients
         bool overlap_comm = true;          ///< DeepSpeed's default for stage 3
-    };
-    /// Local steps: islands of consecutive ranks train by themselves and exchange their progress. One island exchanges
-    /// nothing, but has the outer optimizer.
-    struct local_settings {
-        int islands = 1;
-        int every = 30;              ///< inner steps between two exchanges of a unit
-        int fragments = 1;           ///< fragments that take turns; unit u belongs to fragment u % fragments
-        int delay = 0;               ///< inner steps between the begin of an exchange and its use
-        double learning_rate = 0.7;  ///< of the outer optimizer
-        double momentum = 0.9;       ///< of the outer optimizer, Nesterov's
-        double alpha = 0.0;          ///< part of an island's own weights that an exchange keeps
-        std::string quantizer = "bf16";
     };
     /// Names of quantizers, which the library parses.
     struct zeropp_settings {

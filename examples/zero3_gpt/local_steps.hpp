@@ -44,7 +44,7 @@ struct island_ranks {
 };
 
 /// The library's options for a configuration.
-inline zeropp::outer_options outer_options_of(const deepspeed_config::local_settings& local) {
+inline zeropp::outer_options outer_options_of(const local_settings& local) {
     return {.every = local.every,
             .fragments = local.fragments,
             .delay = local.delay,
@@ -62,7 +62,7 @@ public:
     using list = zeropp::tensor_list<float, space>;
 
     /// Collective over `counterparts`, one rank of each island.
-    island_exchange(const Device& device, const deepspeed_config::local_settings& local, Transport counterparts)
+    island_exchange(const Device& device, const local_settings& local, Transport counterparts)
         : device_(device), options_(outer_options_of(local)), format_(Formats::exchanges::parse(local.quantizer)),
           comm_(zeropp::two_level(counterparts.size(), 1), std::move(counterparts)), queue_(device.make_queue()) {}
 

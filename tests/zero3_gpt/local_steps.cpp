@@ -29,8 +29,6 @@ struct formats : wire_formats {
     using exchanges = zeropp::named_quantizers<int4_rotated>;
 };
 
-using local_settings = deepspeed_config::local_settings;
-
 constexpr model_config small{.layers = 2, .heads = 2, .width = 16, .context = 8};
 
 /// Master weights and averages of a unit after each step, for each rank; and the result of rank 0.

@@ -11,9 +11,11 @@
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -148,5 +150,11 @@ private:
     view<std::byte, Space> storage_;
     std::optional<std::uint64_t> version_;
 };
+
+namespace detail {
+/// A secondary_partition or a secondary_replica in `Space`.
+template <class S, class Space>
+concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
+}  // namespace detail
 
 }  // namespace zeropp

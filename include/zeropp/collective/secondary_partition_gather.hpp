@@ -15,7 +15,6 @@
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/transport/communicator.hpp>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -66,10 +65,6 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
     codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
                            chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
 }
-
-/// A secondary_partition or a secondary_replica in `Space`.
-template <class S, class Space>
-concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
 }  // namespace detail
 
 /// Gathers whole tensors from the secondary_partitions, or the secondary_replicas, of this rank's group. Not one byte
