@@ -168,6 +168,7 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
     std::string given = "none, since all are empty";
     for (const std::uint64_t version : newest) {
         std::vector<bool> holds;
+        holds.reserve(versions.size());
         for (const stored_version& v : versions) holds.push_back(v.stored != 0 && v.version == version);
         plan.count_copies_of(std::move(holds));
         const std::vector<lost_range> lost = plan.lost();
