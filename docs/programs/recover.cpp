@@ -1,6 +1,7 @@
 /// \file
 /// A rank dies. The survivors divide the weights anew: the lost shard comes from hpZ's copies, not from a checkpoint.
 
+#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/zeropp.hpp>
 
 #include <atomic>

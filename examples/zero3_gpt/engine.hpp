@@ -7,6 +7,7 @@
 #include "local_steps.hpp"
 #include "model.hpp"
 
+#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/core/config.hpp>
 #include <zeropp/zeropp.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The library on host memory. Needs neither MPI nor CUDA: zeropp/mpi.hpp, nccl.hpp, cuda.cuh and checksummed.hpp are
-/// opt-in.
+/// opt-in, and so is collective/recover_weights.hpp, which few programs need and all would compile.
 ///
 /// Folders of zeropp/:
 ///   collective/  the primitives, one header each, and the arguments of their calls
@@ -19,7 +19,6 @@
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
-#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>

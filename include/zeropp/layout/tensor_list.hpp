@@ -126,7 +126,7 @@ public:
         : tensors_(tensors.begin(), tensors.end()), ranks_(ranks.size()), memory_(0) {
         world_ = segments(ranks_);
         for (int g = 0; g != ranks.groups(); ++g) group_sizes_.push_back(ranks.group_size(g));
-        std::ranges::sort(group_sizes_);
+        std::sort(group_sizes_.begin(), group_sizes_.end());
         group_sizes_.erase(std::unique(group_sizes_.begin(), group_sizes_.end()), group_sizes_.end());
         for (const int size : group_sizes_) {
             const std::vector<segment> of_group = segments(size);

@@ -56,16 +56,7 @@ public:
     /// Makes a node of `ranks_of_node[i]` consecutive ranks for each i. Throws precondition_error unless there are
     /// nodes and all have ranks.
     static two_level of_nodes(std::span<const int> ranks_of_node) {
-        std::vector<int> node_of_rank;
-        for (std::size_t node = 0; node != ranks_of_node.size(); ++node) {
-            if (ranks_of_node[node] < 1) {
-                throw precondition_error("two_level", "at least 1 rank on every node",
-                                         std::to_string(ranks_of_node[node]) + " on node " + std::to_string(node));
-            }
-            node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(ranks_of_node[node]),
-                                static_cast<int>(node));
-        }
-        return two_level(std::span<const int>(node_of_rank));
+        return two_level(std::span<const int>(consecutive(ranks_of_node)));
     }
     static two_level of_nodes(std::initializer_list<int> ranks_of_node) {
         return of_nodes(std::span(ranks_of_node.begin(), ranks_of_node.size()));
@@ -119,9 +110,17 @@ private:
             throw precondition_error("two_level", "at least 1 node of at least 1 rank",
                                      std::to_string(nodes) + " nodes of " + std::to_string(ranks_per_node));
         }
+        return consecutive(std::vector<int>(static_cast<std::size_t>(nodes), ranks_per_node));
+    }
+    static std::vector<int> consecutive(std::span<const int> ranks_of_node) {
         std::vector<int> node_of_rank;
-        for (int node = 0; node != nodes; ++node) {
-            node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(ranks_per_node), node);
+        for (std::size_t node = 0; node != ranks_of_node.size(); ++node) {
+            if (ranks_of_node[node] < 1) {
+                throw precondition_error("two_level", "at least 1 rank on every node",
+                                         std::to_string(ranks_of_node[node]) + " on node " + std::to_string(node));
+            }
+            node_of_rank.resize(node_of_rank.size() + static_cast<std::size_t>(ranks_of_node[node]),
+                                static_cast<int>(node));
         }
         return node_of_rank;
     }

@@ -98,24 +98,23 @@ private:
     /// rank in common. Ranks of none stay alone meanwhile.
     void split_columns() {
         const int columns = largest_group_size(topology_);
-        std::vector<bool> listed(static_cast<std::size_t>(size()));
-        std::vector<int> own;
-        const auto split = [&] {
-            Transport column = world_.split(own.empty() ? std::vector<int>{rank()} : own);
-            if (!own.empty()) inter_node_.push_back(std::move(column));
-            listed.assign(listed.size(), false);
-            own.clear();
-        };
-        for (int c = 0; c != columns; ++c) {
-            const std::vector<int> members = column_ranks(topology_, c);
-            const auto is_listed = [&](int r) { return listed[static_cast<std::size_t>(r)]; };
-            if (std::any_of(members.begin(), members.end(), is_listed)) split();
+        std::vector<char> listed(static_cast<std::size_t>(size()));
+        std::vector<int> own(1, rank());
+        for (int c = 0; c <= columns; ++c) {
+            std::vector<int> members;
+            if (c != columns) members = column_ranks(topology_, c);
+            const auto is_listed = [&](int r) { return listed[static_cast<std::size_t>(r)] != 0; };
+            if (c == columns || std::any_of(members.begin(), members.end(), is_listed)) {
+                Transport column = world_.split(own);
+                if (own.size() != 1) inter_node_.push_back(std::move(column));
+                listed.assign(listed.size(), 0);
+                own.assign(1, rank());
+            }
             for (const int r : members) {
-                listed[static_cast<std::size_t>(r)] = true;
+                listed[static_cast<std::size_t>(r)] = 1;
                 if (r == rank()) own = members;
             }
         }
-        split();
     }
 
     Topology topology_;

@@ -66,8 +66,8 @@ public:
     std::vector<int> agree(int rank, std::span<const int> excluded, DeadAt dead_at, Make make) {
         std::unique_lock lock(mutex_);
         if (!survivors_) {
-            came_[static_cast<std::size_t>(rank)] = true;
-            for (const int r : excluded) excluded_[static_cast<std::size_t>(r)] = true;
+            came_[static_cast<std::size_t>(rank)] = 1;
+            for (const int r : excluded) excluded_[static_cast<std::size_t>(r)] = 1;
             changed_.notify_all();
         }
         while (!survivors_) {
@@ -113,8 +113,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<bool> came_;      // by rank
-    std::vector<bool> excluded_;  // by rank
+    std::vector<char> came_;      // by rank
+    std::vector<char> excluded_;  // by rank
     std::optional<std::vector<int>> survivors_;
 };
 
