@@ -160,7 +160,7 @@ public:
         for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
         gather_scratch_ = zeropp::workspace<space>(largest_gather_);
         reduce_scratch_ = zeropp::workspace<space>(largest_reduce_);
-        rank_values_ = array<double, space>(static_cast<std::size_t>(world.size()) + 1);
+        rank_values_ = array<double, space>(most_values * (static_cast<std::size_t>(world.size()) + 1));
         square_sums_ = array<double, space>(stretches_);
     }
 
@@ -245,7 +245,8 @@ public:
         device_.download(std::span(stretch_squares), square_sums_.data());
         double squares = 0;
         for (const double s : stretch_squares) squares += s;
-        const double norm = std::sqrt(replicated_ ? values_of(island_, squares).front() : sum_over(island_, squares));
+        const double norm =
+            std::sqrt(replicated_ ? values_of(island_, std::array{squares}).front()[0] : sum_over(island_, squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         return norm;
     }
@@ -358,25 +359,21 @@ private:
         optional_of<typename Formats::gradients, feedback_of> feedback;
     };
 
-    /// A list of the sizes of `like`, in other memory.
-    static list like(const list& sizes, const zeropp::view<float, space>& memory) {
-        std::vector<zeropp::list_tensor<float, space>> tensors;
-        std::size_t begin = 0;
-        for (std::size_t t = 0; t != sizes.size(); ++t) {
-            tensors.emplace_back(memory.subview(begin, sizes[t].size()));
-            begin += sizes[t].size();
-        }
-        return list(tensors);
+    /// A list of the sizes of `tensors`, in other memory.
+    static list like(const list& tensors, const zeropp::view<float, space>& memory) {
+        std::vector<std::size_t> sizes;
+        for (std::size_t t = 0; t != tensors.size(); ++t) sizes.push_back(tensors[t].size());
+        return list(listed(memory, sizes));
     }
 
     /// Takes over the state of `before`; see the constructor.
     void continue_from(zero3_engine& before, const std::vector<int>& survivors) {
         // A survivor that has missed the norm has reduced its gradient, or no other would have the norm.
-        const std::vector<double> steps = values_of(world_, static_cast<double>(before.weights_version_));
-        const std::vector<double> rates = values_of(world_, before.last_step_.learning_rate);
-        const std::vector<double> norms = values_of(world_, before.last_step_.norm);
-        const auto newest = static_cast<std::size_t>(std::ranges::max_element(steps) - steps.begin());
-        if (static_cast<double>(before.weights_version_) < steps[newest]) before.apply({rates[newest], norms[newest]});
+        const auto version = static_cast<double>(before.weights_version_);
+        const auto states =
+            values_of(world_, std::array{version, before.last_step_.learning_rate, before.last_step_.norm});
+        const auto& [newest, rate, norm_then] = *std::ranges::max_element(states);
+        if (version < newest) before.apply({rate, norm_then});
         weights_version_ = before.weights_version_;
         last_step_ = before.last_step_;
         traffic_ = before.traffic_;
@@ -422,24 +419,28 @@ private:
     /// Sum of the values of all ranks of `ranks`, in rank order.
     double sum_over(transport_type& ranks, double value) {
         double sum = 0;
-        for (const double v : values_of(ranks, value)) sum += v;
+        for (const auto& [v] : values_of(ranks, std::array{value})) sum += v;
         return sum;
     }
 
     /// The values of all ranks of `ranks`, by rank.
-    std::vector<double> values_of(transport_type& ranks, double value) {
-        double* const own = rank_values_.data() + ranks.size();
-        device_.upload(own, std::span<const double>(&value, 1));
+    template <std::size_t N>
+    std::vector<std::array<double, N>> values_of(transport_type& ranks, const std::array<double, N>& values) {
+        static_assert(N <= most_values);
+        const auto size = static_cast<std::size_t>(ranks.size());
+        double* const own = rank_values_.data() + size * N;
+        device_.upload(own, std::span<const double>(values));
         gather_queue_.exec().wait(device_.record());
         ranks.all_gather(gather_queue_.exec(), reinterpret_cast<const std::byte*>(own),
-                         reinterpret_cast<std::byte*>(rank_values_.data()), sizeof(double));
+                         reinterpret_cast<std::byte*>(rank_values_.data()), sizeof(values));
         device_.wait(gather_queue_.exec().record());
-        std::vector<double> values(static_cast<std::size_t>(ranks.size()));
-        device_.download(std::span(values), rank_values_.data());
-        return values;
+        std::vector<std::array<double, N>> of_ranks(size);
+        device_.download(std::span(of_ranks.front().data(), size * N), rank_values_.data());
+        return of_ranks;
     }
 
     static constexpr zeropp::cast_to<float> exact{};
+    static constexpr std::size_t most_values = 3;  // of values_of
 
     struct visit {
         int unit;
@@ -455,12 +456,12 @@ private:
     }
 
     /// Tensors of these sizes in elements, one behind the other from the start of `memory`.
-    static std::vector<zeropp::list_tensor<float, space>> listed(const floats& memory,
+    static std::vector<zeropp::list_tensor<float, space>> listed(const zeropp::view<float, space>& memory,
                                                                  std::span<const std::size_t> sizes) {
         std::vector<zeropp::list_tensor<float, space>> tensors;
         std::size_t begin = 0;
         for (const std::size_t size : sizes) {
-            tensors.emplace_back(memory.view().subview(begin, size));
+            tensors.emplace_back(memory.subview(begin, size));
             begin += size;
         }
         return tensors;
@@ -492,10 +493,10 @@ private:
                                     .beta2 = config.optimizer.beta2,
                                     .epsilon = config.optimizer.eps,
                                     .weight_decay = config.optimizer.weight_decay};
-        const auto own_weights = listed(shard, own_sizes);
+        const auto own_weights = listed(shard.view(), own_sizes);
         std::optional<list> own_average;
-        if (average_decay_ > 0) own_average.emplace(listed(average, own_sizes));
-        const auto own_gradient = listed(gradient_shard, own_sizes);
+        if (average_decay_ > 0) own_average.emplace(listed(average.view(), own_sizes));
+        const auto own_gradient = listed(gradient_shard.view(), own_sizes);
         const deepspeed_config::zeropp_settings& names = config.zeropp;
         const bool embedding = unit == 0 || unit == network_.head_unit();
         const bool quantized_gradients = config.zero.quantized_gradients;
@@ -510,8 +511,8 @@ private:
              std::move(average),
              list(own_weights),
              std::move(own_average),
-             {list(ranks, listed(full_[0], sizes)), list(ranks, listed(full_[1], sizes))},
-             list(ranks, listed(gradient_[parity(unit)], sizes)),
+             {list(ranks, listed(full_[0].view(), sizes)), list(ranks, listed(full_[1].view(), sizes))},
+             list(ranks, listed(gradient_[parity(unit)].view(), sizes)),
              replicated_ ? list(ranks, own_gradient) : list(own_gradient),
              adamw<Device>(device_, options, own.size(), decayed),
              embedding ? 1.0 : names.block_rate,

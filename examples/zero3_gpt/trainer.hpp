@@ -98,21 +98,16 @@ void go_on(std::unique_ptr<World>& world, std::unique_ptr<Engine>& engine, Make 
     zeropp::shrunk<World> left = world->shrink();
     std::vector<int> survivors = left.survivors;
     auto next_world = std::make_unique<World>(std::move(left.next));
-    const auto shrink_again = [&] {
-        zeropp::shrunk<World> fewer = next_world->shrink();
-        for (int& r : fewer.survivors) r = survivors[static_cast<std::size_t>(r)];
-        survivors = std::move(fewer.survivors);
-        next_world = std::make_unique<World>(std::move(fewer.next));
-    };
     for (;;) {
         try {
             engine = make(*next_world, *engine, survivors);
             world = std::move(next_world);
             return;
-        } catch (const zeropp::timeout_error&) {
-            shrink_again();
-        } catch (const zeropp::peer_error&) {
-            shrink_again();
+        } catch (const zeropp::lost_rank_error&) {
+            zeropp::shrunk<World> fewer = next_world->shrink();
+            for (int& r : fewer.survivors) r = survivors[static_cast<std::size_t>(r)];
+            survivors = std::move(fewer.survivors);
+            next_world = std::make_unique<World>(std::move(fewer.next));
         }
     }
 }
@@ -195,11 +190,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
         const auto start = clock::now();
         try {
             take_step(engine->steps());
-        } catch (const zeropp::timeout_error& e) {
-            if (s.timeout == 0) throw;
-            recover(e, start);
-            continue;
-        } catch (const zeropp::peer_error& e) {
+        } catch (const zeropp::lost_rank_error& e) {
             if (s.timeout == 0) throw;
             recover(e, start);
             continue;

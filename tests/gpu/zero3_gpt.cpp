@@ -2,6 +2,7 @@
 /// zero3_gpt on the GPU against the host: the same training on 2 x 2 ranks, with all of ZeRO++, ends up with the same
 /// losses but for rounding.
 
+#include "../zero3_gpt/short_work.hpp"
 #include "cuda.hpp"
 #include "host_device.hpp"
 #include "support/catch.hpp"
@@ -9,18 +10,10 @@
 
 #include <cmath>
 #include <cstddef>
-#include <string>
 
 namespace {
 
 using namespace zero3_gpt;
-
-workload short_work() {
-    const model network({.layers = 2, .heads = 4, .width = 64, .context = 32});
-    std::string words;
-    for (int i = 0; words.size() < 20'000; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    return {network, text(words, network.config().context)};
-}
 
 settings twenty_steps() {
     deepspeed_config config;
@@ -43,7 +36,7 @@ settings twenty_steps() {
 
 TEST_CASE("training on the GPU follows training on the host", "[gpu][zero3_gpt]") {
     const settings s = twenty_steps();
-    const workload work = short_work();
+    const workload work = short_work({.layers = 2, .heads = 4, .width = 64, .context = 32}, 20'000);
     const zeropp::two_level nodes(2, 2);
     pin_blas_to_one_thread();
     const run_result expected = train_on_threads<host_device>(s, work, nodes).front();

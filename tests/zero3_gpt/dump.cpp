@@ -2,6 +2,7 @@
 /// What a run writes for others to measure: the weights as the ranks gathered them and one rank's own gradients.
 
 #include "host_pass.hpp"
+#include "short_work.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
@@ -43,10 +44,7 @@ std::vector<float> read_floats(const fs::path& file) {
 
 TEST_CASE("a dump holds the step's weights and rank 0's own gradients", "[zero3_gpt]") {
     const folder dumps;
-    std::string words;
-    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    const model network({.layers = 1, .heads = 2, .width = 16, .context = 8});
-    const workload work(network, text(words, network.config().context));
+    const workload work = short_work({.layers = 1, .heads = 2, .width = 16, .context = 8});
     settings s;
     s.runs.push_back({"plain", {}});
     s.runs.front().config.train_micro_batch_size_per_gpu = 2;
@@ -61,15 +59,15 @@ TEST_CASE("a dump holds the step's weights and rank 0's own gradients", "[zero3_
     std::vector<std::uint8_t> targets(2 * 8);
     work.words.sample_batch(s.seed, 0, 0, 2, tokens, targets);
     const host_device device;
-    pass batch(device, network, 2);
+    pass batch(device, work.network, 2);
     std::vector<std::vector<float>> weights;
     batch.begin(tokens, targets);
-    for (int u = 0; u != network.units(); ++u) {
-        weights.emplace_back(network.unit_parameters(u));
-        network.initialise(u, s.seed, weights.back());
+    for (int u = 0; u != work.network.units(); ++u) {
+        weights.emplace_back(work.network.unit_parameters(u));
+        work.network.initialise(u, s.seed, weights.back());
         batch.forward(u, zeropp::host_view<const float>(weights.back().data(), weights.back().size()));
     }
-    for (int u = network.units() - 1; u >= 0; --u) {
+    for (int u = work.network.units() - 1; u >= 0; --u) {
         const auto& own = weights[static_cast<std::size_t>(u)];
         std::vector<float> gradient(own.size());
         batch.backward(u, zeropp::host_view<const float>(own.data(), own.size()),
@@ -78,5 +76,5 @@ TEST_CASE("a dump holds the step's weights and rank 0's own gradients", "[zero3_
         CHECK(read_floats(stem + ".weights.fp32") == own);
         CHECK(read_floats(stem + ".gradients.fp32") == gradient);
     }
-    CHECK(std::distance(fs::directory_iterator(s.dump_folder), fs::directory_iterator{}) == 2 * network.units());
+    CHECK(std::distance(fs::directory_iterator(s.dump_folder), fs::directory_iterator{}) == 2 * work.network.units());
 }

@@ -2,12 +2,12 @@
 /// Embeddings and head, which go in formats of their own, and blocks, which learn at a rate of their own.
 
 #include "host_pass.hpp"
+#include "short_work.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace {
@@ -28,10 +28,7 @@ struct outcome {
 };
 
 outcome train_once(const deepspeed_config::zeropp_settings& names) {
-    std::string words;
-    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    const model network({.layers = 1, .heads = 2, .width = 16, .context = 8});
-    const workload work(network, text(words, network.config().context));
+    const workload work = short_work({.layers = 1, .heads = 2, .width = 16, .context = 8});
     settings s;
     s.steps = 1;
     run_settings run{"run", {}};
@@ -46,11 +43,12 @@ outcome train_once(const deepspeed_config::zeropp_settings& names) {
         const bool speaks = ranks.rank() == 0;
         const auto result = train<formats>(device, s, run, work, ranks, nodes, [&](auto& engine, int, double) {
             if (!speaks) return;
-            for (int u = 0; u != network.units(); ++u) {
+            for (int u = 0; u != work.network.units(); ++u) {
                 // This rank's slice of the first tensor is where the unit begins.
-                std::vector<float> initial(network.unit_parameters(u));
-                network.initialise(u, s.seed, initial);
-                const auto own = static_cast<std::ptrdiff_t>(zeropp::partition(network.tensors(u)[0].size, 4).size(0));
+                std::vector<float> initial(work.network.unit_parameters(u));
+                work.network.initialise(u, s.seed, initial);
+                const auto own =
+                    static_cast<std::ptrdiff_t>(zeropp::partition(work.network.tensors(u)[0].size, 4).size(0));
                 first.moved.push_back(!std::equal(initial.begin(), initial.begin() + own, engine.masters(u).data()));
             }
         });

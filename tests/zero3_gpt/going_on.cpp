@@ -2,15 +2,17 @@
 /// Ranks die in the middle of a step, and the others go on: with the weights of the last step to the bit.
 
 #include "host_pass.hpp"
+#include "short_work.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
+#include <memory>
 #include <vector>
 
 namespace {
@@ -24,8 +26,6 @@ struct formats : wire_formats {
     using exchanges = zeropp::named_quantizers<bf16>;
 };
 
-constexpr model_config small{.layers = 2, .heads = 2, .width = 16, .context = 8};
-
 struct setting {
     zeropp::two_level nodes;
     int stage = 3;
@@ -34,12 +34,6 @@ struct setting {
     int steps = 4;
     std::vector<planned_death> deaths{};
 };
-
-workload short_text() {
-    std::string words;
-    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    return {model(small), text(words, small.context)};
-}
 
 run_settings run_of(const setting& c) {
     run_settings run{"run", {}};
@@ -72,7 +66,7 @@ std::vector<float> joined(const model& network, int unit, const std::vector<std:
 
 /// Trains with deaths, and returns the results of each rank; of dead ranks none.
 std::vector<std::vector<run_result>> results_with(const setting& c) {
-    const workload work = short_text();
+    const workload work = short_work();
     settings s;
     s.steps = c.steps;
     s.timeout = 1;
@@ -98,7 +92,7 @@ struct outcome {
 /// Loses rank 2 in the third step: after its forward pass or, if `at_end`, after the optimizer's step, which the rank
 /// `misses` has not taken. The masters of rank 2 are from before that step: the copies' are, too.
 outcome lose_rank_2(bool differences, bool at_end, int misses) {
-    const workload work = short_text();
+    const workload work = short_work();
     const int units = work.network.units();
     const setting c{.nodes = zeropp::two_level(2, 2), .differences = differences};
     const run_settings run = run_of(c);
@@ -204,6 +198,39 @@ TEST_CASE("one rank, a node, and two ranks die in the middle of a step, and the 
             CHECK(result.recoveries.back().seconds > 0);
         }
     }
+}
+
+TEST_CASE("a rank that dies while the others go on is left out too", "[zero3_gpt]") {
+    struct engine_double {
+        void stop() {}
+    };
+    std::vector<std::vector<int>> left(6);
+    std::vector<int> sizes(6);
+    zeropp::run_on_threads(6,
+                           [&](zeropp::thread_transport ranks) {
+                               const int rank = ranks.rank();
+                               if (rank == 1) return;
+                               auto world = std::make_unique<zeropp::thread_transport>(ranks);
+                               auto engine = std::make_unique<engine_double>();
+                               const auto make = [&](zeropp::thread_transport& next, engine_double&,
+                                                     const std::vector<int>& survivors) {
+                                   if (rank == 4) throw rank_died();
+                                   const std::byte sent{};
+                                   std::vector<std::byte> received(static_cast<std::size_t>(next.size()));
+                                   next.all_gather(zeropp::host{}, &sent, received.data(), 1);
+                                   left[static_cast<std::size_t>(rank)] = survivors;
+                                   return std::make_unique<engine_double>();
+                               };
+                               try {
+                                   go_on(world, engine, make);
+                                   sizes[static_cast<std::size_t>(rank)] = world->size();
+                               } catch (const rank_died&) {
+                               }
+                           },
+                           {.timeout = std::chrono::milliseconds(300)});
+    const std::vector<int> survivors{0, 2, 3, 5}, none;
+    CHECK(left == std::vector{survivors, none, survivors, survivors, none, survivors});
+    CHECK(sizes == std::vector{4, 0, 4, 4, 0, 4});
 }
 
 TEST_CASE("without copies of lost weights, no rank goes on, and all say so", "[zero3_gpt]") {

@@ -5,6 +5,7 @@
 #include "local_steps.hpp"
 
 #include "host_pass.hpp"
+#include "short_work.hpp"
 #include "support/catch.hpp"
 #include "trainer.hpp"
 
@@ -29,8 +30,6 @@ struct formats : wire_formats {
     using exchanges = zeropp::named_quantizers<int4_rotated>;
 };
 
-constexpr model_config small{.layers = 2, .heads = 2, .width = 16, .context = 8};
-
 /// Master weights and averages of a unit after each step, for each rank; and the result of rank 0.
 struct training {
     std::vector<std::vector<std::vector<float>>> masters, averages;
@@ -39,10 +38,7 @@ struct training {
 
 training train_islands(const std::optional<local_settings>& local, int stage, int watched_unit,
                        double weight_average = 0, const deepspeed_config::adamw_params& optimizer = {}) {
-    std::string words;
-    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    const model network(small);
-    const workload work(network, text(words, network.config().context));
+    const workload work = short_work();
     settings s;
     s.steps = 9;
     run_settings run{"run", {}};

@@ -24,18 +24,24 @@ public:
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 
-/// Another rank has failed, so this rank's collective cannot complete.
-class peer_error : public error {
+/// A collective cannot complete because of another rank. The ranks that are left may `shrink` and go on.
+class lost_rank_error : public error {
 public:
     using error::error;
+};
+
+/// Another rank has failed, so this rank's collective cannot complete.
+class peer_error : public lost_rank_error {
+public:
+    using lost_rank_error::lost_rank_error;
 };
 
 /// A transport has waited for its whole timeout. In an operation, the text names the collective and its number, the
 /// operation, its size, the timeout and, except on NCCL, the silent ranks. Ranks are numbered in the world: the
 /// transport that was not split from another.
-class timeout_error : public error {
+class timeout_error : public lost_rank_error {
 public:
-    using error::error;
+    using lost_rank_error::lost_rank_error;
 };
 
 /// The other ranks have agreed to go on without this one. Thrown by `shrink`; see shrinkable_transport.

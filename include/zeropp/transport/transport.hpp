@@ -161,9 +161,7 @@ shrunk<T> connect(shrunk<Transport> left, Make make) {
     for (;;) {
         try {
             return {make(left), left.survivors};
-        } catch (const timeout_error&) {
-            shrink_to(left, left.survivors);
-        } catch (const peer_error&) {
+        } catch (const lost_rank_error&) {
             shrink_to(left, left.survivors);
         }
     }

@@ -4,6 +4,7 @@
 
 #include "simt/cuda_emulation.hpp"
 
+#include "../short_work.hpp"
 #include "cuda_device.cuh"
 #include "host_device.hpp"
 #include "simt/cuda_doubles.hpp"
@@ -12,7 +13,6 @@
 #include "trainer.hpp"
 
 #include <chrono>
-#include <string>
 
 namespace {
 
@@ -27,13 +27,6 @@ struct formats : wire_formats {
     using gradients = zeropp::named_hops<zeropp::hops<bf16, bf16>, zeropp::hops<int8, int4>>;
     using exchanges = zeropp::named_quantizers<int4_rotated>;
 };
-
-workload short_work() {
-    const model network({.layers = 2, .heads = 2, .width = 16, .context = 8});
-    std::string words;
-    for (int i = 0; words.size() < 300; ++i) words += "line " + std::to_string(i * i) + " of a short text; ";
-    return {network, text(words, network.config().context)};
-}
 
 /// Three steps, with large ones so that every weight changes.
 settings three_steps(deepspeed_config config) {
