@@ -114,7 +114,7 @@ def commands(arguments):
                 found[name] = [arguments.nvcc, "-ccbin", arguments.cxx, "-std=c++20", "-O2", "-arch=sm_90", *include,
                                str(HERE / f"{name}.cu")]
         elif name == "eigen_qr":
-            if arguments.eigen_include:
+            if arguments.eigen_include and not arguments.check:  # contains nothing of the library
                 found[name] = [*host, "-isystem", arguments.eigen_include, str(HERE / f"{name}.cpp")]
         elif name == "all_gather_mpi":
             if arguments.mpi_include:

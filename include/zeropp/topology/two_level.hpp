@@ -40,7 +40,7 @@ public:
             position_.push_back({group_of_node[node], sizes_[static_cast<std::size_t>(group_of_node[node])]++});
         }
         const int largest = *std::max_element(sizes_.begin(), sizes_.end());
-        ranks_.assign(static_cast<std::size_t>(largest * groups()), size());
+        ranks_ = std::vector<int>(static_cast<std::size_t>(largest * groups()), size());
         for (std::size_t rank = 0; rank != position_.size(); ++rank) {
             ranks_[static_cast<std::size_t>(position_[rank].index * groups() + position_[rank].group)] =
                 static_cast<int>(rank);
@@ -119,8 +119,7 @@ private:
                 throw precondition_error("two_level", "at least 1 rank on every node",
                                          std::to_string(ranks_of_node[node]) + " on node " + std::to_string(node));
             }
-            node_of_rank.resize(node_of_rank.size() + static_cast<std::size_t>(ranks_of_node[node]),
-                                static_cast<int>(node));
+            for (int i = 0; i != ranks_of_node[node]; ++i) node_of_rank.push_back(static_cast<int>(node));
         }
         return node_of_rank;
     }

@@ -103,12 +103,13 @@ private:
         for (int c = 0; c <= columns; ++c) {
             std::vector<int> members;
             if (c != columns) members = column_ranks(topology_, c);
-            const auto is_listed = [&](int r) { return listed[static_cast<std::size_t>(r)] != 0; };
-            if (c == columns || std::any_of(members.begin(), members.end(), is_listed)) {
+            bool complete = c == columns;
+            for (const int r : members) complete = complete || listed[static_cast<std::size_t>(r)] != 0;
+            if (complete) {
                 Transport column = world_.split(own);
                 if (own.size() != 1) inter_node_.push_back(std::move(column));
-                listed.assign(listed.size(), 0);
-                own.assign(1, rank());
+                listed = std::vector<char>(listed.size());
+                own = std::vector<int>(1, rank());
             }
             for (const int r : members) {
                 listed[static_cast<std::size_t>(r)] = 1;

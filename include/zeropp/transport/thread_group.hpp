@@ -302,8 +302,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
 
     /// Throws precondition_error with all ranks' operations if they differ.
     void require_same_operation() const {
-        const auto same = [&](const slot& s) { return s.what.same_move(slots[0].what); };
-        if (std::all_of(slots.begin(), slots.end(), same)) return;
+        bool same = true;
+        for (const slot& s : slots) same = same && s.what.same_move(slots[0].what);
+        if (same) return;
         throw_given("the same operation on every rank", [](const slot& s) { return s.what.move_text(); });
     }
 
@@ -317,7 +318,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
                 const auto& given = slots[static_cast<std::size_t>(m)].members;
                 return std::equal(given.begin(), given.end(), list.begin(), list.end());
             };
-            if (times(static_cast<int>(r)) == 1 && std::all_of(list.begin(), list.end(), gave_it_too)) continue;
+            bool agreed = times(static_cast<int>(r)) == 1;
+            for (const int m : list) agreed = agreed && gave_it_too(m);
+            if (agreed) continue;
             throw_given("the same list of ranks on each rank in it, itself among them", [](const slot& s) {
                 std::string text;
                 for (const int m : s.members) text += (text.empty() ? "{" : ", ") + std::to_string(m);
