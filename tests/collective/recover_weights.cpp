@@ -308,7 +308,8 @@ TEST_CASE("recover_weights: wrong survivors, sizes, partitions and overlaps are 
         bool overlaps = false;
     };
     const std::vector<call> calls{
-        {.wrong = "expected 3 survivors in increasing order among 4 ranks, given 0, 2, 1", .survivors = {0, 2, 1}},
+        {.wrong = "expected 3 survivors in increasing order among 4 ranks before the failure, given 0, 2, 1",
+         .survivors = {0, 2, 1}},
         {.wrong = "given 0, 1, 1", .survivors = {0, 1, 1}},
         {.wrong = "given 0, 1, 4", .survivors = {0, 1, 4}},
         {.wrong = "given 0, 1", .survivors = {0, 1}},

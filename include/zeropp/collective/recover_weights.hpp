@@ -287,8 +287,8 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 /// made, get their new shards from the secondary partitions, or the secondary replicas, that survivors hold. Each node
 /// holds all weights. A node that has lost a rank has lost its part, which other nodes hold.
 ///
-/// Recovers the newest version that survivors hold of all elements, and returns it. Ranks that stored another version,
-/// as when a rank dies between two stores, do not count as holders.
+/// Recovers the newest version that survivors hold of all elements, or of all that are lost with lost_shards_only, and
+/// returns it. Ranks that stored another version, as when a rank dies between two stores, do not count as holders.
 ///
 /// Shapes    tensors: n, or the tensor_list of whole tensors for which `secondary` was made; only its sizes are used.
 ///           shard [partition(n, comm.size()).size(comm.rank())], of any element type, or a tensor_list of this rank's

@@ -34,7 +34,7 @@ struct survivors_of {
         const bool exist = ranks.empty() || (ranks.front() >= 0 && ranks.back() < before.size());
         if (increase && exist && static_cast<int>(ranks.size()) == size) return {};
         return "expected " + std::to_string(size) + " survivors in increasing order among " +
-               std::to_string(before.size()) + " ranks, given " + detail::text_of(ranks);
+               std::to_string(before.size()) + " ranks before the failure, given " + detail::text_of(ranks);
     }
 };
 template <topology Topology>
