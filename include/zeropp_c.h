@@ -56,7 +56,7 @@ ZEROPP_C_API const char* zeropp_device(void);
 /* Text of the calling thread's last zeropp_failure, until its next one. */
 ZEROPP_C_API const char* zeropp_error(void);
 
-/* Formats of gathers, of weight differences and of reductions ("INSIDE + ACROSS"), separated by ", ". */
+/* Formats of gathers, of weight differences and of reductions ("INTRA_NODE + INTER_NODE"), separated by ", ". */
 ZEROPP_C_API const char* zeropp_gather_formats(void);
 ZEROPP_C_API const char* zeropp_difference_formats(void);
 ZEROPP_C_API const char* zeropp_reduce_formats(void);

@@ -207,6 +207,10 @@ def refused(rank, size):
         "given meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
         "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
+        "in one order, given nodes [0, 1, 1, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 1, 0]),
+        "in one order, given nodes [0, 1, 0, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 0, 0]),
+        "either ranks_per_node or nodes": lambda: zeropp.Communicator(ranks_per_node=2, nodes=[0, 0, 1, 1]),
+        "apply() has been called on": lambda: zeropp.refresh(torch.nn.Linear(1, 1)),
     }
     return refusals(calls)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import assert_same, batch, loss_of, network, train, whole_parameters
 from torch.nn.parallel import DistributedDataParallel
@@ -144,6 +145,20 @@ def large(rank, size):
 
 def test_buckets_in_pieces(ranks):
     ranks.run(4, large)
+
+
+def on_a_part(rank, size):
+    part = dist.new_group([0, 2])
+    if rank % 2 == 0:
+        model = DistributedDataParallel(network(), process_group=part)
+        hook = zeropp.ddp_hook(part, ranks_per_node=2)
+        model.register_comm_hook(None, hook)
+        loss_of(model, batch(0, rank)).backward()
+        assert hook.traffic().inter_node > 0 and hook.traffic().intra_node == 0
+
+
+def test_nodes_are_of_ranks_of_the_world(ranks):
+    ranks.run(4, on_a_part)
 
 
 def without_ours(rank, size):

@@ -95,6 +95,7 @@ def missing_names(rank, size):
         (group.fsdp_params[0], "FSDPParam", PARAMETER),
         (group.mesh_info, "HSDPMeshInfo", MESH),
         (torch.autograd.Variable, "Variable", OTHERS["Variable"]),
+        (torch.distributed.distributed_c10d._world, "_world", ["pg_names"]),
         (default, "ProcessGroup", OTHERS["ProcessGroup"]),
         (default._get_backend(torch.device("cpu")).options, "Backend.Options", OTHERS["Backend.Options"]),
     ]

@@ -117,11 +117,27 @@ def require_agreement(groups: Sequence[dist.ProcessGroup], device: torch.device,
         all_gather_single(every, known, group=group)
     of_ranks = [bytes(row) for row in every.view(-1, len(stated)).tolist()]
     if any(of_rank != stated for of_rank in of_ranks):
+        world = dist.get_process_group_ranks(groups[0]) if len(groups) == 1 else range(len(of_ranks))
         texts = [of_rank[32:].rstrip(b"\0").decode(errors="replace") for of_rank in of_ranks]
         raise ZeroppError(
             f"{what}: expected the same on every rank, given "
-            + "; ".join(f"{text} on rank {rank}" for rank, text in enumerate(texts))
+            + "; ".join(f"{text} on rank {rank}" for rank, text in zip(world, texts))
         )
+
+
+def _require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
+    """Raises ZeroppError if torch, which sorts a new group's ranks, would number nodes or columns otherwise than the library.
+
+    `ranks` are the group's ranks of the world. The library numbers a node's ranks by their order in the group, and a column's
+    by node. A column has one rank of each node: smaller nodes serve the columns of the largest in rounds.
+    """
+    by_node = [[rank for rank, on in zip(ranks, nodes) if on == node] for node in dict.fromkeys(nodes)]
+    if len(by_node) in (1, len(nodes)):
+        return
+    most = max(map(len, by_node))
+    columns = [[of[c - min(c // len(of) * len(of), most - len(of))] for of in by_node] for c in range(most)]
+    if any(members != sorted(members) for members in by_node + columns):
+        raise ZeroppError(f"zeropp_torch: expected nodes whose ranks follow one another in one order, given nodes {list(nodes)}")
 
 
 class _DeviceBytes:
@@ -169,6 +185,8 @@ class Communicator:
         self.rank = dist.get_rank(group)
         given = f"device {device.type}, compared_calls {compared_calls}, ranks_per_node {ranks_per_node}, nodes {nodes and list(nodes)}"
         require_agreement([group], device, "Communicator", given)
+        if nodes is not None and ranks_per_node is not None:
+            raise ZeroppError("zeropp_torch: expected either ranks_per_node or nodes, given both")
         if nodes is None:
             per_node = self.size if ranks_per_node is None else ranks_per_node
             if per_node < 1 or self.size % per_node != 0:
@@ -178,6 +196,7 @@ class Communicator:
             nodes = [rank // per_node for rank in range(self.size)]
         if len(nodes) != self.size:
             raise ZeroppError(f"zeropp_torch: expected a node for each of {self.size} ranks, given {len(nodes)}")
+        _require_sorted_groups(dist.get_process_group_ranks(group), nodes)
         self.nodes = list(nodes)
         self._groups = [group]
         self._raised: BaseException | None = None

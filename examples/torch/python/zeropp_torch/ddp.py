@@ -41,12 +41,15 @@ class _Reducer:
         lanes = LANES if device.type == "cpu" else 1
         given = f"gradients {gradients}, ranks_per_node {ranks_per_node}, compared_steps {compared_steps}"
         require_agreement([parent], device, "ddp_hook", given)
-        one_hop = ranks_per_node in (1, len(members))
+        if ranks_per_node < 1:
+            raise ZeroppError(f"ddp_hook: expected ranks_per_node from 1, given {ranks_per_node}")
+        nodes = [rank // ranks_per_node for rank in dist.get_process_group_ranks(parent)]
+        one_hop = len(set(nodes)) in (1, len(nodes))
         self._piece_bytes = PIECE_BYTES_OF_ONE_HOP if one_hop else PIECE_BYTES
         self._hops = formats.gradient_formats(gradients)
         self._groups = [new_group(parent, members, device) for _ in range(lanes)]
         self._lanes = [
-            Communicator(group, ranks_per_node=ranks_per_node, device=device, compared_calls=0) for group in self._groups
+            Communicator(group, nodes=nodes, device=device, compared_calls=0) for group in self._groups
         ]
         # One thread for each lane keeps its pieces in order, which must be equal on all ranks.
         self._threads = [concurrent.futures.ThreadPoolExecutor(1, "zeropp-ddp") for _ in self._lanes]

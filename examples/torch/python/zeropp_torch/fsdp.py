@@ -55,6 +55,7 @@ def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> Non
 
 
 def _matches(pattern: str, name: str) -> bool:
+    name = name or "(root)"
     return pattern in name or fnmatch.fnmatch(name, pattern)
 
 
@@ -106,7 +107,8 @@ def apply(
     sends nothing between nodes. `replicas`, a key of PRESETS or formats of gradients, is for HSDP: zeropp then makes the
     all-reduce between replicas, in place of torch. `error_feedback` acts in steps in which all trained parameters of a unit
     have gradients. `keep_frozen` is for units without trained parameters, as the base of LoRA: every node keeps the weights
-    that forward gathered, in their own type, and they cross nodes again only after a change. A unit is left out if a pattern of `exclude` occurs in its name, or matches it by fnmatch.
+    that forward gathered, in their own type, and they cross nodes again only after a change. A unit is left out if a pattern of
+    `exclude` occurs in its name, or matches it by fnmatch; the name of the model itself is "(root)".
 
     The report gives advice if nothing is gained on `machine`. Ranks raise the same ZeroppError if their arguments differ,
     or their calls in a unit's first `compared_steps` steps; later calls are not compared.
@@ -158,7 +160,10 @@ def apply(
 def refresh(model: nn.Module) -> None:
     """With differences, has the next forward pass send whole weights. Call it on all ranks after a change of weights other
     than a training step. load_state_dict() of units, or of modules that contain them, does it."""
-    for update in getattr(model, "_zeropp_updates", []):
+    updates = getattr(model, "_zeropp_updates", None)
+    if updates is None:
+        raise ZeroppError("refresh: expected a model that apply() has been called on")
+    for update in updates:
         update.refresh()
 
 

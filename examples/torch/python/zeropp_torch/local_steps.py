@@ -92,8 +92,11 @@ class LocalSteps:
         return self._communicator.traffic()
 
     def state_dict(self) -> dict[str, Any]:
-        """State to save beside the model's and the optimizer's: for this rank's shards. Residuals are not included; they
-        start anew from zero."""
+        """State to save beside the model's and the optimizer's: for this rank's shards, so in one file for each rank, by
+        torch.save. torch.distributed.checkpoint would take equal keys for copies, and keep one rank's. Residuals are not
+        included; they start anew from zero.
+
+        To resume, make LocalSteps first, then load the model's state and this one."""
         return {"steps": self._steps, "anchors": self._anchors, "outer": self._outer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -127,5 +130,7 @@ def local_steps(
     Collective. `islands` joins the ranks with equal shards, one of each island. `exchange` is a key of PRESETS, or a format of
     gradients; residuals of error feedback are kept in any format. Weights must be equal in all islands: all ranks raise the
     same ZeroppError if they, or the arguments, differ. Exchanges block the optimizer's step. Keep weights in float32.
+    Steps that a GradScaler skips do not count: all islands must skip the same ones. After an exchange, call refresh(model) if
+    apply() has differences.
     """
     return LocalSteps(optimizer, islands, every, exchange, learning_rate, momentum)
