@@ -273,6 +273,17 @@ TEST_CASE("work in flight ends before shrink, and its queue serves the survivors
     });
 }
 
+TEST_CASE("survivors shrink one transport after another, whoever comes first", "[transport][shrink]") {
+    on_mortal_threads(4, [](thread_transport& world, expectations& expect) {
+        thread_transport part = world.split(std::vector<int>{0, 1, 2, 3});
+        if (world.rank() == 3) return;
+        const std::vector<int> left{0, 1, 2};
+        expect(world.shrink().survivors == left, "ranks 0 to 2 in the world");
+        if (world.rank() == 1) std::this_thread::sleep_for(timeout / 3);
+        expect(part.shrink().survivors == left, "ranks 0 to 2 in the split");
+    });
+}
+
 TEST_CASE("shrink ends the operations of ranks that have noticed no failure", "[transport][shrink]") {
     on_mortal_threads(
         3,

@@ -44,8 +44,8 @@ struct process_group {
 /// group's. Copies share the functions.
 class callback_transport {
 public:
-    /// Throws precondition_error if the rank is not one of the group's, or a function other than `broadcast` is
-    /// missing.
+    /// Throws precondition_error if the rank is not one of the group's, or a function other than `broadcast` and
+    /// `shrink` is missing.
     explicit callback_transport(process_group group) {
         if (group.rank < 0 || group.rank >= group.size) {
             throw precondition_error("callback_transport", "a rank from 0 to " + std::to_string(group.size - 1),

@@ -379,7 +379,7 @@ using mpi_transport = basic_mpi_transport<host_space>;
 using cuda_aware_mpi_transport = basic_mpi_transport<device_space>;
 
 /// Nodes of `transport`'s ranks: ranks that share memory, as MPI sees it, are one node. Collective; with a timeout the
-/// ranks first meet within it. Throws precondition_error with each node's number of ranks unless the numbers are equal.
+/// ranks first meet within it.
 template <class Space>
 two_level shared_memory_nodes(const basic_mpi_transport<Space>& transport) {
     transport.meet();

@@ -22,20 +22,23 @@ class thread_presence {
     using clock = std::chrono::steady_clock;
 
 public:
-    /// Scope in which a thread of the rank waits for the others.
-    class waiting {
+    /// Scope in which a thread of the rank is in an operation.
+    class in_operation {
     public:
-        explicit waiting(thread_presence& p) : presence_(p) { ++presence_.waiting_; }
-        ~waiting() {
-            presence_.heard_ = clock::now();
-            --presence_.waiting_;
+        explicit in_operation(thread_presence& p) : presence_(p) { ++presence_.operations_; }
+        ~in_operation() {
+            presence_.hear();
+            --presence_.operations_;
         }
-        waiting(const waiting&) = delete;
-        waiting& operator=(const waiting&) = delete;
+        in_operation(const in_operation&) = delete;
+        in_operation& operator=(const in_operation&) = delete;
 
     private:
         thread_presence& presence_;
     };
+
+    /// Notes a sign of life.
+    void hear() { heard_ = clock::now(); }
 
     /// Notes that no thread of the rank will come again.
     void leave() { left_ = true; }
@@ -43,12 +46,12 @@ public:
     /// Time from which the rank counts as dead unless it is heard: `timeout` after its last operation and `since`.
     clock::time_point dead_at(clock::time_point since, std::chrono::milliseconds timeout) const {
         if (left_) return clock::time_point::min();
-        return deadline_after(timeout, waiting_ != 0 ? clock::now() : std::max(since, heard_.load()));
+        return deadline_after(timeout, operations_ != 0 ? clock::now() : std::max(since, heard_.load()));
     }
 
 private:
-    std::atomic<int> waiting_ = 0;                         // threads of the rank that wait for the others
-    std::atomic<clock::time_point> heard_ = clock::now();  // when the last one ended to wait
+    std::atomic<int> operations_ = 0;                      // threads of the rank that are in operations
+    std::atomic<clock::time_point> heard_ = clock::now();  // when the last of them left its operation
     std::atomic<bool> left_ = false;
 };
 

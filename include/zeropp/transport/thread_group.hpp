@@ -159,7 +159,6 @@ struct thread_family::group : std::enable_shared_from_this<group> {
 
     /// Returns when all ranks have called it. Throws the family's failure if one of them never will.
     void meet(int rank, const operation_in_call& what) {
-        const thread_presence::waiting here(presence_of(rank));
         const auto began = clock::now();
         const auto deadline = deadline_after(relatives->timeout, began);
         std::unique_lock lock(mutex);
@@ -219,6 +218,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
     /// the host does not wait for the data.
     template <class E>
     void exchange(const E& exec, int rank, const operation_in_call& what, const std::byte* send, std::byte* recv) {
+        const thread_presence::in_operation here(presence_of(rank));
         const std::size_t bytes = what.bytes;
         using event = typename E::event;
         const event ready = exec.record();
@@ -252,6 +252,7 @@ struct thread_family::group : std::enable_shared_from_this<group> {
 
     /// Group of `members`, the same object on all of them.
     std::shared_ptr<group> split(int rank, const operation_in_call& what, std::span<const int> members) {
+        const thread_presence::in_operation here(presence_of(rank));
         // The first rank of a list makes the group before the meeting. If that throws, no rank is waiting yet.
         std::shared_ptr<group> own;
         if (!members.empty() && members.front() == rank) {
@@ -291,6 +292,8 @@ struct thread_family::group : std::enable_shared_from_this<group> {
     /// Makes the group of `ranks`, in a family of its own.
     void make_survivors(const std::vector<int>& ranks) {
         if (ranks.empty()) return;
+        // They may shrink another transport of the family next, one after the other.
+        for (const int r : ranks) presence_of(r).hear();
         const int size = static_cast<int>(ranks.size());
         const auto family = std::make_shared<thread_family>(transport_options{relatives->timeout}, size);
         survivors = std::make_shared<group>(family, size);

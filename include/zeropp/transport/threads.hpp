@@ -83,8 +83,9 @@ public:
 
     /// Survivors of a failure: see shrinkable_transport. A rank counts as dead if it calls neither an operation nor
     /// `shrink` within the timeout; without a timeout, only if run_on_threads has ended its thread. The timeout counts
-    /// from the rank's last operation, but not from before the wait that failed. So a rank that others have waited for
-    /// in vain is not waited for again, and the others must call `shrink` within the timeout after their error.
+    /// from the rank's last operation or `shrink`, but not from before the wait that failed. So a rank that others have
+    /// waited for in vain is not waited for again, and the others must call `shrink` within the timeout after their
+    /// error.
     shrunk<thread_transport> shrink(std::span<const int> excluded = {}) {
         auto [survivors, ranks] = group_->shrink(rank_, excluded);
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);

@@ -68,9 +68,10 @@ struct shrunk {
 ///                      once on each transport. It fails the transport and all that are split from it or from a common
 ///                      parent: on all ranks, their waiting and later operations throw
 /// A rank that calls too late, or is excluded, throws excluded_error. `excluded` are other ranks of this transport,
-/// equal on all survivors. Threads and MPI find dead ranks by themselves; it names further ranks. On NCCL and process
-/// groups it must name all ranks to leave out. No operation may be in flight on an execution: `wait` first, even if it
-/// throws. Workspaces, residuals, partitions and replicas depend on the number of ranks: make new ones.
+/// equal on all survivors. Threads and MPI find dead ranks by themselves; there, `excluded` names further ranks. On
+/// NCCL and process groups it must name all ranks to leave out. No operation may be in flight on an execution: `wait`
+/// first, even if it throws. Workspaces, residuals, partitions and replicas depend on the number of ranks: make new
+/// ones.
 template <class T>
 concept shrinkable_transport = requires(T& t, std::span<const int> excluded) {
     { t.shrink(excluded) } -> std::same_as<shrunk<T>>;
