@@ -1,7 +1,9 @@
 /// \file
-/// A rank dies. The survivors divide the weights anew: the lost shard comes from hpZ's copies, not from a checkpoint.
+/// A rank dies. The survivors divide the weights anew: the lost shard comes from hpZ's copies, not from a checkpoint,
+/// and its moments from a mirror.
 
 #include <zeropp/collective/recover_weights.hpp>
+#include <zeropp/collective/shard_mirror.hpp>
 #include <zeropp/zeropp.hpp>
 
 #include <atomic>
@@ -24,7 +26,7 @@ int main() try {
         const zeropp::block_integer<8, 256> int8;
         zeropp::communicator comm(zeropp::two_level::of_nodes({3, 2, 2}), transport);
         const zeropp::partition part(n, comm.size());
-        std::vector<float> shard(part.size(comm.rank())), moments(shard.size()), full(n);
+        std::vector<float> shard(part.size(comm.rank())), moments(shard.size(), 0.5f), full(n);
         for (std::size_t i = 0; i != shard.size(); ++i) shard[i] = static_cast<float>(part.offset(comm.rank()) + i);
 
         // [before]
@@ -34,6 +36,15 @@ int main() try {
         zeropp::quantized_all_gather(exec, comm, exact, shard, full);
         secondary.store(exec, full, 1);  // each node now holds all weights
         // [before]
+
+        // [mirror]
+        const std::vector<int> partner_ranks = zeropp::partner_ranks(comm.topology(), comm.rank());
+        zeropp::communicator partners(comm.topology().shrink(partner_ranks), comm.world().split(partner_ranks));
+        using mirror_type = zeropp::shard_mirror<zeropp::cast_to<zeropp::bfloat16>, zeropp::host_space>;
+        std::vector<std::byte> copies(mirror_type::storage_bytes({}, comm.topology(), n, comm.rank()));
+        mirror_type mirror({}, comm.topology(), comm.rank(), n, copies);
+        zeropp::mirror_shards(exec, partners, mirror, moments, 1);  // again every few steps
+        // [mirror]
 
         if (comm.rank() == lost_rank) return;  // as if it had lost its power
         try {
@@ -49,9 +60,13 @@ int main() try {
         zeropp::redistribute_shards(exec, next, survivors, n, shard, new_shard);      // masters of living owners
         zeropp::redistribute_shards(exec, next, survivors, n, moments, new_moments);  // lost moments stay zero
         // [recover]
+        // [moments]
+        zeropp::recover_weights(exec, next, survivors, mirror, n, new_moments, {.lost_shards_only = true});
+        // [moments]
         bool equal = version == 1;
         for (std::size_t i = 0; i != new_shard.size(); ++i) {
-            equal = equal && new_shard[i] == static_cast<float>(new_part.offset(next.rank()) + i);
+            equal =
+                equal && new_moments[i] == 0.5f && new_shard[i] == static_cast<float>(new_part.offset(next.rank()) + i);
         }
         zeropp::quantized_all_gather(exec, next, int8, new_shard, full);
         if (equal) ++right;

@@ -227,6 +227,13 @@ void read_local_steps(section& local, deepspeed_config& config) {
     local.warn_of_the_rest(config.warnings);
 }
 
+void read_optimizer_mirror(section& mirror, deepspeed_config& config) {
+    auto& to = config.zeropp.optimizer_mirror.emplace();
+    mirror.read_count("every", to.every);
+    mirror.read("quantizer", to.quantizer);
+    mirror.warn_of_the_rest(config.warnings);
+}
+
 /// Line and column of byte `offset`, both counted from one.
 std::string position(std::string_view text, std::size_t offset) {
     const std::string_view before = text.substr(0, std::min(offset, text.size()));
@@ -304,6 +311,10 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
             "weight_average", config.zeropp.weight_average, [](double value) { return value >= 0.0 && value < 1.0; },
             "a number from 0 to below 1, where 0 is off");
         if (auto local = zeropp->child("local_steps")) read_local_steps(*local, config);
+        if (auto mirror = zeropp->child("optimizer_mirror")) {
+            if (config.zero.stage == 0) mirror->fail("every", 1, "stage 3: in stage 0 every rank has all moments");
+            read_optimizer_mirror(*mirror, config);
+        }
         if (config.zeropp.gradient_error_feedback && !config.zero.quantized_gradients) {
             zeropp->fail("gradient_error_feedback", true,
                          "false without zero_optimization.zero_quantized_gradients: there is no quantization to make "

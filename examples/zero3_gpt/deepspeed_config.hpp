@@ -22,6 +22,12 @@ struct local_settings {
     std::string quantizer = "bf16";
 };
 
+/// Copies of the optimizer's moments on partner nodes, for survivors of a failure.
+struct mirror_settings {
+    int every = 1;                   ///< optimizer steps between two copies
+    std::string quantizer = "bf16";  ///< or "fp32"
+};
+
 /// Keys of a DeepSpeed configuration that affect this example, with DeepSpeed's names and defaults, and the `zeropp`
 /// object, which DeepSpeed does not have.
 struct deepspeed_config {
@@ -53,6 +59,7 @@ struct deepspeed_config {
         bool weight_differences = false;       ///< nodes keep weights, and differences move; needs hpZ
         double weight_average = 0.0;           ///< decay of an average of weights for evaluation; 0 is off
         std::optional<local_settings> local_steps;
+        std::optional<mirror_settings> optimizer_mirror;
 
         /// Quantizer of a unit's weights; `embedding` is true for embeddings and head.
         [[nodiscard]] const std::string& weights(bool embedding) const {

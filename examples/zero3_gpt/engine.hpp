@@ -6,6 +6,7 @@
 #include "formats.hpp"
 #include "local_steps.hpp"
 #include "model.hpp"
+#include "moment_mirrors.hpp"
 
 #include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/core/config.hpp>
@@ -37,6 +38,7 @@ struct phase_traffic {
     bytes backward_gather;
     bytes reduce;
     bytes exchange;  // between islands
+    bytes mirror;    // of the optimizer's moments
 };
 
 namespace step {
@@ -114,7 +116,11 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const zeropp::two_level& nodes)
         : zero3_engine(device, network, config, seed, world,
-                       island_ranks(nodes, config.zeropp.islands(), world.rank())) {}
+                       island_ranks(nodes, config.zeropp.islands(), world.rank())) {
+        if (config.zeropp.optimizer_mirror && !mirrors_) {
+            throw zeropp::error("zero3_gpt: expected at least 2 nodes for optimizer_mirror, given 1");
+        }
+    }
 
     /// Collective over the survivors of a failure. Continues `before`, the engine of ranks `survivors` among others.
     /// Lost shards come from secondary partitions or replicas, and their moments begin at zero. First lets `before`
@@ -123,9 +129,8 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, zero3_engine& before, const std::vector<int>& survivors)
         : zero3_engine(device, network, config, seed, world,
-                       island_ranks(before.weights_comm_.topology().shrink(survivors), 1, world.rank()),
+                       island_ranks(before.whole_world().topology().shrink(survivors), 1, world.rank()),
                        before.secondary_comm_.topology().shrink(survivors)) {
-        if (exchange_) throw zeropp::error("zero3_gpt: expected no local steps, to go on without a rank");
         continue_from(before, survivors);
     }
 
@@ -147,6 +152,9 @@ public:
           reduce_queue_(device.make_queue()) {
         if (config.zeropp.local_steps) {
             exchange_.emplace(device, *config.zeropp.local_steps, world.split(ranks.counterparts));
+        }
+        if (config.zeropp.optimizer_mirror && ranks.nodes.groups() > 1) {
+            mirrors_.emplace(device, *config.zeropp.optimizer_mirror, world.split(ranks.island), ranks.nodes);
         }
         secondary_format_ = Formats::weights::parse(config.zeropp.secondary_quantizer);
         hpz_ = config.zero.hpz_partition_size > 1;
@@ -228,6 +236,7 @@ public:
     double step(double learning_rate) {
         const double norm = gradient_norm();
         apply({learning_rate, norm});
+        mirror_moments();
         return norm;
     }
 
@@ -261,6 +270,7 @@ public:
     void apply(const step_settings& how) {
         const double scale = clipping_ > 0 ? std::min(1.0, clipping_ / how.norm) : 1.0;
         if (exchange_) exchange_->before_step();
+        if (mirrors_) mirrors_->before_step();
         for (unit_state& u : units_) {
             u.optimizer.update(u.shard.view(), u.gradient_shard.view(), how.learning_rate * u.rate, scale);
         }
@@ -281,24 +291,44 @@ public:
         ++weights_version_;
     }
 
-    /// This rank among all that are left.
+    /// Sends the moments to partner nodes if the configuration wants copies after this step. Collective.
+    void mirror_moments() {
+        if (mirrors_) count(traffic_.mirror, [&] { mirrors_->after_step(steps()); });
+    }
+
+    /// Source of the moments of lost shards, in words; empty if none were lost.
+    const std::string& lost_moments() const { return lost_moments_; }
+
+    /// Rank among the survivors.
     int rank() const { return world_.rank(); }
     /// Number of steps taken.
     int steps() const { return static_cast<int>(weights_version_ - 1); }
 
-    /// Waits for the work of both queues, and drops its errors: after a failure.
+    /// Waits for the work of all queues, and drops its errors: after a failure. Copies that it has left behind keep or
+    /// lose their version.
     void stop() {
-        for (const auto* queue : {&gather_queue_, &reduce_queue_}) {
+        const auto succeeds = [](auto wait) {
             try {
-                zeropp::wait_for(world_, queue->exec());
+                wait();
+                return true;
             } catch (const std::exception&) {
+                return false;
             }
-        }
+        };
+        succeeds([&] { zeropp::wait_for(world_, gather_queue_.exec()); });
+        succeeds([&] { zeropp::wait_for(world_, reduce_queue_.exec()); });
+        if (last_store_ && !succeeds([&] { device_.wait(last_store_->stored); })) undo_last_store();
+        if (mirrors_ && !succeeds([&] { zeropp::wait_for(world_, mirrors_->queue().exec()); })) mirrors_->invalidate();
     }
 
     /// This rank's master weights of a unit: its shards of the tensors, one behind the other.
     zeropp::view<const float, space> masters(int unit) const {
         return units_[static_cast<std::size_t>(unit)].shard.view();
+    }
+
+    /// Both moments of these weights.
+    std::array<zeropp::view<float, space>, 2> moments(int unit) const {
+        return units_[static_cast<std::size_t>(unit)].optimizer.moments();
     }
 
     /// Their average, if configured.
@@ -314,7 +344,7 @@ public:
             bytes += (u.shard.size() + u.gradient_shard.size() + u.average.size()) * sizeof(float) +
                      u.optimizer.memory_bytes() + u.secondary_storage.view().size() + u.feedback_storage.view().size();
         }
-        return bytes + (exchange_ ? exchange_->memory_bytes() : 0);
+        return bytes + (exchange_ ? exchange_->memory_bytes() : 0) + (mirrors_ ? mirrors_->memory_bytes() : 0);
     }
 
     /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
@@ -325,6 +355,12 @@ public:
     void reset_traffic() { traffic_ = {}; }
 
 private:
+    /// The communicator of weights, over all ranks. Throws zeropp::error with local steps, where it is an island's.
+    auto& whole_world() {
+        if (exchange_) throw zeropp::error("zero3_gpt: expected no local steps, to go on without a rank");
+        return weights_comm_;
+    }
+
     using floats = array<float, space>;
     using list = zeropp::tensor_list<float, space>;
 
@@ -359,6 +395,16 @@ private:
         optional_of<typename Formats::gradients, feedback_of> feedback;
     };
 
+    /// After a store that failed: the unit's partition holds the version before. A replica differs from its version by
+    /// at most one update, unless there was none before.
+    void undo_last_store() {
+        unit_state& u = units_[last_store_->unit];
+        for (auto& kept : u.secondary) std::visit([&](auto& s) { s.restore(last_store_->before); }, kept);
+        for (auto& kept : u.node_replica) {
+            if (!last_store_->before) std::visit([](auto& r) { r.invalidate(); }, kept);
+        }
+    }
+
     /// A list of the sizes of `tensors`, in other memory.
     static list like(const list& tensors, const zeropp::view<float, space>& memory) {
         std::vector<std::size_t> sizes;
@@ -378,6 +424,7 @@ private:
         last_step_ = before.last_step_;
         traffic_ = before.traffic_;
         gather_queue_.exec().wait(device_.record());
+        bool mirrored = true;
         for (std::size_t u = 0; u != units_.size(); ++u) {
             unit_state& to = units_[u];
             unit_state& from = before.units_[u];
@@ -395,8 +442,15 @@ private:
             };
             copy(from.shard.view(), to.shard.view());
             if (average_decay_ > 0) copy(from.average.view(), to.average.view());
-            for (const std::size_t m : {0u, 1u}) copy(from.optimizer.moments()[m], to.optimizer.moments()[m]);
+            for (const std::size_t m : {0u, 1u}) {
+                const auto moment = to.optimizer.moments()[m];
+                copy(from.optimizer.moments()[m], moment);
+                mirrored = mirrored && before.mirrors_ &&
+                           before.mirrors_->recover(u, m, gather_queue_.exec(), weights_comm_, survivors,
+                                                    from.full_gradient, like(to.own_weights, moment));
+            }
         }
+        if (!replicated_) lost_moments_ = mirrored ? "copies on partner nodes" : "zeros, since no survivor has copies";
     }
 
     /// Recovers the weights of lost shards from the copies that survivors hold.
@@ -553,6 +607,11 @@ private:
             add_secondary(units_.back());
         }
         if (exchange_) exchange_->add(units_.back().own_weights);
+        if (mirrors_) {
+            const unit_state& u = units_.back();
+            const auto moments = u.optimizer.moments();
+            mirrors_->add(u.full_gradient, {like(u.own_weights, moments[0]), like(u.own_weights, moments[1])});
+        }
     }
 
     void add_replica(unit_state& u) {
@@ -595,6 +654,10 @@ private:
     void start_gather(std::size_t v) {
         const visit& now = visits_[v];
         unit_state& u = units_[static_cast<std::size_t>(now.unit)];
+        last_store_.reset();
+        const auto stores = [&](const auto& kept) {
+            last_store_ = {static_cast<std::size_t>(now.unit), kept.version(), {}};
+        };
         const list& full = u.full_weights[v % 2];
         // Computation so far uses this buffer, and after a step also the shard.
         gather_queue_.exec().wait(device_.record());
@@ -617,6 +680,7 @@ private:
                             zeropp::secondary_partition_gather(gather_queue_.exec(), secondary_comm_, replica,
                                                                weights_version_, full, gather_scratch_.view());
                         } else {
+                            stores(replica);
                             Formats::update(gather_queue_.exec(), secondary_comm_, q, u.own_weights, replica,
                                             weights_version_, full, gather_scratch_.view());
                         }
@@ -641,12 +705,14 @@ private:
                     [&](const auto& q, auto& secondary) {
                         zeropp::quantized_all_gather(gather_queue_.exec(), weights_comm_, q, u.own_weights, full, {},
                                                      gather_scratch_.view());
+                        stores(secondary);
                         secondary.store(gather_queue_.exec(), full, version_);
                     },
                     u.weight_format, u.secondary.front());
             }
         });
         ready_[v % 2] = gather_queue_.exec().record();
+        if (last_store_) last_store_->stored = ready_[v % 2];
         if (!overlap_) gather_queue_.exec().wait();
     }
 
@@ -696,11 +762,20 @@ private:
     std::uint64_t version_ = 0;          // of secondary partitions: number of the training step
     std::uint64_t weights_version_ = 1;  // of node replicas: number of the optimizer's steps, plus 1
     step_settings last_step_{};
+    std::string lost_moments_;
+    /// The store or update that the last visit has enqueued, if any, and the version before it.
+    struct enqueued_store {
+        std::size_t unit;
+        std::optional<std::uint64_t> before;
+        typename Device::execution::event stored;
+    };
+    std::optional<enqueued_store> last_store_;
     phase_traffic traffic_;
 
     std::array<typename Device::execution::event, 2> ready_;
     std::array<typename Device::execution::event, 2> reduced_;
     std::optional<island_exchange<Device, transport_type, Formats>> exchange_;  // with local steps
+    std::optional<moment_mirrors<Device, transport_type, Formats>> mirrors_;    // if configured
     // Last, so that their destructors wait for the work before its memory is freed.
     typename Device::queue gather_queue_;
     typename Device::queue reduce_queue_;

@@ -91,8 +91,8 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
     }
-    if (!s.deaths.empty() && s.runs.size() != 1) {
-        throw std::invalid_argument("--kill: expected 1 configuration, given " + std::to_string(s.runs.size()));
+    if (s.timeout != 0 && s.runs.size() != 1) {
+        throw std::invalid_argument("--timeout: expected 1 configuration, given " + std::to_string(s.runs.size()));
     }
     return s;
 }

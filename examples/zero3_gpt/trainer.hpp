@@ -34,6 +34,7 @@ struct workload {
             }
             wire_formats::weights::parse(names.secondary_quantizer);
             if (names.local_steps) wire_formats::exchanges::parse(names.local_steps->quantizer);
+            if (names.optimizer_mirror) wire_formats::replicas::parse(names.optimizer_mirror->quantizer);
         }
     }
 
@@ -184,6 +185,9 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
             std::cout << run.name << ": " << e.what() << '\n'
                       << run.name << ": " << world->size() << " of " << ranks << " ranks go on from step "
                       << engine->steps() + 1 << std::endl;
+            if (!engine->lost_moments().empty()) {
+                std::cout << run.name << ": moments of lost shards are " << engine->lost_moments() << std::endl;
+            }
         }
     };
     while (engine->steps() != s.steps) {
@@ -219,6 +223,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     result.traffic.backward_gather = per_step(mine.backward_gather);
     result.traffic.reduce = per_step(mine.reduce);
     result.traffic.exchange = per_step(mine.exchange);
+    result.traffic.mirror = per_step(mine.mirror);
     // A single step's loss depends on its batch, so the last 20 are averaged.
     const auto last = std::min<std::size_t>(result.losses.size(), 20);
     for (std::size_t i = result.losses.size() - last; i != result.losses.size(); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The library on host memory. Needs neither MPI nor CUDA: zeropp/mpi.hpp, nccl.hpp, cuda.cuh and checksummed.hpp are
-/// opt-in, and so is collective/recover_weights.hpp, which few programs need and all would compile.
+/// opt-in, and so are collective/recover_weights.hpp and shard_mirror.hpp, which few programs need.
 ///
 /// Folders of zeropp/:
 ///   collective/  the primitives, one header each, and the arguments of their calls

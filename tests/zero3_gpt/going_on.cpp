@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace {
@@ -87,15 +89,19 @@ std::vector<std::vector<run_result>> results_with(const setting& c) {
 struct outcome {
     std::vector<std::vector<std::vector<float>>> before, after;
     std::vector<int> steps_before = std::vector<int>(3), steps = std::vector<int>(3);
+    std::vector<std::string> lost_moments = std::vector<std::string>(3);
 };
 
 /// Loses rank 2 in the third step: after its forward pass or, if `at_end`, after the optimizer's step, which the rank
 /// `misses` has not taken. The masters of rank 2 are from before that step: the copies' are, too.
-outcome lose_rank_2(bool differences, bool at_end, int misses) {
+///
+/// With a number of a moment, moments are mirrored, and this one is compared in place of the masters.
+outcome lose_rank_2(bool differences, bool at_end, int misses, std::optional<std::size_t> moment = {}) {
     const workload work = short_work();
     const int units = work.network.units();
     const setting c{.nodes = zeropp::two_level(2, 2), .differences = differences};
-    const run_settings run = run_of(c);
+    run_settings run = run_of(c);
+    if (moment) run.config.zeropp.optimizer_mirror = {.every = 3, .quantizer = "fp32"};
     using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
     const std::vector<int> survivors{0, 1, 3};
     outcome all;
@@ -108,7 +114,7 @@ outcome lose_rank_2(bool differences, bool at_end, int misses) {
         const int rank = world.rank();
         const auto keep = [&](const engine_type& of, int r, auto& masters) {
             for (int u = 0; u != units; ++u) {
-                const auto own = of.masters(u);
+                const zeropp::host_view<const float> own = moment ? of.moments(u)[*moment] : of.masters(u);
                 masters[static_cast<std::size_t>(u)][static_cast<std::size_t>(r)].assign(own.data(),
                                                                                          own.data() + own.size());
             }
@@ -129,9 +135,11 @@ outcome lose_rank_2(bool differences, bool at_end, int misses) {
             }
             const double norm = engine.gradient_norm();
             if (step != 2 || misses == 0 || rank != misses) engine.apply({1e-2, norm});
+            if (moment) engine.mirror_moments();
         }
         engine.stop();
         if (rank == 2) {
+            if (moment) keep(engine, rank, all.before);
             world.split(std::vector<int>{2});
             return;
         }
@@ -140,8 +148,11 @@ outcome lose_rank_2(bool differences, bool at_end, int misses) {
         all.steps_before[place] = engine.steps();
         engine_type after(device, work.network, run.config, 1, next, engine, survivors);
         all.steps[place] = after.steps();
+        all.lost_moments[place] = after.lost_moments();
         // A step with its gradient clipped to zero moves weights by the moments, and lost shards not at all.
-        for (engine_type* const e : {&engine, &after}) e->apply({1e-2, std::numeric_limits<double>::infinity()});
+        for (engine_type* const e : {&engine, &after}) {
+            if (!moment) e->apply({1e-2, std::numeric_limits<double>::infinity()});
+        }
         keep(engine, rank, all.before);
         keep(after, next.rank(), all.after);
     });
@@ -166,6 +177,64 @@ TEST_CASE("an engine of the survivors has the masters of the last step to the bi
             CHECK(joined(network, u, forward.before[unit]) == joined(network, u, forward.after[unit]));
             CHECK(joined(network, u, all.before[unit]) == joined(network, u, all.after[unit]));
             CHECK(joined(network, u, all.before[unit]) == joined(network, u, missed.after[unit]));
+        }
+    }
+}
+
+TEST_CASE("a copy whose gather has failed is none", "[zero3_gpt]") {
+    const workload work = short_work();
+    const int units = work.network.units();
+    using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
+    for (const bool differences : {false, true}) {
+        CAPTURE(differences);
+        const setting c{.nodes = zeropp::two_level(2, 2), .differences = differences};
+        const run_settings run = run_of(c);
+        std::vector<std::string> errors(4);
+        zeropp::run_on_threads(4,
+                               [&](zeropp::thread_transport ranks) {
+                                   const host_device device;
+                                   engine_type::transport_type world(ranks, c.nodes);
+                                   engine_type engine(device, work.network, run.config, 1, world, c.nodes);
+                                   const int rank = world.rank();
+                                   pass batch(device, work.network, 1);
+                                   std::vector<std::uint8_t> tokens(8), targets(8);
+                                   work.words.sample_batch(1, 0, rank, 1, tokens, targets);
+                                   batch.begin(tokens, targets);
+                                   engine.begin(true);
+                                   try {
+                                       for (int u = 0; u != units; ++u) {
+                                           // Without rank 2, the last unit is not gathered.
+                                           if (rank == 2 && u == units - 2) return;
+                                           batch.forward(u, engine.next_weights());
+                                       }
+                                   } catch (const zeropp::lost_rank_error&) {
+                                   }
+                                   engine.stop();
+                                   auto left = world.shrink();
+                                   try {
+                                       const engine_type after(device, work.network, run.config, 1, left.next, engine,
+                                                               left.survivors);
+                                   } catch (const zeropp::precondition_error& e) {
+                                       errors[static_cast<std::size_t>(rank)] = e.what();
+                                   }
+                               },
+                               {.timeout = std::chrono::milliseconds(300)});
+        for (const std::size_t r : {0u, 1u, 3u})
+            CHECK_THAT(errors[r], Catch::Contains("given none, since all are empty"));
+    }
+}
+
+TEST_CASE("moments of a lost shard come from its mirror, to the bit", "[zero3_gpt]") {
+    const model network(small);
+    CHECK(lose_rank_2(false, true, 0).lost_moments ==
+          std::vector<std::string>(3, "zeros, since no survivor has copies"));
+    for (const std::size_t moment : {0u, 1u}) {
+        const outcome mirrored = lose_rank_2(false, true, 0, moment);
+        CHECK(mirrored.lost_moments == std::vector<std::string>(3, "copies on partner nodes"));
+        for (int u = 0; u != network.units(); ++u) {
+            CAPTURE(moment, u);
+            const auto unit = static_cast<std::size_t>(u);
+            CHECK(joined(network, u, mirrored.before[unit]) == joined(network, u, mirrored.after[unit]));
         }
     }
 }

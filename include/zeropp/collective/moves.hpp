@@ -4,6 +4,8 @@
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/pipeline.hpp>
+#include <zeropp/core/config.hpp>
+#include <zeropp/core/element.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
@@ -21,6 +23,21 @@
 #include <type_traits>
 
 namespace zeropp::detail {
+
+/// to[i] <- from[i], converted through float if types differ.
+template <class From, class To>
+struct convert {
+    const From* from;
+    To* to;
+
+    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
+        if constexpr (std::is_same_v<From, To>) {
+            to[i] = from[i];
+        } else {
+            to[i] = element_traits<To>::from_float(element_traits<From>::to_float(from[i]));
+        }
+    }
+};
 
 /// Address of this rank's message among all `messages`, in slot order.
 template <class Communicator>

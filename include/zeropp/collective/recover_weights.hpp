@@ -3,13 +3,12 @@
 /// Shards of the survivors of a failure, from copies of the weights and from old shards that survivors hold.
 
 #include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/held_copies.hpp>
 #include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
-#include <zeropp/collective/secondary_replica.hpp>
 #include <zeropp/collective/survivors.hpp>
-#include <zeropp/core/config.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
@@ -37,43 +36,6 @@
 namespace zeropp {
 
 namespace detail {
-
-/// to[i] <- from[i], converted through float if types differ.
-template <class From, class To>
-struct convert {
-    const From* from;
-    To* to;
-
-    ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
-        if constexpr (std::is_same_v<From, To>) {
-            to[i] = from[i];
-        } else {
-            to[i] = element_traits<To>::from_float(element_traits<From>::to_float(from[i]));
-        }
-    }
-};
-
-/// True if Q stores elements of its own type.
-template <quantizer Q>
-inline constexpr bool stores_own_elements = false;
-template <quantizer Q>
-requires stores_elements<Q, typename Q::element_type>
-inline constexpr bool stores_own_elements<Q> = true;
-
-/// Type in which stored weights move: their own if elements are stored, otherwise T, to which the owner decodes them.
-template <class Secondary, class T>
-struct moved_element {
-    using type = T;
-};
-template <quantizer Q, class Space, class T>
-requires stores_own_elements<Q>
-struct moved_element<secondary_partition<Q, Space>, T> {
-    using type = typename Q::element_type;
-};
-template <quantizer Exact, class Space, quantizer IntraNode, class T>
-struct moved_element<secondary_replica<Exact, Space, IntraNode>, T> {
-    using type = typename Exact::element_type;
-};
 
 /// Address of tensor t of an operand.
 template <class T, class Space>
@@ -178,89 +140,7 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
         }
     }
     throw precondition_error("recover_weights",
-                             "each element in the secondary partition or replica of a surviving rank", given);
-}
-
-/// Copies of a secondary partition: one in each group. Elements lie in one message.
-template <quantizer Q, class Space, topology Topology, class Tensors>
-std::vector<held_copy> copies_of(const secondary_partition<Q, Space>&, const Topology& before, const Tensors& tensors) {
-    std::vector<held_copy> copies;
-    for (int g = 0; g != before.groups(); ++g) {
-        held_copy copy{segments_over(tensors, before.group_size(g)), {}};
-        for (int i = 0; i != before.group_size(g); ++i) copy.holders.push_back(before.rank_of(g, i));
-        copies.push_back(std::move(copy));
-    }
-    return copies;
-}
-
-/// Copies of a secondary replica: one in each group. The rank that serves a column keeps the shards of its owners.
-template <quantizer Exact, class Space, quantizer IntraNode, topology Topology, class Tensors>
-std::vector<held_copy> copies_of(const secondary_replica<Exact, Space, IntraNode>& replica, const Topology& before,
-                                 const Tensors& tensors) {
-    const shard_owners& owners = replica.owners();
-    std::vector<held_copy> copies;
-    for (int g = 0; g != before.groups(); ++g) copies.push_back({segments_over(tensors, owners.size()), {}});
-    for (int owner = 0; owner != owners.size(); ++owner) {
-        const std::vector<int> members = column_ranks(before, owners.index_of(owner));
-        for (std::size_t g = 0; g != copies.size(); ++g) copies[g].holders.push_back(members[g]);
-    }
-    return copies;
-}
-
-/// Why `secondary` is not of the rank `rank` of `before`, as "expected ..., given ..."; empty if it is.
-template <class Secondary, topology Topology>
-std::string secondary_problem(const Secondary& secondary, const Topology& before, int rank) {
-    const int size = before.group_size(before.group_of(rank));
-    if (std::string problem = secondary.ranks_problem(before); !problem.empty()) return problem;
-    if (secondary.group_size() == size && secondary.index() == before.index_of(rank)) return {};
-    return "expected secondary weights of rank " + std::to_string(before.index_of(rank)) + " of a group of " +
-           std::to_string(size) + ", given those of rank " + std::to_string(secondary.index()) + " of " +
-           std::to_string(secondary.group_size());
-}
-
-/// Addresses of pieces in the memory of a partition, or in `decoded`, to which its message is decoded unless it stores
-/// elements.
-template <class Moved, execution Execution, quantizer Q, class Tensors>
-auto stored_elements(const Execution& exec, const secondary_partition<Q, typename Execution::space>& secondary,
-                     const Tensors& tensors, workspace<typename Execution::space>& decoded) {
-    using space = typename Execution::space;
-    const std::vector<segment> segments = segments_over(tensors, secondary.group_size());
-    const Moved* first = reinterpret_cast<const Moved*>(secondary.storage().data());
-    if constexpr (!stores_own_elements<Q>) {
-        const segment& last = segments.back();
-        decoded = workspace<space>((last.place.elements + last.part.slice_size()) * sizeof(Moved));
-        auto* const to = reinterpret_cast<Moved*>(decoded.view().data());
-        std::vector<Moved*> parts;
-        for (const segment& s : segments) parts.push_back(to + s.place.elements);
-        workspace<space> table = resident<space>(joined_bytes(std::span(segments), std::span(parts)));
-        auto* const there = reinterpret_cast<const segment*>(table.view().data());
-        const list_division whole(segments, there, 0, 0);
-        const auto all = list_chunks(whole, 1, static_cast<std::size_t>(Q::block_size))[0];
-        codec<Execution>::read(exec, message_sum{secondary.stored_as(), secondary.storage().data()},
-                               all.in_own(secondary.index()),
-                               tensor_table<Moved>{reinterpret_cast<Moved* const*>(there + segments.size())});
-        exec.wait();
-        first = to;
-    }
-    return [segments, first, index = secondary.index()](const recovered_piece& p) {
-        const segment& s = segments[p.tensor];
-        return first + s.place.elements + (p.begin - s.part.offset(index));
-    };
-}
-
-/// Addresses of pieces in the memory of a replica.
-template <class Moved, execution Execution, class Space, quantizer Exact, quantizer IntraNode, class Tensors>
-auto stored_elements(const Execution&, const secondary_replica<Exact, Space, IntraNode>& replica,
-                     const Tensors& tensors, workspace<Space>&) {
-    const shard_owners& owners = replica.owners();
-    return [&replica, &owners, segments = segments_over(tensors, owners.size())](const recovered_piece& p) {
-        const segment& s = segments[p.tensor];
-        const int owner = static_cast<int>(p.begin / s.part.slice_size());
-        const int round = owners.index_of(owner) / replica.rounds().ranks;
-        const auto* const shards =
-            reinterpret_cast<const Moved*>(replica.slot(round * owners.groups() + owners.group_of(owner)));
-        return shards + s.place.elements + (p.begin - s.part.offset(owner));
-    };
+                             "each element in the secondary partition, replica or mirror of a surviving rank", given);
 }
 
 /// Agrees on the call with the other ranks of `comm`. Throws precondition_error if this rank has a problem.
@@ -287,6 +167,9 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 /// made, get their new shards from the secondary partitions, or the secondary replicas, that survivors hold. Each node
 /// holds all weights. A node that has lost a rank has lost its part, which other nodes hold.
 ///
+/// Or recovers any lost shards, such as of an optimizer's moments, from mirrors (shard_mirror): with lost_shards_only,
+/// since a mirror holds the shards of partners alone.
+///
 /// Recovers the newest version that survivors hold of all elements, or of all that are lost with lost_shards_only, and
 /// returns it. Ranks that stored another version, as when a rank dies between two stores, do not count as holders.
 ///
@@ -294,14 +177,15 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 ///           shard [partition(n, comm.size()).size(comm.rank())], of any element type, or a tensor_list of this rank's
 ///           shards of these tensors over the ranks of `comm`
 /// Result    shard == this rank's part of the whole tensors that secondary_partition_gather makes, the same bits. For
-///           weights that were stored after a quantized gather, these are the quantized weights
+///           weights that were stored after a quantized gather, these are the quantized weights. Of a mirror: the
+///           shards that mirror_shards has sent, each through decode(encode(...))
 /// Moves     each element from one survivor, by an all-gather of chunks: each element between nodes once per link.
 ///           Elements move as they are stored by `cast_to`, otherwise decoded. Besides, 16 bytes for each rank
 /// Memory    about chunk_bytes times the number of ranks that gather, divided by the number of holders. For a
 ///           block quantizer also the decoded part of this rank
 /// Order     blocks. Allocates
 /// Requires  the same survivors, tensors, element type, quantizer and options on all ranks; shards apart from
-///           `secondary`
+///           `secondary`; replicas of the shards of all ranks (no shard_owners)
 /// Throws    precondition_error: on all ranks alike, naming the lost elements, if survivors hold no version of all
 ///           elements; before any message, sizes that do not fit; on every rank alike if the fault is on all or the
 ///           transport is `checked`

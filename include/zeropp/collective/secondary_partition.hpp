@@ -79,7 +79,7 @@ public:
 
     /// Keeps this rank's part of `full`, stamped with `version`. Enqueued on `exec`; no communication. Throws
     /// precondition_error unless full has the tensor's size, or is a list of the same division, without gaps. If `exec`
-    /// fails later, before or in this work, the storage does not match the stamp: `invalidate`.
+    /// fails later, before or in this work, the storage does not match the stamp: `invalidate`, or `restore`.
     template <execution Execution, tensors_in<Space> Full>
     void store(const Execution& exec, Full&& full, std::uint64_t version) {
         const auto from = detail::operand_of<Space>(full);
@@ -95,6 +95,9 @@ public:
 
     /// Forgets the stored version: gathering is an error until the next `store`.
     void invalidate() { version_.reset(); }
+    /// Stamps the storage with the version that it still holds, after a `store` that has not run: work that fails skips
+    /// the rest of a host_queue.
+    void restore(std::optional<std::uint64_t> version) { version_ = version; }
 
     /// The quantizer of the stored message.
     const Quantizer& stored_as() const { return quantizer_; }

@@ -61,7 +61,7 @@ std::vector<segment> segments_over(const tensor_list<T, Space>& tensors, int ran
     return tensors.segments(ranks);
 }
 
-/// One copy of all elements: its division, and the rank before the failure that holds each shard of it.
+/// One copy of all elements: its division, and the rank before the failure that holds each shard of it, or -1.
 struct held_copy {
     std::vector<segment> segments;
     std::vector<int> holders;
@@ -192,7 +192,8 @@ private:
             const partition& part = copy.segments[t].part;
             const std::size_t index = begin / part.slice_size();
             end = std::min(end, part.offset(static_cast<int>(index) + 1));
-            const int survivor = survivor_[static_cast<std::size_t>(copy.holders[index])];
+            const int holder = copy.holders[index];
+            const int survivor = holder < 0 ? -1 : survivor_[static_cast<std::size_t>(holder)];
             if (survivor >= 0 && holds_[static_cast<std::size_t>(survivor)]) holders.push_back(survivor);
         }
         return end;

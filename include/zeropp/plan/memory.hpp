@@ -6,6 +6,7 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
+#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -59,6 +60,15 @@ std::uint64_t replica_memory(const Topology& ranks, std::span<const std::size_t>
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) bytes += kept_as.bytes(partition(n, ranks.size()).slice_size());
     return detail::inter_node_slots(ranks) * bytes;
+}
+
+/// Bytes of the mirrors that a rank keeps for its partners, throughout training: the rank that keeps the most.
+template <topology Topology>
+std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
+    std::uint64_t bytes = 0, kept = 0;
+    for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
+    for (int r = 0; r != ranks.size(); ++r) kept = std::max<std::uint64_t>(kept, detail::mirrored_by(ranks, r).size());
+    return kept * bytes;
 }
 
 /// Bytes of error feedback's residuals on each rank, in format `intra_node` for the intra-node and `inter_node` for the

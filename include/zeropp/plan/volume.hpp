@@ -9,6 +9,7 @@
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -20,6 +21,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace zeropp {
 
@@ -116,6 +118,16 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
     volume v = all_gather_volume(ranks, kept_as, elements, 1, rank);
     v.inter_node = 0;
     return v;
+}
+
+/// Bytes that `rank` sends in mirror_shards for `elements` elements: its message to each partner node, once for each
+/// column that it serves.
+template <topology Topology>
+volume mirror_volume(const Topology& ranks, const wire_format& mirror, std::size_t elements, int rank = 0) {
+    const std::vector<int> members = partner_ranks(ranks, rank);
+    const auto own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
+    return detail::hop_volume(ranks.shrink(members), own, 0,
+                              mirror.bytes(partition(elements, ranks.size()).slice_size()));
 }
 
 /// Bytes that `rank` sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or

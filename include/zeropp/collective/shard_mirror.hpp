@@ -1,0 +1,216 @@
+#pragma once
+/// \file
+/// Copies of ranks' shards on partner nodes, as of an optimizer's moments, from which survivors of a failure recover
+/// them.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/moves.hpp>
+#include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
+#include <zeropp/collective/secondary_partition.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/error.hpp>
+#include <zeropp/core/text.hpp>
+#include <zeropp/core/view.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/chunking.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/layout/tensor_list.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/partners.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace zeropp {
+
+/// Copies of the shards of ranks on partner nodes (partner_ranks), in messages of `Quantizer`. Each rank's shards have
+/// a copy on one other node, or on two if the number of nodes is odd and it is on one of the last three. Refers to the
+/// caller's storage, of `storage_bytes(...)`, for as long as it is used.
+///
+/// `mirror_shards` brings them up to date, and stamps them with a version: the step, for example. `recover_weights`
+/// takes them for the shards of ranks that have died.
+template <quantizer Quantizer, class Space>
+class shard_mirror {
+public:
+    using quantizer_type = Quantizer;
+    using space = Space;
+
+    /// Empty, on rank `rank` of `ranks`. `tensors` is an element count or a tensor_list of whole tensors over `ranks`;
+    /// their shards are mirrored. Allocates 8 bytes for each shard that it keeps and, for a list, a table of 48 bytes
+    /// for each tensor, for which it blocks in device_space. Throws precondition_error unless there are several nodes,
+    /// a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
+    template <topology Topology, mutable_array_in<Space> Storage>
+    shard_mirror(const Quantizer& q, const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage)
+        : quantizer_(q),
+          of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
+          size_(ranks.size()), rank_(rank), partners_(static_cast<int>(partner_ranks(ranks, rank).size())),
+          kept_(detail::mirrored_by(ranks, rank)), storage_(as_view<Space>(storage)), table_(0) {
+        std::string problem = tensors.ranks_problem(size_);
+        if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(q, ranks, tensors, rank));
+        if (!problem.empty()) throw precondition_error("shard_mirror: " + problem);
+        detail::over_ranks(ranks, tensors, [&](const auto& whole) { keep(whole); });
+    }
+
+    /// Bytes of storage on `rank`: one message for each shard that it keeps. Smaller nodes keep more on a rank.
+    template <topology Topology>
+    static std::size_t storage_bytes(const Quantizer&, const Topology& ranks, const tensors_shape& tensors, int rank) {
+        const std::size_t message = detail::over_ranks(
+            ranks, tensors, [](const auto& whole) { return detail::wire_bytes_of<Quantizer>(whole); });
+        return detail::mirrored_by(ranks, rank).size() * message;
+    }
+
+    /// Forgets the stored version, until the next mirror_shards. Call it if work fails after mirror_shards has
+    /// returned.
+    void invalidate() { version_.reset(); }
+
+    /// The quantizer of the stored messages.
+    const Quantizer& stored_as() const { return quantizer_; }
+    /// Elements of all tensors, whole.
+    std::size_t elements() const { return of_.elements; }
+    /// Number of ranks before a failure, and this rank.
+    int size() const { return size_; }
+    int rank() const { return rank_; }
+    /// Version of the stored shards; none before the first mirror_shards and after `invalidate`.
+    std::optional<std::uint64_t> version() const { return version_; }
+
+    // For collectives.
+
+    /// Stored messages, their bytes each, and memory of all.
+    const std::vector<detail::mirrored_shard>& kept() const { return kept_; }
+    std::size_t message_bytes() const { return message_bytes_; }
+    view<std::byte, Space> storage() const { return storage_; }
+    void stamp(std::uint64_t version) { version_ = version; }
+    /// Division of the whole tensors over all ranks.
+    template <class U>
+    detail::tensor_division whole(const detail::array_operand<U, Space>&) const {
+        return {of_.elements, size_};
+    }
+    template <class U>
+    detail::list_division whole(const detail::list_operand<U, Space>&) const {
+        return {segments_, reinterpret_cast<const segment*>(table_.view().data()), of_.elements, digest_};
+    }
+    /// Why tensors of this shape are not the mirror's, `shard` is not this rank's, or `rank` of `size` ranks is not its
+    /// place among its partners, as "expected ..., given ..."; empty if they are.
+    std::string shape_problem(const tensors_shape& tensors) const {
+        if (std::string problem = tensors.ranks_problem(size_); !problem.empty()) return problem;
+        return detail::over_ranks(flat(size_), tensors,
+                                  [&](const auto& d) { return of_.problem(detail::tensors_identity(d)); });
+    }
+    template <class Operand>
+    std::string shard_problem(const Operand& shard) const {
+        // An empty shard, too, must be a list if the mirror is of a list: a list's shards lie elsewhere.
+        const auto division = whole(shard);
+        if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
+        if (shard.overlaps(storage_)) return "expected shards apart from the mirror, given ones that overlap it";
+        return shard.shard_problem(division, rank_);
+    }
+    std::string partners_problem(int size) const {
+        if (size == partners_) return {};
+        return "expected a communicator of the " + std::to_string(partners_) +
+               " ranks of partner nodes, given one of " + std::to_string(size);
+    }
+
+private:
+    void keep(const detail::tensor_division& whole) { message_bytes_ = detail::wire_bytes_of<Quantizer>(whole); }
+    void keep(const detail::list_division& whole) {
+        message_bytes_ = detail::wire_bytes_of<Quantizer>(whole);
+        segments_.assign(whole.segments().begin(), whole.segments().end());
+        digest_ = whole.digest();
+        table_ = detail::resident<Space>(detail::joined_bytes(std::span(segments_)));
+    }
+
+    Quantizer quantizer_;
+    detail::tensors_identity of_;
+    int size_;
+    int rank_;
+    int partners_;
+    std::vector<detail::mirrored_shard> kept_;
+    view<std::byte, Space> storage_;
+    std::size_t message_bytes_ = 0;
+    std::vector<segment> segments_;  // of a list
+    std::uint64_t digest_ = 0;
+    workspace<Space> table_;
+    std::optional<std::uint64_t> version_;
+};
+
+/// Bytes of workspace that mirror_shards needs on a communicator of `partners`, for `tensors`, an element count or a
+/// tensor_list of whole tensors, over `ranks`: one message for each node and column that a rank may serve.
+template <topology Topology, topology Partners, quantizer Quantizer>
+std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners& partners, const Quantizer&,
+                                          const tensors_shape& tensors) {
+    return detail::inter_node_slots(partners) * detail::over_ranks(ranks, tensors, [](const auto& whole) {
+               return detail::wire_bytes_of<Quantizer>(whole);
+           });
+}
+
+/// Sends this rank's shards to its partners, and keeps theirs in `mirror`, as `version`. `partners` is a communicator
+/// of the ranks that mirror each other:
+///
+///     const auto ranks = partner_ranks(comm.topology(), comm.rank());
+///     communicator partners(comm.topology().shrink(ranks), comm.world().split(ranks));
+///
+/// Shapes    shard [partition(n, mirror.size()).size(mirror.rank())], or a tensor_list of this rank's shards; scratch
+///           as mirror_shards_workspace_bytes(...), aligned to 16 bytes
+/// Result    mirror.version() == version. If it throws, the mirror keeps its old shards and version. If work fails
+///           later on a queue or stream, `invalidate` it
+/// Moves     one message to the rank of the same index on each partner node. Ranks of smaller nodes also exchange the
+///           indices that only larger nodes have
+/// Order     enqueued on `exec`. host{} has finished on return. Shards, mirror, communicator and execution must outlive
+///           the work. Without scratch, allocates a workspace and blocks until complete
+/// Requires  the same tensors, element type, quantizer and version on all partners
+/// Throws    precondition_error before any message; on every partner alike if the fault is on all or the transport is
+///           `checked`
+template <execution Execution, class Communicator, quantizer Quantizer, tensors_in<typename Execution::space> Shard,
+          scratch_in<typename Execution::space> Scratch = none>
+void mirror_shards(const Execution& exec, Communicator& partners,
+                   shard_mirror<Quantizer, typename Execution::space>& mirror, Shard&& shard, std::uint64_t version,
+                   Scratch&& scratch = {}) {
+    using space = typename Execution::space;
+    using T = detail::element_of_tensors<Shard, space>;
+    using codec = zeropp::codec<Execution>;
+    static_assert(codec_execution<Execution, Quantizer, T>, "no codec for this execution: include its entry header");
+    const auto in = detail::operand_of<space>(shard);
+    const auto whole = mirror.whole(in);
+    const std::size_t bytes = mirror.message_bytes();
+    const auto groups = static_cast<std::size_t>(partners.topology().groups());
+
+    detail::prologue call("mirror_shards", mirror.elements(), element_traits<T>::name);
+    call.quantize_with("", mirror.stored_as());
+    call.agree(whole.text());
+    call.agree(agreed_text("version ").append(version));
+    call.require([&] { return mirror.partners_problem(partners.size()); });
+    call.require([&] { return mirror.shard_problem(in); });
+    call.run(pipeline(exec), partners.world(), scratch, detail::inter_node_slots(partners.topology()) * bytes,
+             [&](std::byte* work) {
+                 if (mirror.elements() != 0) {
+                     const auto all =
+                         typename decltype(whole)::chunks(whole, 1, static_cast<std::size_t>(Quantizer::block_size))[0];
+                     const auto at = [&](std::size_t slot) { return work + slot * bytes; };
+                     const auto group = static_cast<std::size_t>(partners.group_id());
+                     codec::write(exec, mirror.stored_as(), in.tensor(), all.in_own(mirror.rank()), at(group));
+                     for (int j = 0; j != partners.rounds().served(partners.index()); ++j) {
+                         std::byte* const column = at(static_cast<std::size_t>(j) * groups);
+                         partners.inter_node(j).all_gather(exec, at(group), column, bytes);
+                     }
+                     using word = std::uint32_t;  // messages are whole words
+                     auto* to = reinterpret_cast<word*>(mirror.storage().data());
+                     for (const detail::mirrored_shard& kept : mirror.kept()) {
+                         const auto* const from =
+                             reinterpret_cast<const word*>(at(static_cast<std::size_t>(kept.slot)));
+                         codec::each(exec, bytes / sizeof(word), detail::convert<word, word>{from, to});
+                         to += bytes / sizeof(word);
+                     }
+                 }
+                 mirror.stamp(version);
+             });
+}
+
+}  // namespace zeropp

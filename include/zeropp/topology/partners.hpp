@@ -1,0 +1,62 @@
+#pragma once
+/// \file
+/// Partner nodes, which keep copies of each other's shards.
+
+#include <zeropp/core/error.hpp>
+#include <zeropp/topology/columns.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace zeropp {
+
+/// Ranks of the groups that mirror each other's shards (shard_mirror): the group of `rank` and its partner, in
+/// increasing order. Groups are partners in pairs; of an odd number, the last three are. Throws precondition_error if
+/// there is one group.
+template <topology Topology>
+std::vector<int> partner_ranks(const Topology& ranks, int rank) {
+    const int groups = ranks.groups();
+    if (groups == 1) throw precondition_error("partner_ranks", "at least 2 groups", group_sizes_text(ranks));
+    const int pair = ranks.group_of(rank) / 2 * 2;
+    const int first = groups % 2 == 0 ? pair : std::min(pair, groups - 3);
+    const int end = groups - first == 3 ? groups : first + 2;
+    std::vector<int> members;
+    for (int r = 0; r != ranks.size(); ++r) {
+        if (ranks.group_of(r) >= first && ranks.group_of(r) < end) members.push_back(r);
+    }
+    return members;
+}
+
+namespace detail {
+
+/// A message that a rank keeps: of the shards of `owner`, from slot `slot` of the partners' columns.
+struct mirrored_shard {
+    int slot;
+    int owner;
+};
+
+/// Messages that `rank` keeps for its partners, in the order of rounds: in each column that it serves, one of each
+/// other partner group.
+template <topology Topology>
+std::vector<mirrored_shard> mirrored_by(const Topology& ranks, int rank) {
+    const std::vector<int> members = partner_ranks(ranks, rank);
+    const Topology partners = ranks.shrink(members);
+    const int own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
+    const int group = partners.group_of(own), index = partners.index_of(own);
+    const column_rounds rounds = rounds_of(partners, group);
+    std::vector<mirrored_shard> kept;
+    for (int j = 0; j != rounds.served(index); ++j) {
+        const int column = rounds.column(j, index);
+        for (int g = 0; g != partners.groups(); ++g) {
+            if (g == group || column >= partners.group_size(g)) continue;
+            kept.push_back({j * partners.groups() + g, members[static_cast<std::size_t>(partners.rank_of(g, column))]});
+        }
+    }
+    return kept;
+}
+
+}  // namespace detail
+
+}  // namespace zeropp

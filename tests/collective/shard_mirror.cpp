@@ -1,0 +1,268 @@
+/// \file
+/// shard_mirror: shards of ranks that have died come from partner nodes, or are named as lost. Bytes and memory are the
+/// planned ones.
+
+#include "collective/loss.hpp"
+#include "support/catch.hpp"
+
+#include <zeropp/codec/host.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/recover_weights.hpp>
+#include <zeropp/collective/shard_mirror.hpp>
+#include <zeropp/execution/host.hpp>
+#include <zeropp/execution/host_queue.hpp>
+#include <zeropp/plan/memory.hpp>
+#include <zeropp/plan/volume.hpp>
+#include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
+#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/partners.hpp>
+#include <zeropp/transport/checked.hpp>
+#include <zeropp/transport/counting.hpp>
+
+#include <chrono>
+
+using namespace collective_test;
+using namespace std::chrono_literals;
+using zeropp::host;
+
+namespace {
+
+template <class Q>
+using mirror_of = zeropp::shard_mirror<Q, zeropp::host_space>;
+using fp32 = zeropp::cast_to<float>;
+using bf16 = zeropp::cast_to<zeropp::bfloat16>;
+using int8 = zeropp::block_integer<8, 64>;
+
+/// Nodes that keep copies of the shards of node g: pairs in order or, of an odd number of nodes, the last three.
+std::vector<int> partner_nodes(int nodes, int g) {
+    if (nodes % 2 == 1 && g >= nodes - 3) {
+        std::vector<int> others;
+        for (int h = nodes - 3; h != nodes; ++h) {
+            if (h != g) others.push_back(h);
+        }
+        return others;
+    }
+    return {g % 2 == 0 ? g + 1 : g - 1};
+}
+
+/// Ranks that keep a copy of the shards of `rank`: its column's, of `largest` columns, in each partner node.
+std::vector<int> holders(const zeropp::two_level& ranks, int rank) {
+    const int g = ranks.group_of(rank);
+    const std::vector<int> partners = partner_nodes(ranks.groups(), g);
+    int largest = ranks.group_size(g);
+    for (const int h : partners) largest = std::max(largest, ranks.group_size(h));
+    std::vector<int> found;
+    for (const int h : partners) {
+        const int k = ranks.group_size(h), c = ranks.index_of(rank);
+        found.push_back(ranks.rank_of(h, c < largest / k * k ? c % k : c - (largest - k)));
+    }
+    return found;
+}
+
+/// Mirrors shards twice, loses ranks, and recovers the shards of dead ranks: the second ones, or named as lost.
+template <class Q, bool List>
+void check(const loss& c) {
+    INFO(c.text());
+    const auto ranks = at(c.map.ranks());
+    const zeropp::two_level before = c.map.topology();
+    const std::vector<int> survivors = c.survivors();
+    const auto values = [&](std::size_t t, std::size_t turn) {
+        return tensor_of(c.tensors[t].n, reference::fp32, 10 * turn + t);
+    };
+    std::vector<numbers> gathered(ranks), recovered(ranks);
+    std::vector<std::string> errors(ranks);
+    std::vector<char> intact(ranks);
+    std::vector<zeropp::volume> sent(ranks), planned(ranks);
+    std::vector<std::size_t> kept(ranks);
+    on_ranks(c.map.ranks(), c.text(), [&](zeropp::thread_transport& transport) {
+        zeropp::counting world(transport, before);
+        const auto r = at(transport.rank());
+        zeropp::communicator comm(before, world.split(zeropp::detail::world_ranks(c.map.ranks())));
+        const std::vector<int> members = zeropp::partner_ranks(before, comm.rank());
+        zeropp::communicator partners(before.shrink(members), world.split(members));
+        tensor_memory<float, List> whole_memory, first_memory, second_memory, shard_memory;
+        for (std::size_t t = 0; t != c.tensors.size(); ++t) {
+            const drawn_tensor& tensor = c.tensors[t];
+            whole_memory.add(std::vector<float>(tensor.n), tensor.row);
+            first_memory.add(tensor.slice_of(values(t, 1), ranks, r), 1);
+            second_memory.add(tensor.slice_of(values(t, 2), ranks, r), 1);
+        }
+        const auto whole = whole_memory.operand(before);
+        const auto& shape = [&]() -> const auto& {
+            if constexpr (List) {
+                return whole;
+            } else {
+                return c.tensors[0].n;
+            }
+        }
+        ();
+        zeropp::workspace<zeropp::host_space> storage(mirror_of<Q>::storage_bytes(Q(), before, shape, comm.rank()));
+        kept[r] = storage.view().size();
+        mirror_of<Q> mirror(Q(), before, comm.rank(), shape, storage.view());
+        zeropp::mirror_shards(host{}, partners, mirror, first_memory.operand(), 1);
+        const zeropp::host_queue queue;
+        const zeropp::traffic between = world.total();
+        zeropp::mirror_shards(queue, partners, mirror, second_memory.operand(), 2);
+        const zeropp::traffic after = world.total();
+        sent[r] = {after.intra_node_bytes - between.intra_node_bytes,
+                   after.inter_node_bytes - between.inter_node_bytes};
+        if constexpr (!List) {
+            planned[r] = zeropp::mirror_volume(before, zeropp::wire_format_of(Q()), shape, comm.rank());
+        }
+        zeropp::quantized_all_gather(host{}, comm, Q(), second_memory.operand(), whole);
+        gathered[r] = whole_memory.values();
+        if (c.has(comm.rank())) {
+            transport.split(std::vector<int>{comm.rank()});
+            return;
+        }
+        zeropp::communicator next(before.shrink(survivors), transport.split(survivors));
+        for (const drawn_tensor& t : c.tensors) {
+            shard_memory.add(std::vector<float>(t.size(survivors.size(), at(next.rank())), untouched), 1);
+        }
+        const zeropp::survivors_of from{before, survivors};
+        try {
+            const auto version =
+                zeropp::recover_weights(queue, next, from, mirror, shape, shard_memory.operand(),
+                                        {.lost_shards_only = true, .chunk_bytes = c.options.chunk_bytes});
+            if (version != 2) errors[r] = "another version";
+        } catch (const zeropp::precondition_error& e) {
+            errors[r] = e.what();
+        }
+        recovered[r] = shard_memory.values();
+        intact[r] = shard_memory.intact();
+    });
+
+    std::string lost;
+    for (std::size_t t = 0; t != c.tensors.size() && lost.empty(); ++t) {
+        for (std::size_t e = 0; e != c.tensors[t].n && lost.empty(); ++e) {
+            const int owner = static_cast<int>(e / c.tensors[t].slice(ranks));
+            bool held = !c.has(owner);
+            for (const int h : holders(before, owner)) held = held || !c.has(h);
+            if (!held) lost = "none of version 2 for elements " + std::to_string(e) + " to ";
+        }
+    }
+    std::size_t most = 0;
+    for (std::size_t r = 0; r != ranks; ++r) {
+        if (!List) REQUIRE(sent[r] == planned[r]);
+        most = std::max(most, kept[r]);
+    }
+    std::vector<std::size_t> sizes;
+    for (const drawn_tensor& t : c.tensors) sizes.push_back(t.n);
+    if (!List) REQUIRE(most == zeropp::mirror_memory(before, sizes, zeropp::wire_format_of(Q())));
+    for (std::size_t s = 0; s != survivors.size(); ++s) {
+        const auto r = at(survivors[s]);
+        INFO("survivor " << r);
+        REQUIRE(intact[r]);
+        REQUIRE(errors[r] == errors[at(survivors[0])]);
+        REQUIRE((lost.empty() ? errors[r].empty() : errors[r].find(lost) != std::string::npos));
+        for (std::size_t t = 0; t != c.tensors.size(); ++t) {
+            const drawn_tensor& tensor = c.tensors[t];
+            std::vector<float> expected;
+            for (std::size_t i = 0; i != tensor.size(survivors.size(), s); ++i) {
+                const std::size_t e = tensor.begin(survivors.size(), s) + i;
+                const bool comes = lost.empty() && c.owner_is_dead(tensor, e);
+                expected.push_back(comes ? gathered[r][t][e] : untouched);
+            }
+            REQUIRE(difference(recovered[r][t], expected) == "");
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("shard_mirror: any loss on any nodes, of arrays and lists, of elements and blocks") {
+    std::vector<node_map> maps;
+    for (const node_map& map : node_maps()) {
+        if (map.topology().groups() > 1) maps.push_back(map);
+    }
+    maps.push_back({"5 nodes of 2, 1, 3, 1, 2", {0, 0, 1, 2, 2, 2, 3, 4, 4}});
+    std::size_t turn = 0;
+    for (const node_map& map : maps) {
+        for (const std::vector<int>& dead : losses(map)) {
+            const std::size_t n = std::vector<std::size_t>{1003, 0, 1, 5, 998}[turn % 5];
+            const std::size_t bytes = std::vector<std::size_t>{std::size_t{16} << 20, 1, 4000}[turn++ % 3];
+            const loss array{map, dead, {{n, 1, 0}}, {.chunk_bytes = bytes}};
+            const loss list{map, dead, some_tensors, array.options};
+            if (turn % 2 == 0) {
+                check<fp32, false>(array);
+                check<int8, true>(list);
+            } else {
+                check<int8, false>(array);
+                check<fp32, true>(list);
+            }
+        }
+    }
+}
+
+TEST_CASE("shard_mirror: messages that fail leave the old shards and version") {
+    std::vector<std::uint64_t> versions(4);
+    std::vector<std::vector<float>> shards(4);
+    zeropp::run_on_threads(
+        4,
+        [&](zeropp::thread_transport transport) {
+            const zeropp::two_level before(2, 2);
+            zeropp::communicator comm(before, transport);
+            const auto r = at(comm.rank());
+            const std::vector<int> members = zeropp::partner_ranks(before, comm.rank());
+            zeropp::communicator partners(before.shrink(members), transport.split(members));
+            zeropp::workspace<zeropp::host_space> storage(
+                mirror_of<fp32>::storage_bytes({}, before, std::size_t{8}, comm.rank()));
+            mirror_of<fp32> mirror({}, before, comm.rank(), std::size_t{8}, storage.view());
+            zeropp::mirror_shards(host{}, partners, mirror, std::vector<float>(2, static_cast<float>(r)), 1);
+            if (r == 3) return;
+            try {
+                zeropp::mirror_shards(host{}, partners, mirror, std::vector<float>(2, 9.0f), 2);
+            } catch (const zeropp::lost_rank_error&) {
+            }
+            auto [next, survivors] = comm.shrink();
+            shards[r].assign(zeropp::partition(8, 3).size(next.rank()), untouched);
+            versions[r] = zeropp::recover_weights(host{}, next, zeropp::survivors_of{before, survivors}, mirror,
+                                                  std::size_t{8}, shards[r], {.lost_shards_only = true});
+        },
+        {.timeout = 500ms});
+    // Ranks 0 and 2 are partners and have version 2; rank 1 keeps the shard of rank 3 of version 1.
+    REQUIRE(versions == std::vector<std::uint64_t>{1, 1, 1, 0});
+    REQUIRE(shards[0] == std::vector<float>(3, untouched));
+    REQUIRE(shards[1] == std::vector<float>(3, untouched));
+    REQUIRE(shards[2] == std::vector<float>(2, 3.0f));
+}
+
+TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ranks") {
+    struct call {
+        std::string wrong;
+        std::size_t shard = 25;
+        std::uint64_t version_off = 0;
+        bool world = false;
+        bool overlaps = false;
+    };
+    const std::vector<call> calls{
+        {.wrong = "expected a shard of 25 elements of 100, given one of 26", .shard = 26},
+        {.wrong = "version 1", .version_off = 1},
+        {.wrong = "expected a communicator of the 4 ranks of partner nodes, given one of 2", .world = true},
+        {.wrong = "expected shards apart from the mirror", .overlaps = true}};
+    for (const call& c : calls) {
+        const auto errors = errors_on_ranks(4, "a mirror that throws", [&](zeropp::thread_transport& transport) {
+            const zeropp::two_level before(2, 2);
+            const int rank = transport.rank();
+            const std::vector<int> half{rank % 2, rank % 2 + 2};
+            auto checked = zeropp::checked(transport);
+            zeropp::communicator partners(c.world ? zeropp::two_level(2, 1) : before,
+                                          c.world ? checked.split(half) : checked.split(std::vector<int>{0, 1, 2, 3}));
+            zeropp::workspace<zeropp::host_space> storage(
+                mirror_of<fp32>::storage_bytes({}, before, std::size_t{100}, rank));
+            mirror_of<fp32> mirror({}, before, rank, std::size_t{100}, storage.view());
+            std::vector<float> memory(c.shard);
+            zeropp::view<float, zeropp::host_space> shard(memory.data(), memory.size());
+            if (c.overlaps) shard = {reinterpret_cast<float*>(storage.view().data()), c.shard};
+            zeropp::mirror_shards(host{}, partners, mirror, shard, 1 + (rank == 2 ? c.version_off : 0));
+        });
+        for (const std::string& e : errors) REQUIRE(e.find(c.wrong) != std::string::npos);
+    }
+    using none = std::vector<std::byte>;
+    none storage;
+    REQUIRE_THROWS_WITH(mirror_of<fp32>({}, zeropp::two_level(1, 4), 0, std::size_t{8}, storage),
+                        "partner_ranks: expected at least 2 groups, given 1 groups of 4 ranks");
+    REQUIRE_THROWS_WITH(mirror_of<fp32>({}, zeropp::two_level(2, 2), 0, std::size_t{8}, storage),
+                        Catch::Contains("shard_mirror: expected a workspace"));
+}
