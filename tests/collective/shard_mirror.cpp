@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 
 #include <zeropp/codec/host.hpp>
+#include <zeropp/collective/held_copies.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/collective/shard_mirror.hpp>
