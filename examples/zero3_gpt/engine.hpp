@@ -712,7 +712,7 @@ private:
             }
         });
         ready_[v % 2] = gather_queue_.exec().record();
-        if (last_store_) last_store_->stored = ready_[v % 2];
+        if (last_store_) last_store_->stored = gather_queue_.exec().record();
         if (!overlap_) gather_queue_.exec().wait();
     }
 
