@@ -10,6 +10,7 @@
 #include <zeropp/transport/transport.hpp>
 
 #include <algorithm>
+#include <barrier>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -39,16 +40,18 @@ Transport shrinks_without(Transport& transport, int dead, std::vector<int>& worl
 }
 
 /// shrink leaves out a rank that is gone, ends the transport and its splits, and works again on its result. Afterwards
-/// `world` is of no use. Requires 3 ranks or more.
+/// `world` is of no use. Requires 3 ranks or more, each a thread. The ranks wait for each other at `living`, of
+/// world.size() threads, before they shrink: a shrink interrupts operations that other ranks have not finished.
 template <class Transport>
-void shrink_laws(Transport& world, expectations& expect) {
+void shrink_laws(Transport& world, std::barrier<>& living, expectations& expect) {
     static_assert(zeropp::shrinkable_transport<Transport>);
     const int rank = world.rank();
     std::vector<int> ranks(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     Transport part = world.split(std::vector<int>(ranks.rbegin(), ranks.rend()));
     const int dead = world.size() / 2;
-    if (rank == dead) return;
+    if (rank == dead) return living.arrive_and_drop();
+    living.arrive_and_wait();
     Transport next = shrinks_without(world, dead, ranks, expect);
     const std::byte sent{};
     std::vector<std::byte> received(static_cast<std::size_t>(world.size()));
@@ -61,7 +64,8 @@ void shrink_laws(Transport& world, expectations& expect) {
     std::iota(places.rbegin(), places.rend(), 0);
     Transport reversed = next.split(places);
     connects(reversed, rank, backwards, expect);
-    if (rank == ranks.front()) return;
+    if (rank == ranks.front()) return living.arrive_and_drop();
+    living.arrive_and_wait();
     Transport last = shrinks_without(next, 0, ranks, expect);
     connects(last, rank, ranks, expect);
 }

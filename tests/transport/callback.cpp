@@ -11,6 +11,7 @@
 #include <zeropp/transport/threads.hpp>
 #include <zeropp/transport/transport.hpp>
 
+#include <barrier>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -89,9 +90,10 @@ TEST_CASE("callbacks: a group without a function for broadcast says so", "[trans
 }
 
 TEST_CASE("callbacks: a framework's group of survivors obeys the laws of shrinking", "[transport][shrink]") {
-    on_threads(4, "the laws of shrinking for callbacks", [](zeropp::thread_transport& base, expectations& expect) {
+    std::barrier living(4);
+    on_threads(4, "the laws of shrinking for callbacks", [&](zeropp::thread_transport& base, expectations& expect) {
         callback_transport world(group_of(base));
-        shrink_laws(world, expect);
+        shrink_laws(world, living, expect);
     });
 }
 

@@ -30,6 +30,7 @@
 #include <zeropp/transport/counting.hpp>
 
 #include <algorithm>
+#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,9 +56,10 @@ TEST_CASE("checksummed transports obey the laws of transports", "[transport][che
             transport_laws(world, expect);
         });
     }
-    on_threads(4, "the laws of shrinking for checksummed", [](thread_transport& base, expectations& expect) {
+    std::barrier living(4);
+    on_threads(4, "the laws of shrinking for checksummed", [&](thread_transport& base, expectations& expect) {
         checksummed world(base);
-        shrink_laws(world, expect);
+        shrink_laws(world, living, expect);
     });
     on_threads(4, "checked<checksummed>", [](thread_transport& base, expectations& expect) {
         auto world = both<checking, checksumming>::wrap(base);

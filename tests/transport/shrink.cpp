@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <random>
@@ -96,9 +97,10 @@ struct controlled {
 TEST_CASE("transports and their decorators obey the laws of shrinking", "[transport][shrink]") {
     const auto laws = []<class Decorator>(Decorator) {
         for (const int ranks : {3, 5}) {
-            on_mortal_threads(ranks, [](thread_transport& base, expectations& expect) {
+            std::barrier living(ranks);
+            on_mortal_threads(ranks, [&](thread_transport& base, expectations& expect) {
                 auto world = Decorator::wrap(base);
-                shrink_laws(world, expect);
+                shrink_laws(world, living, expect);
             });
         }
     };
@@ -112,13 +114,14 @@ TEST_CASE("transports and their decorators obey the laws of shrinking", "[transp
 TEST_CASE("a transport over a wire that can shrink obeys the laws of shrinking", "[transport][shrink]") {
     const watchdog guard(60s, "survivors on a wire");
     fake_network network;
+    std::barrier living(4);
     expectations expect;
     {
         std::vector<std::jthread> threads;
         for (int rank = 0; rank != 4; ++rank) {
             threads.emplace_back([&, rank] {
                 fake_transport world(network, 4, rank, {.timeout = 10s});
-                shrink_laws(world, expect);
+                shrink_laws(world, living, expect);
                 network.kill(rank);
             });
         }
