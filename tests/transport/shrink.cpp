@@ -14,7 +14,9 @@
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/any.hpp>
+#include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/thread_agreement.hpp>
 #include <zeropp/transport/thread_group.hpp>
@@ -81,6 +83,19 @@ struct chosen {
     template <class T>
     static auto wrap(T inner) {
         return zeropp::any_transport<host, host_queue>(std::move(inner));
+    }
+};
+
+/// Finds no dead ranks by itself, as NCCL: throws until two are excluded.
+class told : public zeropp::adaptor<thread_transport> {
+public:
+    explicit told(thread_transport inner) : adaptor(std::move(inner)) {}
+
+    told split(std::span<const int> members) { return told(inner().split(members)); }
+    zeropp::shrunk<told> shrink(std::span<const int> excluded = {}) {
+        if (excluded.size() < 2) throw timeout_error("told: not all ranks have come");
+        auto [next, survivors] = inner().shrink(excluded);
+        return {told(std::move(next)), survivors};
     }
 };
 
@@ -238,6 +253,28 @@ TEST_CASE("a rank dies between the failure and shrink, or while survivors connec
         connects(next.world(), rank, {2, 3, 4, 5}, expect);
         connects(next.inter_node(), rank, rank % 2 == 0 ? std::vector<int>{2, 4} : std::vector<int>{3, 5}, expect);
     });
+}
+
+TEST_CASE("a rank that dies between the two agreements of checked is left out too", "[transport][shrink]") {
+    for (const int ranks : {5, 3}) {
+        std::vector<thread_transport> controls = thread_transport::create(ranks, {.timeout = timeout});
+        on_mortal_threads(ranks, [&](thread_transport& base, expectations& expect) {
+            thread_transport& control = controls[static_cast<std::size_t>(base.rank())];
+            if (base.rank() == 1) return;
+            if (base.rank() == 3) {
+                control.shrink();
+                return;
+            }
+            zeropp::checked world(told(base), chosen::wrap(std::move(control)));
+            if (ranks == 3) {  // no other rank has died
+                expect.equal(thrown<timeout_error>([&] { world.shrink(); }), "told: not all ranks have come");
+                return;
+            }
+            auto [next, survivors] = world.shrink();
+            expect.equal(text_of(survivors), "0 2 4");
+            connects(next, base.rank(), survivors, expect);
+        });
+    }
 }
 
 TEST_CASE("survivors of run_on_threads do not wait for a thread that has ended", "[transport][shrink]") {

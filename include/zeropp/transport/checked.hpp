@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +43,7 @@ public:
     }
 
     /// Survivors as in shrinkable_transport. A `Control` of another type finds them, also for a `Transport` that cannot
-    /// find them: NCCL with a control of MPI.
+    /// find them: NCCL with a control of MPI. After an error, cannot be called again.
     shrunk<checked> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> &&
         shrinkable_transport<Control> {
         if constexpr (std::same_as<Transport, Control>) {
@@ -52,13 +53,23 @@ public:
             });
         } else {
             shrunk<Control> control = control_.shrink(excluded);
-            shrunk<Transport> data = this->inner().shrink(detail::other_ranks(this->size(), control.survivors));
-            // A rank may die between these agreements. Each goes on with the ranks of the other.
-            while (data.survivors != control.survivors) {
-                detail::shrink_to(control, data.survivors);
-                detail::shrink_to(data, control.survivors);
+            std::optional<shrunk<Transport>> data;
+            while (!data) {
+                try {
+                    data.emplace(this->inner().shrink(detail::other_ranks(this->size(), control.survivors)));
+                } catch (const timeout_error&) {
+                    // Another rank has died, if the control misses one.
+                    const std::vector<int> before = control.survivors;
+                    detail::shrink_to(control, before);
+                    if (control.survivors == before) throw;
+                }
             }
-            return {checked(std::move(data.next), std::move(control.next)), std::move(data.survivors)};
+            // A rank may die between these agreements. Each goes on with the ranks of the other.
+            while (data->survivors != control.survivors) {
+                detail::shrink_to(control, data->survivors);
+                detail::shrink_to(*data, control.survivors);
+            }
+            return {checked(std::move(data->next), std::move(control.next)), std::move(data->survivors)};
         }
     }
 

@@ -173,6 +173,7 @@ public:
                             [[maybe_unused]] std::chrono::milliseconds timeout) {
         require_fault_tolerance();
         MPI_Comm left = MPI_COMM_NULL;
+        std::vector<int> survivors;
         std::vector<int> out(static_cast<std::size_t>(size_));  // [r] != 0: a survivor excludes rank r
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
         for (bool agreed = false; !agreed;) {  // false if another process has failed meanwhile
@@ -183,12 +184,13 @@ public:
             require_mpi(MPI_Comm_set_errhandler(living, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
             for (const int e : excluded) out[static_cast<std::size_t>(e)] = 1;
             int code = MPI_Allreduce(MPI_IN_PLACE, out.data(), size_, MPI_INT, MPI_MAX, living);
+            survivors = ranks_of(living);
+            std::erase_if(survivors, [&](int r) { return out[static_cast<std::size_t>(r)] != 0; });
             if (code == MPI_SUCCESS) code = MPI_Comm_split(living, out[static_cast<std::size_t>(rank_)], 0, &left);
             agreed = agree(living, code == MPI_SUCCESS, timeout);
         }
 #endif
-        std::vector<int> survivors = ranks_of(left);
-        if (out[static_cast<std::size_t>(rank_)] != 0) throw left_out(name, rank_, other_ranks(size_, survivors));
+        if (out[static_cast<std::size_t>(rank_)] != 0) throw left_out(name, rank_, survivors);
         return {mpi_wire(left, true), std::move(survivors)};
     }
 

@@ -137,8 +137,8 @@ public:
         ncclComm_t next = state_->shrink({excluded.begin(), excluded.end()});
         nccl_transport left(next, true, std::make_shared<family>(options), {});
         if (!state_->relatives->failure.any()) {
-            state_->relatives->failure.set(std::make_exception_ptr(
-                peer_error(std::string(name) + ": rank " + std::to_string(rank()) + " has called shrink")));
+            state_->relatives->failure.set(
+                std::make_exception_ptr(peer_error(std::string(name) + ": this rank has called shrink")));
             state_->relatives->end_all();
         }
         return {std::move(left), detail::other_ranks(size(), excluded)};

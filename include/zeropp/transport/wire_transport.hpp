@@ -100,8 +100,8 @@ public:
         detail::require_excluded(Wire::name, excluded, rank(), size());
         if (state_->shrunk) throw precondition_error(Wire::name, "one shrink of each transport", "another one");
         state_->network.revoke();
-        state_->peers.fail(std::make_exception_ptr(
-            peer_error(std::string(Wire::name) + ": rank " + std::to_string(rank()) + " has called shrink")));
+        state_->peers.fail(
+            std::make_exception_ptr(peer_error(std::string(Wire::name) + ": this rank has called shrink")));
         shrunk<Wire> left = state_->network.shrink(excluded, state_->peers.options().timeout);
         state_->shrunk = true;
         return {wire_transport(std::move(left.next), state_->peers.options()), std::move(left.survivors)};
