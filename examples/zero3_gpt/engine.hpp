@@ -424,7 +424,7 @@ private:
         last_step_ = before.last_step_;
         traffic_ = before.traffic_;
         gather_queue_.exec().wait(device_.record());
-        bool mirrored = true;
+        std::size_t mirrored = 0, moments = 0;
         for (std::size_t u = 0; u != units_.size(); ++u) {
             unit_state& to = units_[u];
             unit_state& from = before.units_[u];
@@ -445,12 +445,18 @@ private:
             for (const std::size_t m : {0u, 1u}) {
                 const auto moment = to.optimizer.moments()[m];
                 copy(from.optimizer.moments()[m], moment);
-                mirrored = mirrored && before.mirrors_ &&
-                           before.mirrors_->recover(u, m, gather_queue_.exec(), weights_comm_, survivors,
-                                                    from.full_gradient, like(to.own_weights, moment));
+                ++moments;
+                if (before.mirrors_ && before.mirrors_->recover(u, m, gather_queue_.exec(), weights_comm_, survivors,
+                                                                from.full_gradient, like(to.own_weights, moment))) {
+                    ++mirrored;
+                }
             }
         }
-        if (!replicated_) lost_moments_ = mirrored ? "copies on partner nodes" : "zeros, since no survivor has copies";
+        if (replicated_) return;
+        lost_moments_ = "zeros, since no survivor has copies";
+        if (mirrored == moments) lost_moments_ = "copies on partner nodes";
+        if (mirrored != moments && mirrored != 0)
+            lost_moments_ = "in part copies on partner nodes, and zeros elsewhere";
     }
 
     /// Recovers the weights of lost shards from the copies that survivors hold.

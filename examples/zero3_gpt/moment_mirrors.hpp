@@ -80,7 +80,7 @@ public:
                 },
                 mirrors_[2 * unit + moment].copies);
             return true;
-        } catch (const zeropp::precondition_error&) {
+        } catch (const zeropp::no_copy_error&) {
             return false;
         }
     }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <ostream>
 #include <stdexcept>
+#include <utility>
 
 namespace zero3_gpt {
 
@@ -88,8 +89,9 @@ void write_json(const std::string& file, const report_header& header, std::span<
         run["forward_gather"] = phase(r.traffic.forward_gather);
         run["backward_gather"] = phase(r.traffic.backward_gather);
         run["reduce"] = phase(r.traffic.reduce);
-        if (r.traffic.exchange.inter_node + r.traffic.exchange.intra_node != 0) {
-            run["exchange"] = phase(r.traffic.exchange);
+        for (const auto& [name, bytes] :
+             {std::pair("exchange", r.traffic.exchange), std::pair("mirror", r.traffic.mirror)}) {
+            if (bytes.inter_node + bytes.intra_node != 0) run[name] = phase(bytes);
         }
         out << "  " << run << (&r == &runs.back() ? "\n" : ",\n");
     }

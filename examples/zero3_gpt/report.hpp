@@ -34,11 +34,11 @@ struct run_result {
 
     std::uint64_t inter_node_bytes() const {
         return traffic.forward_gather.inter_node + traffic.backward_gather.inter_node + traffic.reduce.inter_node +
-               traffic.exchange.inter_node;
+               traffic.exchange.inter_node + traffic.mirror.inter_node;
     }
     std::uint64_t intra_node_bytes() const {
         return traffic.forward_gather.intra_node + traffic.backward_gather.intra_node + traffic.reduce.intra_node +
-               traffic.exchange.intra_node;
+               traffic.exchange.intra_node + traffic.mirror.intra_node;
     }
 };
 

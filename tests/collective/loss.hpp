@@ -90,6 +90,26 @@ struct tensor_memory {
     }
 };
 
+/// Whole tensors, as recover_weights takes them: a list, or the elements of the first.
+template <bool List, class Whole>
+const auto& shape_of(const Whole& whole, const loss& c) {
+    if constexpr (List) {
+        return whole;
+    } else {
+        return c.tensors[0].n;
+    }
+}
+
+/// Shards of a survivor, of which no element is recovered yet.
+template <class T, bool List>
+tensor_memory<T, List> shards_to_fill(const loss& c, int survivor) {
+    tensor_memory<T, List> shards;
+    for (const drawn_tensor& t : c.tensors) {
+        shards.add(std::vector<float>(t.size(c.survivors().size(), at(survivor)), untouched), 1);
+    }
+    return shards;
+}
+
 /// Sets of dead ranks: each rank, each node, two ranks, the first rank of each node, and all but the last rank.
 inline std::vector<std::vector<int>> losses(const node_map& map) {
     const zeropp::two_level ranks = map.topology();

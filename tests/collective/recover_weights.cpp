@@ -48,7 +48,7 @@ void check(const loss& c) {
     on_ranks(c.map.ranks(), c.text(), [&](zeropp::thread_transport& transport) {
         zeropp::communicator comm(before, transport);
         const auto r = at(comm.rank());
-        tensor_memory<T, List> whole_memory, again_memory, old_memory, shard_memory;
+        tensor_memory<T, List> whole_memory, again_memory, old_memory;
         for (std::size_t t = 0; t != c.tensors.size(); ++t) {
             whole_memory.add(weights(t), c.tensors[t].row);
             again_memory.add(std::vector<float>(c.tensors[t].n), c.tensors[t].row);
@@ -57,14 +57,7 @@ void check(const loss& c) {
         const auto whole = whole_memory.operand(before);
         const auto again = again_memory.operand(before);
         const auto old = old_memory.operand();
-        const auto& shape = [&]() -> const auto& {
-            if constexpr (List) {
-                return whole;
-            } else {
-                return c.tensors[0].n;
-            }
-        }
-        ();
+        const auto& shape = shape_of<List>(whole, c);
         zeropp::workspace<zeropp::host_space> storage(0);
         const auto secondary = [&] {
             if constexpr (is_replica) {
@@ -87,9 +80,7 @@ void check(const loss& c) {
             return;
         }
         zeropp::communicator next(before.shrink(survivors), transport.split(survivors));
-        for (const drawn_tensor& t : c.tensors) {
-            shard_memory.add(std::vector<float>(t.size(survivors.size(), at(next.rank())), untouched), 1);
-        }
+        tensor_memory<T, List> shard_memory = shards_to_fill<T, List>(c, next.rank());
         const auto shard = shard_memory.operand();
         const zeropp::survivors_of from{before, survivors};
         const zeropp::host_queue queue;
@@ -223,7 +214,7 @@ TEST_CASE("recover_weights: wrong survivors, sizes, partitions and overlaps are 
         {.wrong = "given 0, 1", .survivors = {0, 1}},
         {.wrong = "expected a tensor of 100 elements, given one of 99", .elements = 99},
         {.wrong = "expected a shard of 34 elements of 100, given one of 35", .shard = 35},
-        {.wrong = "expected secondary weights of rank", .index_off = 1},
+        {.wrong = "expected a secondary partition for rank", .index_off = 1},
         {.wrong = "expected shards apart from the secondary weights", .overlaps = true}};
     for (const call& c : calls) {
         const auto errors = errors_on_ranks(4, "recovery that throws", [&](zeropp::thread_transport& transport) {

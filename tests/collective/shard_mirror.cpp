@@ -82,7 +82,7 @@ void check(const loss& c) {
         zeropp::communicator comm(before, world.split(zeropp::detail::world_ranks(c.map.ranks())));
         const std::vector<int> members = zeropp::partner_ranks(before, comm.rank());
         zeropp::communicator partners(before.shrink(members), world.split(members));
-        tensor_memory<float, List> whole_memory, first_memory, second_memory, shard_memory;
+        tensor_memory<float, List> whole_memory, first_memory, second_memory;
         for (std::size_t t = 0; t != c.tensors.size(); ++t) {
             const drawn_tensor& tensor = c.tensors[t];
             whole_memory.add(std::vector<float>(tensor.n), tensor.row);
@@ -90,14 +90,7 @@ void check(const loss& c) {
             second_memory.add(tensor.slice_of(values(t, 2), ranks, r), 1);
         }
         const auto whole = whole_memory.operand(before);
-        const auto& shape = [&]() -> const auto& {
-            if constexpr (List) {
-                return whole;
-            } else {
-                return c.tensors[0].n;
-            }
-        }
-        ();
+        const auto& shape = shape_of<List>(whole, c);
         zeropp::workspace<zeropp::host_space> storage(mirror_of<Q>::storage_bytes(Q(), before, shape, comm.rank()));
         kept[r] = storage.view().size();
         mirror_of<Q> mirror(Q(), before, comm.rank(), shape, storage.view());
@@ -118,9 +111,7 @@ void check(const loss& c) {
             return;
         }
         zeropp::communicator next(before.shrink(survivors), transport.split(survivors));
-        for (const drawn_tensor& t : c.tensors) {
-            shard_memory.add(std::vector<float>(t.size(survivors.size(), at(next.rank())), untouched), 1);
-        }
+        tensor_memory<float, List> shard_memory = shards_to_fill<float, List>(c, next.rank());
         const zeropp::survivors_of from{before, survivors};
         try {
             const auto version =

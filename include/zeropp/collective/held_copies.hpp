@@ -95,28 +95,17 @@ std::vector<held_copy> copies_of(const shard_mirror<Q, Space>&, const Topology& 
     return copies;
 }
 
-/// Why `secondary` is not of the rank `rank` of `before`, as "expected ..., given ..."; empty if it is.
-template <class Secondary, topology Topology>
-std::string secondary_problem(const Secondary& secondary, const Topology& before, int rank) {
-    const int size = before.group_size(before.group_of(rank));
-    if (std::string problem = secondary.ranks_problem(before); !problem.empty()) return problem;
-    if constexpr (requires { secondary.owners(); }) {
-        if (const int owners = secondary.owners().size(); owners != before.size()) {
-            return "expected a replica of the shards of all " + std::to_string(before.size()) +
-                   " ranks, given one of " + std::to_string(owners);
+/// Why copies are not of `rank` of `before`, or not of all shards, as "expected ..., given ..."; empty if they are.
+template <class Copies, topology Topology>
+std::string copies_problem(const Copies& copies, const Topology& before, int rank) {
+    std::string problem = copies.place_problem(before, rank);
+    if constexpr (requires { copies.owners(); }) {
+        if (problem.empty() && copies.owners().size() != before.size()) {
+            problem = "expected a replica of the shards of all " + std::to_string(before.size()) +
+                      " ranks, given one of " + std::to_string(copies.owners().size());
         }
     }
-    if (secondary.group_size() == size && secondary.index() == before.index_of(rank)) return {};
-    return "expected secondary weights of rank " + std::to_string(before.index_of(rank)) + " of a group of " +
-           std::to_string(size) + ", given those of rank " + std::to_string(secondary.index()) + " of " +
-           std::to_string(secondary.group_size());
-}
-
-template <quantizer Q, class Space, topology Topology>
-std::string secondary_problem(const shard_mirror<Q, Space>& mirror, const Topology& before, int rank) {
-    if (mirror.rank() == rank && mirror.size() == before.size()) return {};
-    return "expected a mirror on rank " + std::to_string(rank) + " of " + std::to_string(before.size()) +
-           ", given one on rank " + std::to_string(mirror.rank()) + " of " + std::to_string(mirror.size());
+    return problem;
 }
 
 /// Addresses of pieces in `messages` of `bytes` bytes, of which message i has the shards of owners[i] in `segments`; or

@@ -69,19 +69,6 @@ std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, c
                               [&](int chunks) { return update_bytes<Q, IntraNode>(whole, ranks, chunks, gathered); });
 }
 
-/// Why `replica` is not this rank's, as "expected ..., given ..."; empty if it is.
-template <class Replica, class Communicator>
-std::string replica_problem(const Replica& replica, const Communicator& comm) {
-    const auto& ranks = comm.topology();
-    const auto place_text = [](int group, int index, const auto& of) {
-        return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " + group_sizes_text(of);
-    };
-    const two_level& all = replica.owners().all();
-    if (has_same_groups(all, ranks) && replica.group() == comm.group_id() && replica.index() == comm.index()) return {};
-    return "expected a secondary replica for " + place_text(comm.group_id(), comm.index(), ranks) + ", given one for " +
-           place_text(replica.group(), replica.index(), all);
-}
-
 /// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
@@ -272,7 +259,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     call.agree(whole.text());
     if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
     call.require_chunks(options.chunks);
-    call.require([&] { return detail::replica_problem(replica, comm); });
+    call.require([&] { return replica.place_problem(comm.topology(), comm.rank()); });
     call.require([&] { return detail::spread_problem<execution_type>(replica, comm); });
     call.require([&] { return replica.shard_problem(in); });
     if constexpr (gathers) {
@@ -309,7 +296,7 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
     call.quantize_with("", replica.exact());
     call.agree(agreed_text("version ").append(replica.version().value_or(0)));
     call.agree(replica.text());
-    call.require([&] { return detail::replica_problem(replica, comm); });
+    call.require([&] { return replica.place_problem(comm.topology(), comm.rank()); });
     call.require([&]() -> std::string {
         if (replica.version()) return {};
         return "expected a secondary replica of a version, given an empty one";

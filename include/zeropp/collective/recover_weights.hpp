@@ -119,7 +119,7 @@ std::vector<stored_version> gather_versions(const Execution& exec, Communicator&
 }
 
 /// Makes the newest version that survivors hold of all elements the one to recover, and returns it. Throws
-/// precondition_error if there is none.
+/// no_copy_error if there is none.
 inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
     std::vector<std::uint64_t> newest;
     for (const stored_version& v : versions) {
@@ -139,8 +139,8 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
             given = "none of version " + std::to_string(version) + " for " + text_of(lost);
         }
     }
-    throw precondition_error("recover_weights",
-                             "each element in the secondary partition, replica or mirror of a surviving rank", given);
+    throw no_copy_error("recover_weights",
+                        "each element in the secondary partition, replica or mirror of a surviving rank", given);
 }
 
 /// Agrees on the call with the other ranks of `comm`. Throws precondition_error if this rank has a problem.
@@ -186,9 +186,9 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 /// Order     blocks. Allocates
 /// Requires  the same survivors, tensors, element type, quantizer and options on all ranks; shards apart from
 ///           `secondary`; replicas of the shards of all ranks (no shard_owners)
-/// Throws    precondition_error: on all ranks alike, naming the lost elements, if survivors hold no version of all
-///           elements; before any message, sizes that do not fit; on every rank alike if the fault is on all or the
-///           transport is `checked`
+/// Throws    no_copy_error on all ranks alike, naming the lost elements, if survivors hold no version of all elements;
+///           precondition_error before any message: sizes that do not fit; on every rank alike if the fault is on all
+///           or the transport is `checked`
 template <execution Execution, class Communicator, topology Topology,
           detail::secondary_in<typename Execution::space> Secondary, class Tensors,
           mutable_tensors_in<typename Execution::space> Shard>
@@ -206,7 +206,7 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
     call.quantize_with("", secondary.stored_as());
     detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
         const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
-        if (std::string problem = detail::secondary_problem(secondary, before, rank); !problem.empty()) return problem;
+        if (std::string problem = detail::copies_problem(secondary, before, rank); !problem.empty()) return problem;
         if (std::string problem = secondary.shape_problem(tensors); !problem.empty()) return problem;
         return out.overlaps(secondary.storage()) ? "expected shards apart from the secondary weights, given an overlap"
                                                  : "";

@@ -122,11 +122,16 @@ public:
     }
     int slots() const { return group_size_; }
     static slice_order order() { return {}; }
-    /// For collectives: text that ranks agree on besides tensors and version; why `ranks` do not fit, the group aside.
+    /// For collectives: text that ranks agree on besides tensors and version; why the partition is not of `rank` of
+    /// `ranks`, as "expected ..., given ...", empty if it is.
     static short_text text() { return {}; }
     template <topology Topology>
-    static std::string ranks_problem(const Topology&) {
-        return {};
+    std::string place_problem(const Topology& ranks, int rank) const {
+        const int size = ranks.group_size(ranks.group_of(rank)), index = ranks.index_of(rank);
+        if (group_size_ == size && index_ == index) return {};
+        return "expected a secondary partition for rank " + std::to_string(index) + " of a group of " +
+               std::to_string(size) + ", given one for rank " + std::to_string(index_) + " of " +
+               std::to_string(group_size_);
     }
 
     /// For collectives: memory of the stored message, and why tensors of this shape are not the partition's, as

@@ -92,7 +92,6 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
 
     const auto out = detail::operand_of<space>(full);
     const Quantizer q = secondary.stored_as();
-    const int group_size = comm.group_size();
     const auto whole = secondary.division_of(out);
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots()) * detail::wire_bytes_of<Quantizer>(whole);
 
@@ -101,13 +100,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     call.agree(agreed_text("version ").append(version));
     call.agree(secondary.text());
     call.agree(whole.text());
-    call.require([&]() -> std::string {
-        if (secondary.group_size() == group_size && secondary.index() == comm.index()) return {};
-        return "expected a secondary partition for rank " + std::to_string(comm.index()) + " of a group of " +
-               std::to_string(group_size) + ", given one for rank " + std::to_string(secondary.index()) + " of " +
-               std::to_string(secondary.group_size());
-    });
-    call.require([&] { return secondary.ranks_problem(comm.topology()); });
+    call.require([&] { return secondary.place_problem(comm.topology(), comm.rank()); });
     call.require([&] { return secondary.tensors_problem(out); });
     call.require([&]() -> std::string {
         if (secondary.version() == version) return {};
@@ -115,7 +108,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
     // A rank that is its whole group has nobody to agree with, and comm.intra_node() would be ranks of other nodes.
-    if (group_size == 1 && comm.topology().groups() != 1) call.exchange_nothing();
+    if (comm.group_size() == 1 && comm.topology().groups() != 1) call.exchange_nothing();
     call.run(pipeline(exec), comm.intra_node(), scratch, bytes, [&](std::byte* work) {
         if (whole.elements() == 0) return;
         const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];

@@ -178,7 +178,7 @@ public:
         return own;
     }
 
-    /// For collectives: division of whole tensors, order and number of messages, text to agree on, problem with ranks.
+    /// For collectives: division of whole tensors, order and number of messages, text to agree on.
     template <class Operand>
     auto division_of(const Operand& full) const {
         return full.over_ranks(owners_);
@@ -189,11 +189,17 @@ public:
         if (owners_.groups() == groups()) return {};
         return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own slices");
     }
+    /// Why the replica is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
-    std::string ranks_problem(const Topology& ranks) const {
-        if (has_same_groups(owners_.all(), ranks)) return {};
-        return "expected a secondary replica over " + group_sizes_text(ranks) + ", given one over " +
-               group_sizes_text(owners_.all());
+    std::string place_problem(const Topology& ranks, int rank) const {
+        const auto place_text = [](int group, int index, const auto& of) {
+            return "rank " + std::to_string(index) + " of group " + std::to_string(group) + " of " +
+                   group_sizes_text(of);
+        };
+        const int group = ranks.group_of(rank), index = ranks.index_of(rank);
+        if (has_same_groups(owners_.all(), ranks) && group_ == group && index_ == index) return {};
+        return "expected a secondary replica for " + place_text(group, index, ranks) + ", given one for " +
+               place_text(group_, index_, owners_.all());
     }
     /// Memory of the stored shards, and why tensors of this shape are not the replica's, as "expected ..., given ...";
     /// empty if they are.

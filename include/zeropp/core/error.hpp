@@ -24,6 +24,12 @@ public:
         : error(std::string(where) + ": expected " + std::string(expected) + ", given " + std::string(given)) {}
 };
 
+/// No survivor of a failure holds a copy of some elements. Thrown by recover_weights, on all ranks alike.
+class no_copy_error : public precondition_error {
+public:
+    using precondition_error::precondition_error;
+};
+
 /// A collective cannot complete because of another rank. The ranks that are left may `shrink` and go on.
 class lost_rank_error : public error {
 public:
