@@ -38,7 +38,8 @@ endfunction()
 #                 [SEPARATE])
 #
 # One Catch2 program, one ctest called NAME. Headers that it does not name are precompiled with those of all tests.
-# Sources are compiled in groups, unless they are SEPARATE.
+# Sources are compiled in groups, unless they are SEPARATE. Sanitizers do without tests of accuracy, which repeat the
+# same accesses many times.
 function(zeropp_add_test name)
     cmake_parse_arguments(PARSE_ARGV 1 test "SEPARATE" "TIMEOUT" "LIBRARIES;PRECOMPILED_HEADERS")
     set(${name} ${test_UNPARSED_ARGUMENTS})
@@ -61,7 +62,11 @@ function(zeropp_add_test name)
         target_precompile_headers(test_${name} REUSE_FROM zeropp_catch)
     endif()
     add_dependencies(zeropp_test_programs test_${name})
-    add_test(NAME ${name} COMMAND test_${name})
+    set(command test_${name})
+    if(ZEROPP_SANITIZE)
+        list(APPEND command ~[accuracy])
+    endif()
+    add_test(NAME ${name} COMMAND ${command})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${test_TIMEOUT} LABELS unit)
 endfunction()
 

@@ -12,7 +12,7 @@
 #
 # Parts of --all, warnings being errors in all of them:
 #   everything   g++, optimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
-#   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: all unit tests
+#   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests but those of accuracy, and of most kernels
 #   tsan         clang, ThreadSanitizer: the tests that have threads
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh

@@ -14,8 +14,8 @@ review before this script, had for 18 kernels (.03 off in the mean); no GPU has 
 
     (nothing)  prints the tables
     --write    writes them to bench/results/roofline.{json,md}
-    --check    fails where a count has grown by more than 3 % since, or fewer warps fit or bytes are in flight; 77 for
-               another nvcc
+    --check    fails where a count has grown by more than 3 % since, or fewer warps fit or bytes are in flight, in the
+               generations that --cubins has; 77 for another nvcc
 """
 import argparse
 import json
@@ -380,9 +380,11 @@ def registers_of(report):
 
 
 def measured(folder, nvdisasm):
-    """Rows of the compiled kernels: {architecture: {kernel: row}}."""
+    """Rows of the compiled kernels: {architecture: {kernel: row}}, for the generations that `folder` has."""
     found = {}
     for architecture in ARCHITECTURES:
+        if not list(folder.glob(f"*.sm_{architecture}.cubin")):
+            continue
         rows = found[str(architecture)] = {}
         for source in SOURCES:
             cubin = folder / f"{source.stem}.sm_{architecture}.cubin"
@@ -455,8 +457,8 @@ def tables(found, version):
 def grown(found, committed):
     """Texts for kernels that need more than `committed`, are new, or are gone."""
     problems = []
-    for architecture, rows in committed.items():
-        now = found.get(architecture, {})
+    for architecture, now in found.items():
+        rows = committed[architecture]
         problems += [f"sm_{architecture}, {name}: in the table and not in the code" for name in rows if name not in now]
         problems += [f"sm_{architecture}, {name}: in the code and not in the table" for name in now if name not in rows]
         for name in rows.keys() & now.keys():
@@ -493,6 +495,8 @@ def main():
         if not arguments.cubins:
             compile_all(arguments.nvcc, folder)
         found = measured(folder, find_nvdisasm(arguments.nvdisasm, arguments.nvcc, folder))
+    if not found or (arguments.write and len(found) != len(ARCHITECTURES)):
+        sys.exit(f"{folder}: expected cubins of {', '.join(map(str, ARCHITECTURES))}, given {', '.join(found) or 'none'}")
     if arguments.check:
         problems = grown(found, committed["kernels"])
         print("\n".join(problems) or f"{sum(map(len, found.values()))} kernels: none has grown")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The GPU path as nvcc compiles it, without a GPU: the PTX of every file of tests/kernels, of lists, grids, outer steps and
-# collectives, on three generations. Some twenty minutes of processor time:
+# The GPU path as nvcc compiles it, without a GPU, for three generations: the PTX of every file of tests/kernels, of lists,
+# grids, outer steps and collectives is executed, and the machine code of shipped kernels inspected. Some thirty minutes of
+# processor time:
 #
 #   tests/ptx/run.sh [--build-dir DIR] [--mutants N]
 #
@@ -21,13 +22,13 @@ fi
 require_packages cmake ninja-build g++ catch2 libboost-context-dev python3
 
 files=$(cd tests/kernels && printf '%s;' *.cpp)
-cmake --preset release -S . -B "$build_dir" -DZEROPP_WERROR=ON -DZEROPP_TEST_PTX_ARCHITECTURES="80;90;100" \
+cmake --preset release -S . -B "$build_dir" -DZEROPP_WERROR=ON -DZEROPP_TEST_GPU_ARCHITECTURES="80;90;100" \
     -DZEROPP_TEST_PTX_FILES="${files//.cpp/}lists;grids;outer_step;collectives"
 cmake --build "$build_dir" --target zeropp_ptx_programs -j "$(nproc)"
 programs=$build_dir/tests/ptx
 rm -f "$programs"/*.counts
 failed=0
-ctest --test-dir "$build_dir" -R '^ptx' --output-on-failure --no-tests=error -j 2 || failed=1
+ctest --test-dir "$build_dir" -R '^(ptx|nvcc)' --output-on-failure --no-tests=error -j 2 || failed=1
 
 printf '\n%-22s %10s %8s %9s %14s %9s  %s\n' program assertions kernels launches 'lane instr.' mma 'PTX reached'
 for counts in "$programs"/ptx.*.counts; do

@@ -286,7 +286,8 @@ TEST_CASE("lloyd_max: levels, thresholds and scales are a normal distribution's 
     check_against_optimum<4, unbiased>();
 }
 
-TEST_CASE("lloyd_max: unbiased codes lose nothing on average, those of least error what they must", "[quantizer]") {
+TEST_CASE("lloyd_max: unbiased codes lose nothing on average, those of least error what they must",
+          "[quantizer][accuracy]") {
     const auto lost = [](int levels) { return normal_optimum(levels).lost; };
     // A scale is off by up to an eighth of an octave, and found for the block's own elements.
     CHECK(std::fabs(arriving<lloyd_max<2, 128, unbiased>>() - (1.0)) < 0.01);

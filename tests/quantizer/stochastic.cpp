@@ -168,7 +168,7 @@ TEST_CASE("multiples of a step are kept, whatever the noise", "[quantizer][stoch
     check_every_width<asymmetric, bfloat16>();
 }
 
-TEST_CASE("on average nothing is lost", "[quantizer][stochastic]") {
+TEST_CASE("on average nothing is lost", "[quantizer][stochastic][accuracy]") {
     std::vector<float> block = normal_floats(256, 12);
     check_unbiased<stochastic<block_integer<4, 256>>>(block);
     check_unbiased<stochastic<block_integer<8, 256, asymmetric, half>>>(block);
