@@ -23,9 +23,10 @@ std::vector<int> partner_ranks(const Topology& ranks, int rank) {
     const int first = groups % 2 == 0 ? pair : std::min(pair, groups - 3);
     const int end = groups - first == 3 ? groups : first + 2;
     std::vector<int> members;
-    for (int r = 0; r != ranks.size(); ++r) {
-        if (ranks.group_of(r) >= first && ranks.group_of(r) < end) members.push_back(r);
+    for (int g = first; g != end; ++g) {
+        for (int i = 0; i != ranks.group_size(g); ++i) members.push_back(ranks.rank_of(g, i));
     }
+    std::ranges::sort(members);
     return members;
 }
 
