@@ -13,7 +13,7 @@
 # Parts of --all, warnings being errors in all of them:
 #   everything   g++, optimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests but those of accuracy, and of most kernels
-#   tsan         clang, ThreadSanitizer: the tests that have threads
+#   tsan         clang, ThreadSanitizer: the tests that have threads, but those of accuracy
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
 #   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)

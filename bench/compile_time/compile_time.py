@@ -155,11 +155,12 @@ def grown(rows, committed):
     return found
 
 
-def turns_for_check(measurement, committed):
+def grown_in_turns(measurement, committed):
     """Measures all programs, and again those that seem to have grown: a busy machine is not a regression."""
     measurement.turns(2, measurement.commands)
     suspects = {name for name, _ in grown(measurement.rows(), committed)}
     measurement.turns(7, suspects | {base_of(name) for name in suspects})
+    return [(name, text) for name, text in grown(measurement.rows(), committed) if name in suspects]
 
 
 def main():
@@ -185,11 +186,10 @@ def main():
     measurement = Measurement(commands(arguments))
     if arguments.check:
         committed = table[compiler]["rows"]
-        turns_for_check(measurement, committed)
+        problems = grown_in_turns(measurement, committed)
         for name, row in measurement.rows().items():
             was = f", committed {committed[name]['of_base']:.2f}" if name in committed else ""
             print(f"{name:18} {row['seconds']:6.2f} s  {row['of_base']:5.2f} of {base_of(name)}{was}")
-        problems = grown(measurement.rows(), committed)
         print("\n".join(f"{name}: {text}" for name, text in problems))
         return 1 if problems else 0
 

@@ -4,7 +4,7 @@
 import sys
 
 sys.dont_write_bytecode = True
-from compile_time import ALLOWED, grown, turns_for_check
+from compile_time import ALLOWED, Measurement, grown, grown_in_turns
 
 
 def row(time, memory, other=""):
@@ -29,23 +29,25 @@ assert grown(rows(ALLOWED + 0.01, 1.4), was) == [("all_gather", "processor time 
 assert grown(rows(1.0, 1.4 * ALLOWED + 0.01), was) == [("all_gather", "memory is 1.62 of regex's, and was 1.40")]
 
 
-class Turns:
-    """In place of a Measurement: programs whose first turns were slow."""
+class Turns(Measurement):
+    """In place of compilations: seconds of each program's turns."""
 
-    def __init__(self, slow):
-        self.slow = slow
-        self.commands = {"regex": [], "umbrella": [], "all_gather": []}
-        self.taken = {name: 0 for name in self.commands}
+    def __init__(self, seconds):
+        super().__init__({name: [] for name in seconds})
+        self.samples = seconds
 
     def turns(self, n, names):
         for name in names:
-            self.taken[name] += n
+            taken = len(self.seconds[name])
+            self.seconds[name] += self.samples[name][taken:taken + n]
+            self.memory[name] += [1.0] * n
 
-    def rows(self):
-        return {"regex": row(1.0, 1.0), "all_gather": row(2.0 if self.slow and self.taken["all_gather"] < 9 else 1.0, 1.4)}
 
-
-for slow, taken in (False, [2, 2, 2]), (True, [9, 2, 9]):
-    turns = Turns(slow)
-    turns_for_check(turns, was)
-    assert list(turns.taken.values()) == taken, turns.taken
+was = {name: row(1.0, 1.0) for name in ("regex", "all_gather", "reduce_scatter")}
+quick = [0.85] * 7
+# Both that were slow at first are measured again, and a program that was not is not held against the base's later turns.
+turns = Turns({"regex": [1.0, 1.0, *quick], "all_gather": [1.0, 1.1, *quick], "reduce_scatter": [1.3, 1.3, *quick]})
+assert grown_in_turns(turns, was) == []
+assert {name: len(samples) for name, samples in turns.seconds.items()} == {"regex": 9, "all_gather": 2, "reduce_scatter": 9}
+turns = Turns({"regex": [1.0] * 9, "all_gather": [1.0] * 9, "reduce_scatter": [1.3] * 9})
+assert grown_in_turns(turns, was) == [("reduce_scatter", "processor time is 1.30 of regex's, and was 1.00")]

@@ -424,7 +424,7 @@ private:
         last_step_ = before.last_step_;
         traffic_ = before.traffic_;
         gather_queue_.exec().wait(device_.record());
-        std::size_t mirrored = 0, moments = 0;
+        std::size_t mirrored = 0;
         for (std::size_t u = 0; u != units_.size(); ++u) {
             unit_state& to = units_[u];
             unit_state& from = before.units_[u];
@@ -442,21 +442,34 @@ private:
             };
             copy(from.shard.view(), to.shard.view());
             if (average_decay_ > 0) copy(from.average.view(), to.average.view());
-            for (const std::size_t m : {0u, 1u}) {
-                const auto moment = to.optimizer.moments()[m];
-                copy(from.optimizer.moments()[m], moment);
-                ++moments;
-                if (before.mirrors_ && before.mirrors_->recover(u, m, gather_queue_.exec(), weights_comm_, survivors,
-                                                                from.full_gradient, like(to.own_weights, moment))) {
-                    ++mirrored;
-                }
-            }
+            for (const std::size_t m : {0u, 1u}) copy(from.optimizer.moments()[m], to.optimizer.moments()[m]);
+            if (before.mirrors_ && recover_moments(u, to, from, before, survivors)) ++mirrored;
         }
         if (replicated_) return;
         lost_moments_ = "zeros, since no survivor has copies";
-        if (mirrored == moments) lost_moments_ = "copies on partner nodes";
-        if (mirrored != moments && mirrored != 0)
+        if (mirrored == units_.size()) lost_moments_ = "copies on partner nodes";
+        if (mirrored != units_.size() && mirrored != 0)
             lost_moments_ = "in part copies on partner nodes, and zeros elsewhere";
+    }
+
+    /// Recovers both moments of lost shards from mirrors, if survivors have both: one alone would make wrong steps.
+    bool recover_moments(std::size_t unit, unit_state& to, const unit_state& from, const zero3_engine& before,
+                         const std::vector<int>& survivors) {
+        const auto move = [&](const zeropp::view<float, space>& in, const zeropp::view<float, space>& out) {
+            device_.for_each(static_cast<std::int64_t>(in.size()), step::copy{in.data(), out.data()});
+        };
+        const std::size_t size = to.shard.size();
+        for (const std::size_t m : {0u, 1u}) {
+            const auto tried = full_[m].view().subview(0, size);
+            move(to.optimizer.moments()[m], tried);
+            gather_queue_.exec().wait(device_.record());
+            if (!before.mirrors_->recover(unit, m, gather_queue_.exec(), weights_comm_, survivors, from.full_gradient,
+                                          like(to.own_weights, tried))) {
+                return false;
+            }
+        }
+        for (const std::size_t m : {0u, 1u}) move(full_[m].view().subview(0, size), to.optimizer.moments()[m]);
+        return true;
     }
 
     /// Recovers the weights of lost shards from the copies that survivors hold.

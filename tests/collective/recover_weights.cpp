@@ -88,7 +88,7 @@ void check(const loss& c) {
             if (zeropp::recover_weights(queue, next, from, secondary, shape, shard, c.options) != 7) {
                 errors[r] = "another version";
             }
-        } catch (const zeropp::precondition_error& e) {
+        } catch (const zeropp::no_copy_error& e) {
             errors[r] = e.what();
         }
         recovered[r] = shard_memory.values();
@@ -181,7 +181,7 @@ TEST_CASE("recover_weights: the newest version that survivors hold whole, after 
                                                 secondary, std::size_t{10}, shard);
                     text = "version " + std::to_string(version);
                     for (const float x : shard) text += x == static_cast<float>(version) ? "" : ", wrong";
-                } catch (const zeropp::precondition_error& e) {
+                } catch (const zeropp::no_copy_error& e) {
                     text = e.what();
                 }
             },

@@ -118,7 +118,7 @@ void check(const loss& c) {
                 zeropp::recover_weights(queue, next, from, mirror, shape, shard_memory.operand(),
                                         {.lost_shards_only = true, .chunk_bytes = c.options.chunk_bytes});
             if (version != 2) errors[r] = "another version";
-        } catch (const zeropp::precondition_error& e) {
+        } catch (const zeropp::no_copy_error& e) {
             errors[r] = e.what();
         }
         recovered[r] = shard_memory.values();

@@ -1,5 +1,6 @@
 #include "kernels/abilities_against_host.hpp"
 
+#include <zeropp/codec/cuda/kernel_slices.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/refit.cuh>
 #include <zeropp/quantizer/block_float.hpp>
@@ -8,6 +9,11 @@
 #include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
+
+#include <cstddef>
+#include <numeric>
+#include <type_traits>
+#include <vector>
 
 namespace kernels = zeropp_test::kernels;
 using zeropp::block_integer;
@@ -71,4 +77,39 @@ TEST_CASE("kernels: messages with a scale", "[kernels]") {
 TEST_CASE("kernels: differences of tensors", "[kernels]") {
     kernels::check_differences<float, zeropp::bfloat16>(hadamard<block_integer<4, 128>>());
     kernels::check_differences<zeropp::half, zeropp::half>(block_integer<8, 2048>());
+}
+
+// Two slots have no rank, as on nodes of unequal size.
+TEST_CASE("kernels: tables of more slots than a launch takes", "[kernels]") {
+    using zeropp::bfloat16;
+    constexpr int slots = 2 * zeropp::detail::most_tabled_slots + 3;
+    constexpr std::size_t n = 5003;
+    std::vector<int> ranks(slots);
+    std::iota(ranks.rbegin(), ranks.rend(), 0);
+    const zeropp::partition part(n, slots - 2);
+    const kernels::layout l{"slots", {part, {slots, 0, 0, ranks.data()}, 0, part.slice_size(), 0, slots}};
+    const kernels::owned_stream stream(3);
+    const block_integer<4, 128> q;
+    for (std::size_t i = 0; i != 6; ++i) {
+        const kernels::variation v{i};
+        INFO("variation " << i);
+        kernels::check_encode<float>(stream.exec(), zeropp::nvfp4(), l, v);
+        kernels::check_reduce_decode<float>(stream.exec(), zeropp::nvfp4(), l, v);
+        kernels::check_reduce_encode(stream.exec(), block_integer<8, 64>(), stochastic<block_integer<4, 128>>(5, 1), l,
+                                     v);
+        // Shards in rank order and, packed, in slot order.
+        const auto elements = kernels::tensor<bfloat16>(slots * part.slice_size(), 0, v.salt());
+        const kernels::device_array<bfloat16> in(elements);
+        const auto check = [&](const auto& where) {
+            kernels::check_residuals(stream.exec(), block_integer<8, 128>(), q, l, v,
+                                     [&]<class Codec>(Codec, const auto& on, std::byte* messages, const auto& memory) {
+                                         const bool host = std::is_same_v<Codec, kernels::on_host>;
+                                         Codec::write(on, q, host ? elements.data() : in.data(), where, messages,
+                                                      memory);
+                                     });
+        };
+        check(l.where);
+        check(zeropp::packed_slices<zeropp::slices>{l.where, part.slice_size()});
+    }
+    REQUIRE(kernels::device_fault() == "");
 }

@@ -74,10 +74,11 @@ zeropp::detail::list_chunks chunks_of(const auto& list, int wanted, int block) {
 }
 
 template <class T, class From, class To, class Storage>
-void check(const From& from, const To& to, int seed, std::size_t tensors, std::size_t most) {
+void check(const From& from, const To& to, int seed, std::size_t tensors, std::size_t most,
+           const zeropp::two_level& ranks) {
     zeropp_test::random_source random(static_cast<std::uint64_t>(seed));
-    static constexpr int irregular[] = {5, 2, 5, 2};
-    const zeropp::two_level ranks = seed % 3 == 0 ? zeropp::two_level(irregular) : zeropp::two_level(2, 2);
+    const int slots = zeropp::slot_count(ranks);
+    const auto of_slots = [&](std::size_t bytes) { return static_cast<std::size_t>(slots) * bytes; };
     both_lists<T> lists(random, ranks, tensors, most);
     const int wanted = 1 + static_cast<int>(random.below(3));
     INFO("seed " << seed << ", " << tensors << " tensors in " << wanted << " chunks");
@@ -91,17 +92,17 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     using device_codec = zeropp::codec<zeropp::cuda_stream>;
 
     const zeropp::detail::list_division whole(lists.host->over_ranks(), nullptr, lists.host->elements(), 0);
-    const std::size_t kept = 4 * zeropp::detail::wire_bytes_of<Storage>(whole);
+    const std::size_t kept = of_slots(zeropp::detail::wire_bytes_of<Storage>(whole));
     std::vector<std::byte> host_kept(kept);
     const simt::device_array<std::byte> device_kept(host_kept);
     for (std::size_t c = 0; c != on_host.size(); ++c) {
         if (on_host[c].sections() == 0) continue;
-        const auto host_where = on_host[c].in_slots(ranks.order(), 0, 4);
-        const auto device_where = on_device[c].in_slots(ranks.order(), 0, 4);
+        const auto host_where = on_host[c].in_slots(ranks.order(), 0, slots);
+        const auto device_where = on_device[c].in_slots(ranks.order(), 0, slots);
         const std::size_t in = zeropp::detail::wire_bytes_of<From>(host_where);
         const std::size_t out = zeropp::detail::wire_bytes_of<To>(host_where);
-        // What four contributors sent, each as this list with another scale.
-        std::vector<std::byte> messages(4 * in), all(3 * 4 * in), sums(4 * out);
+        // Of three contributors, which send the same without residuals.
+        std::vector<std::byte> messages(of_slots(in)), all(3 * of_slots(in)), sums(of_slots(out));
         const simt::device_array<std::byte> device_messages(messages.size()), device_all(all.size()),
             device_sums(sums.size());
         const zeropp::tensor_table<const T> of_host{lists.host->resident_tensors()};
@@ -147,6 +148,12 @@ void check(const From& from, const To& to, int seed, std::size_t tensors, std::s
     REQUIRE(device_kept.intact());
 }
 
+template <class T, class From, class To, class Storage>
+void check(const From& from, const To& to, int seed, std::size_t tensors, std::size_t most) {
+    static constexpr int irregular[] = {5, 2, 5, 2};
+    check<T, From, To, Storage>(from, to, seed, tensors, most,
+                                seed % 3 == 0 ? zeropp::two_level(irregular) : zeropp::two_level(2, 2));
+}
 }  // namespace
 
 TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among them", "[simt][kernels][lists]") {
@@ -157,6 +164,14 @@ TEST_CASE("kernels on lists: from one tensor to many, empty and small ones among
         check<float, hadamard<block_integer<4, 64>, 32>, block_integer<8, 16>, zeropp::cast_to<float>>({}, {}, seed,
                                                                                                        tensors, 900);
     }
+}
+
+TEST_CASE("kernels on lists: tables of more slots than a launch takes", "[simt][kernels][lists]") {
+    // 57 and 22 ranks.
+    std::vector<int> nodes(79);
+    for (std::size_t r = 0; r != nodes.size(); ++r) nodes[r] = r % 5 == 0 || r % 7 == 3 ? 1 : 0;
+    check<zeropp::bfloat16, block_integer<8, 256>, block_integer<4, 128>, block_integer<8, 256>>(
+        {}, {}, 50, 4, 9000, zeropp::two_level(std::span<const int>(nodes)));
 }
 
 TEST_CASE("kernels on lists: five codes in a byte", "[simt][kernels][lists]") {

@@ -85,29 +85,36 @@ std::vector<std::vector<run_result>> results_with(const setting& c) {
     return results;
 }
 
-/// Masters by unit and rank, of the engines before and after rank 2 of 2 x 2 is lost, and steps taken by the survivors.
+/// Masters by unit and rank, of the engines before and after ranks are lost, and steps taken by the survivors.
 struct outcome {
     std::vector<std::vector<std::vector<float>>> before, after;
-    std::vector<int> steps_before = std::vector<int>(3), steps = std::vector<int>(3);
-    std::vector<std::string> lost_moments = std::vector<std::string>(3);
+    std::vector<int> steps_before, steps;
+    std::vector<std::string> lost_moments;
 };
 
-/// Loses rank 2 in the third step: after its forward pass or, if `at_end`, after the optimizer's step, which the rank
-/// `misses` has not taken. The masters of rank 2 are from before that step: the copies' are, too.
+/// Loses rank 2 of 2 x 2, or `dead` of `nodes`, in the third step: after its forward pass or, if `at_end`, after the
+/// optimizer's step, which the rank `misses` has not taken. The masters of rank 2 are from before that step: the
+/// copies' are, too.
 ///
 /// With a number of a moment, moments are mirrored, and this one is compared in place of the masters.
-outcome lose_rank_2(bool differences, bool at_end, int misses, std::optional<std::size_t> moment = {}) {
+outcome lose_rank_2(bool differences, bool at_end, int misses, std::optional<std::size_t> moment = {},
+                    const zeropp::two_level& nodes = zeropp::two_level(2, 2), const std::vector<int>& dead = {2}) {
     const workload work = short_work();
     const int units = work.network.units();
-    const setting c{.nodes = zeropp::two_level(2, 2), .differences = differences};
+    const setting c{.nodes = nodes, .differences = differences};
     run_settings run = run_of(c);
     if (moment) run.config.zeropp.optimizer_mirror = {.every = 3, .quantizer = "fp32"};
     using engine_type = zero3_engine<host_device, zeropp::thread_transport, formats>;
-    const std::vector<int> survivors{0, 1, 3};
+    const std::vector<int> survivors = zeropp::detail::other_ranks(nodes.size(), dead);
+    const std::size_t left = survivors.size();
     outcome all;
-    all.before.resize(static_cast<std::size_t>(units), std::vector<std::vector<float>>(4));
-    all.after.resize(static_cast<std::size_t>(units), std::vector<std::vector<float>>(3));
-    zeropp::run_on_threads(4, [&](zeropp::thread_transport ranks) {
+    all.before.resize(static_cast<std::size_t>(units),
+                      std::vector<std::vector<float>>(static_cast<std::size_t>(nodes.size())));
+    all.after.resize(static_cast<std::size_t>(units), std::vector<std::vector<float>>(left));
+    all.steps_before.resize(left);
+    all.steps.resize(left);
+    all.lost_moments.resize(left);
+    zeropp::run_on_threads(nodes.size(), [&](zeropp::thread_transport ranks) {
         const host_device device;
         engine_type::transport_type world(ranks, c.nodes);
         engine_type engine(device, work.network, run.config, 1, world, c.nodes);
@@ -138,9 +145,9 @@ outcome lose_rank_2(bool differences, bool at_end, int misses, std::optional<std
             if (moment) engine.mirror_moments();
         }
         engine.stop();
-        if (rank == 2) {
+        if (std::ranges::find(dead, rank) != dead.end()) {
             if (moment) keep(engine, rank, all.before);
-            world.split(std::vector<int>{2});
+            world.split(std::vector<int>{rank});
             return;
         }
         auto next = world.split(survivors);
@@ -237,6 +244,9 @@ TEST_CASE("moments of a lost shard come from its mirror, to the bit", "[zero3_gp
             CHECK(joined(network, u, mirrored.before[unit]) == joined(network, u, mirrored.after[unit]));
         }
     }
+    // Ranks 0 and 2 of four nodes mirror each other.
+    const outcome lost = lose_rank_2(false, true, 0, 0, zeropp::two_level(4, 2), {0, 2});
+    CHECK(lost.lost_moments == std::vector<std::string>(6, "zeros, since no survivor has copies"));
 }
 
 TEST_CASE("one rank, a node, and two ranks die in the middle of a step, and the others finish", "[zero3_gpt]") {

@@ -122,9 +122,9 @@ public:
     }
     int slots() const { return group_size_; }
     static slice_order order() { return {}; }
-    /// For collectives: text that ranks agree on besides tensors and version; why the partition is not of `rank` of
-    /// `ranks`, as "expected ..., given ...", empty if it is.
+    /// For collectives: text that ranks agree on besides tensors and version.
     static short_text text() { return {}; }
+    /// Why the partition is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         const int size = ranks.group_size(ranks.group_of(rank)), index = ranks.index_of(rank);

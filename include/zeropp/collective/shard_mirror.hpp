@@ -97,14 +97,15 @@ public:
     detail::list_division whole(const detail::list_operand<U, Space>&) const {
         return {segments_, reinterpret_cast<const segment*>(table_.view().data()), of_.elements, digest_};
     }
-    /// Why the mirror is not of `rank` of `ranks`, tensors of this shape are not the mirror's, `shard` is not this
-    /// rank's, or `size` ranks are not its partners, as "expected ..., given ..."; empty if they are.
+    /// Why the mirror is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
         if (rank_ == rank && size_ == ranks.size()) return {};
         return "expected a mirror on rank " + std::to_string(rank) + " of " + std::to_string(ranks.size()) +
                ", given one on rank " + std::to_string(rank_) + " of " + std::to_string(size_);
     }
+    /// The same of tensors of this shape, which are not the mirror's; of `shard`, which is not this rank's; and of
+    /// `size` ranks, which are not its partners.
     std::string shape_problem(const tensors_shape& tensors) const {
         if (std::string problem = tensors.ranks_problem(size_); !problem.empty()) return problem;
         return detail::over_ranks(flat(size_), tensors,

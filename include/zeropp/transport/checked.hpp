@@ -43,7 +43,8 @@ public:
     }
 
     /// Survivors as in shrinkable_transport. A `Control` of another type finds them, also for a `Transport` that cannot
-    /// find them: NCCL with a control of MPI. After an error, cannot be called again.
+    /// find them: NCCL with a control of MPI. If that one then finds no dead rank, or no other, an error of the
+    /// `Transport` is thrown, and shrink cannot be called again.
     shrunk<checked> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> &&
         shrinkable_transport<Control> {
         if constexpr (std::same_as<Transport, Control>) {
@@ -55,10 +56,14 @@ public:
             shrunk<Control> control = control_.shrink(excluded);
             std::optional<shrunk<Transport>> data;
             while (!data) {
+                const std::vector<int> out = detail::other_ranks(this->size(), control.survivors);
                 try {
-                    data.emplace(this->inner().shrink(detail::other_ranks(this->size(), control.survivors)));
-                } catch (const timeout_error&) {
-                    // Another rank has died, if the control misses one.
+                    data.emplace(this->inner().shrink(out));
+                } catch (const excluded_error&) {
+                    throw;
+                } catch (const error&) {
+                    // Another rank has died, if the control misses one. Without a dead rank it is an old error.
+                    if (out.empty()) throw;
                     const std::vector<int> before = control.survivors;
                     detail::shrink_to(control, before);
                     if (control.survivors == before) throw;
