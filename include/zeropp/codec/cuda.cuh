@@ -6,14 +6,12 @@
 #include <zeropp/codec/cuda/decode_kernel.cuh>
 #include <zeropp/codec/cuda/each_kernel.cuh>
 #include <zeropp/codec/cuda/encode_kernel.cuh>
-#include <zeropp/codec/cuda/kernel_slices.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/codec/cuda/message_scale.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -21,7 +19,8 @@ namespace zeropp {
 
 /// One kernel for each operation, and two more before `write` where messages have a scale, on the caller's stream: no
 /// allocation, no synchronisation. Pointers are device memory. Messages start on 16-byte boundaries, tensors anywhere;
-/// a shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, 64 slots are a launch.
+/// a shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
+/// own.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
@@ -40,7 +39,7 @@ struct codec<cuda_stream> {
     static void read(const cuda_stream& stream, const message_sum<Q>& source, const Slices& where, const Tensor& tensor,
                      epilogue last = {}) {
         using T = std::remove_pointer_t<decltype(detail::tensor_at(tensor, 0))>;
-        for_each_launch(where, [&](const detail::kernel_slices<Slices>& part, int first) {
+        for_each_regular(where, [&](const Slices& part, int first) {
             with_source(source, where, first, [&]<class From>(const From& from) {
                 using kernel = detail::decode_kernel<From, T, Slices, Tensor>;
                 detail::launch(stream, part.slots, kernel::tiles(part), kernel{from, part, tensor, last});
@@ -59,7 +58,7 @@ private:
     static void write_values(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                              std::byte* messages, const Residuals& residuals) {
         using kept = detail::kernel_residuals<Residuals>;
-        for_each_launch(where, [&](const detail::kernel_slices<Slices>& part, int first) {
+        for_each_regular(where, [&](const Slices& part, int first) {
             std::byte* const to = message_of(q, messages, where, first);
             const kept old = residuals_from(residuals, first);
             with_source(source, where, first, [&]<class From>(const From& from) {
@@ -72,8 +71,8 @@ private:
 
     /// Writes the scales of whole messages. A function by itself: in a lambda, nvcc 12 compiles discarded branches too.
     template <quantizer Q, class From, class Slices, class Kept>
-    static void find_scales(const cuda_stream& stream, const From& from, const detail::kernel_slices<Slices>& part,
-                            std::byte* messages, const Kept& old) {
+    static void find_scales(const cuda_stream& stream, const From& from, const Slices& part, std::byte* messages,
+                            const Kept& old) {
         if constexpr (message_scaled_quantizer<Q>) {
             using clear = detail::clear_scale_kernel<Q, Slices>;
             detail::launch(stream, 1, clear::tiles(part.slots), clear{part, messages});
@@ -150,13 +149,12 @@ private:
         }
     }
 
-    /// Calls f(slices for a kernel, their first slot): once for all slots, or for as many as a launch has a table for.
+    /// Calls f(slices, their first slot): once for all slots, or once per slot if the order is a table in host memory,
+    /// which kernels cannot read.
     template <class Slices, class F>
-    static void for_each_launch(const Slices& where, F f) {
-        const int most = where.order.table == nullptr ? where.slots : detail::most_tabled_slots;
-        for (int first = 0; first < where.slots; first += most) {
-            f(detail::kernel_slices<Slices>(where.subslots(first, std::min(most, where.slots - first))), first);
-        }
+    static void for_each_regular(const Slices& where, F f) {
+        if (where.order.table == nullptr) return f(where, 0);
+        for (int s = 0; s != where.slots; ++s) f(where.only_slot(s), s);
     }
 };
 

@@ -82,7 +82,7 @@ struct slices {
     constexpr ZEROPP_HOST_DEVICE std::size_t index(const section& p, int s) const { return origin + p.offset(rank(s)); }
     constexpr ZEROPP_HOST_DEVICE message_place last() const { return {}; }
     constexpr ZEROPP_HOST_DEVICE std::size_t last_count() const { return count; }
-    constexpr slices subslots(int s, int n) const { return in_slots(order, first_slot + s, n); }
+    constexpr slices only_slot(int s) const { return {part, slice_order{}, begin, count, rank(s), 1, origin}; }
 
 private:
     constexpr ZEROPP_HOST_DEVICE section only() const { return {part, part.slice_size(), begin, count, {}, {}}; }
@@ -169,8 +169,8 @@ struct list_slices {
         run.own = true;
         return run;
     }
-    /// n of these slots, from the s-th on.
-    constexpr list_slices subslots(int s, int n) const { return in_slots(order, first_slot + s, n); }
+    /// The s-th slot alone; its number is then its rank.
+    constexpr list_slices only_slot(int s) const { return in_slots({}, rank(s), 1); }
 
 private:
     /// Place of the i-th tensor in these messages, which begin with element `begin` of the first one.
@@ -198,7 +198,7 @@ struct packed_slices : Slices {
         of.stride = of.part.slice_size();
         return Slices::index(of, s);
     }
-    constexpr packed_slices subslots(int s, int n) const { return {Slices::subslots(s, n), stride, in_memory(s)}; }
+    constexpr packed_slices only_slot(int s) const { return {Slices::only_slot(s), stride, in_memory(s)}; }
 };
 
 /// Addresses of a list's tensors, in the memory of the execution: the tensor argument where `where` is list_slices.

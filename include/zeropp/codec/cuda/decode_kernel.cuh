@@ -3,7 +3,6 @@
 /// The kernel that writes tensors: decode, and decode + sum + scale (+ accumulate). Same bits as the host codec.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/codec/cuda/kernel_slices.cuh>
 #include <zeropp/codec/cuda/rotation.cuh>
 #include <zeropp/codec/cuda/sum_source.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
@@ -19,7 +18,7 @@ namespace zeropp::detail {
 template <class Source, class T, class Slices = slices, class Tensor = T*>
 struct decode_kernel {
     Source source;
-    kernel_slices<Slices> where;
+    Slices where;
     Tensor tensor;
     epilogue last;
 
@@ -80,13 +79,12 @@ private:
     };
 
     __device__ part open(std::size_t i, int s) const {
-        const Slices slot = where.in_slot(s);
-        const section of = slot.at(i);
-        const std::size_t size = of.size(slot.rank(s));
-        T* slice = into_global_memory(tensor_at(tensor, slot.tensor(i)));
+        const section of = where.at(i);
+        const std::size_t size = of.size(where.rank(s));
+        T* slice = into_global_memory(tensor_at(tensor, where.tensor(i)));
         // The offset of a slot without elements may lie beyond the tensor's end.
-        if (size != 0) slice += of.offset(slot.in_memory(s));
-        return {source.open(slot, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
+        if (size != 0) slice += of.offset(where.in_memory(s));
+        return {source.open(where, of, i, s), slice, reinterpret_cast<std::uintptr_t>(slice) % 16 == 0, size};
     }
 
     /// Writes the blocks of all sections of slot s.

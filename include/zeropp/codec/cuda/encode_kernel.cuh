@@ -33,7 +33,7 @@ template <quantizer Q, class Source, class Residuals = kernel_residuals<none>, c
 struct encode_kernel {
     Q q;
     Source source;
-    kernel_slices<Slices> where;
+    Slices where;
     std::byte* messages;
     Residuals residuals{};
     wire_layout<Q> layout{where.last_count(), where.last()};
@@ -110,12 +110,11 @@ private:
     };
 
     __device__ section_cursor open(std::byte* message, const section& of, std::size_t i, int s) const {
-        const Slices slot = where.in_slot(s);
-        return {values::open(source, residuals, slot, of, i, s),
-                of.size(slot.rank(s)),
-                room_of<Q>(slot, of, i),
-                slot.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
-                stochastic_quantizer<Q> ? slot.index(of, s) : 0,
+        return {values::open(source, residuals, where, of, i, s),
+                of.size(where.rank(s)),
+                room_of<Q>(where, of, i),
+                where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
+                stochastic_quantizer<Q> ? where.index(of, s) : 0,
                 message + layout.codes_at(of.place),
                 message + layout.params_at(of.place),
                 loaded_scale<Q>::load(message, layout.scale_offset)};

@@ -3,7 +3,6 @@
 /// Scales of whole messages: the largest finite magnitude of a message's values, found before it is encoded.
 
 #include <zeropp/codec/cuda/granule_codec.cuh>
-#include <zeropp/codec/cuda/kernel_slices.cuh>
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/sources.cuh>
 #include <zeropp/codec/cuda/tuning.hpp>
@@ -41,7 +40,7 @@ struct clear_scale_kernel {
 template <message_scaled_quantizer Q, class Source, class Residuals, class Slices = slices>
 struct find_scale_kernel {
     Source source;
-    kernel_slices<Slices> where;
+    Slices where;
     std::byte* messages;
     Residuals residuals;
 
@@ -59,12 +58,11 @@ struct find_scale_kernel {
     __device__ void operator()() const {
         const wire_layout<Q> layout(where.last_count(), where.last());
         for (int s = static_cast<int>(blockIdx.y); s < where.slots; s += static_cast<int>(gridDim.y)) {
-            const Slices slot = where.in_slot(s);
             magnitude largest[1];
             for (std::size_t i = 0; i != where.sections(); ++i) {
                 const section of = where.at(i);
-                const auto from = values::open(source, residuals, slot, of, i, s);
-                const std::size_t size = of.size(slot.rank(s));
+                const auto from = values::open(source, residuals, where, of, i, s);
+                const std::size_t size = of.size(where.rank(s));
                 for (std::size_t first = (blockIdx.x + i) % gridDim.x * tile_granules; first * granule_size < size;
                      first += gridDim.x * tile_granules) {
                     if ((first + tile_granules) * granule_size <= size) {
