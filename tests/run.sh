@@ -21,6 +21,7 @@
 #   docs         the documentation site, with every program that it shows, and its checks seen to fail
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
+#   optimised    the same on Open MPI, at -O3, as users compile
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
@@ -185,6 +186,7 @@ if [ "$all" = yes ]; then
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
+    run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_BUILD_BENCH=OFF
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"
