@@ -7,12 +7,13 @@
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
 #   --all               everything that this machine can run, in 40 to 55 minutes; continuous integration does
 #   --everywhere        what needs another world: another MPI, processor, Debian. By hand, before a release
-#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 60)
+#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 30)
 #   --build-dir DIR     where to build (default: build/tests)
 #
 # Parts of --all, warnings being errors in all of them:
 #   everything   g++, optimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
-#   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests but those of accuracy, and of most kernels
+#   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
+#                plans and of most kernels
 #   tsan         clang, ThreadSanitizer: the tests that have threads, but those of accuracy
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
@@ -164,7 +165,7 @@ run_fuzzing() {
         "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
         left_out+=("fuzzing: clang-$clang has no libFuzzer here")
     elif [ -n "$clang" ]; then
-        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-60}"
+        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-30}"
     fi
 }
 
