@@ -152,9 +152,8 @@ public:
     std::optional<mpi_wire> split(std::span<const int> members) {
         const auto self = std::ranges::find(members, rank_) - members.begin();
         MPI_Comm part = MPI_COMM_NULL;
-        require_mpi(
-            MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members.front(), static_cast<int>(self), &part),
-            "MPI_Comm_split");
+        const int color = members.empty() ? MPI_UNDEFINED : members.front();
+        require_mpi(MPI_Comm_split(comm_, color, static_cast<int>(self), &part), "MPI_Comm_split");
         if (members.empty()) return std::nullopt;
         return mpi_wire(part, true, family_);
     }
@@ -173,8 +172,7 @@ public:
                             [[maybe_unused]] std::chrono::milliseconds timeout) {
         require_fault_tolerance();
         MPI_Comm left = MPI_COMM_NULL;
-        std::vector<int> survivors;
-        std::vector<int> out(static_cast<std::size_t>(size_));  // [r] != 0: a survivor excludes rank r
+        std::vector<int> survivors, out(static_cast<std::size_t>(size_));  // out[r] != 0: a survivor excludes rank r
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
         for (bool agreed = false; !agreed;) {  // false if another process has failed meanwhile
             // MPIX_Comm_shrink has no deadline, so the ranks meet before.
