@@ -27,6 +27,7 @@ public:
 /// No survivor of a failure holds a copy of some elements. Thrown by recover_weights, on all ranks alike.
 class no_copy_error : public precondition_error {
 public:
+    /// The constructors of precondition_error.
     using precondition_error::precondition_error;
 };
 
