@@ -14,7 +14,7 @@
 #   everything   g++, optimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
 #                plans and of most kernels
-#   tsan         clang, ThreadSanitizer: the tests that have threads, but those of accuracy
+#   tsan         clang, ThreadSanitizer: tests that have threads, but those of accuracy and of formats alone
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
 #   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)

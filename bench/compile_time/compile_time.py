@@ -110,7 +110,7 @@ def commands(arguments):
     found = {}
     for name in PROGRAMS:
         if name == "codec_cuda":
-            if arguments.nvcc and not arguments.check:  # takes longest, and its time is not checked
+            if arguments.nvcc:
                 found[name] = [arguments.nvcc, "-ccbin", arguments.cxx, "-std=c++20", "-O2", "-arch=sm_90", *include,
                                str(HERE / f"{name}.cu")]
         elif name == "eigen_qr":
@@ -157,7 +157,7 @@ def grown(rows, committed):
 
 def grown_in_turns(measurement, committed):
     """Measures all programs, and again those that seem to have grown: a busy machine is not a regression."""
-    measurement.turns(2, measurement.commands)
+    measurement.turns(3, measurement.commands)
     suspects = {name for name, _ in grown(measurement.rows(), committed)}
     measurement.turns(4, suspects | {base_of(name) for name in suspects})
     return [(name, text) for name, text in grown(measurement.rows(), committed) if name in suspects]

@@ -46,8 +46,8 @@ class Turns(Measurement):
 was = {name: row(1.0, 1.0) for name in ("regex", "all_gather", "reduce_scatter")}
 quick = [0.85] * 4
 # Both that were slow at first are measured again, and a program that was not is not held against the base's later turns.
-turns = Turns({"regex": [1.0, 1.0, *quick], "all_gather": [1.0, 1.1, *quick], "reduce_scatter": [1.3, 1.3, *quick]})
+turns = Turns({"regex": [1.0, 1.0, 1.0, *quick], "all_gather": [1.0, 1.1, 1.1], "reduce_scatter": [1.3, 1.3, 1.3, *quick]})
 assert grown_in_turns(turns, was) == []
-assert {name: len(samples) for name, samples in turns.seconds.items()} == {"regex": 6, "all_gather": 2, "reduce_scatter": 6}
-turns = Turns({"regex": [1.0] * 6, "all_gather": [1.0] * 6, "reduce_scatter": [1.3] * 6})
+assert {name: len(samples) for name, samples in turns.seconds.items()} == {"regex": 7, "all_gather": 3, "reduce_scatter": 7}
+turns = Turns({"regex": [1.0] * 7, "all_gather": [1.0] * 7, "reduce_scatter": [1.3] * 7})
 assert grown_in_turns(turns, was) == [("reduce_scatter", "processor time is 1.30 of regex's, and was 1.00")]
