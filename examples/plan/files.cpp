@@ -132,6 +132,12 @@ void write_json(const settings& s, const prediction& p) {
                                        {"outer_bytes_by_rank", r.outer_memory},
                                        {"total_bytes_by_rank", r.total_memory}});
     }
+    if (p.mirrors) {
+        json["mirrors"] = {{"format", s.mirrors->format.name.str()},
+                           {"every", s.mirrors->every},
+                           {"bytes_by_rank", json_of(p.mirrors->sent)},
+                           {"memory_by_rank", p.mirrors->memory}};
+    }
     json["advice"] = advise(s, p);
     std::ofstream out = open(s.json_file);
     out << json.dump(2) << '\n';

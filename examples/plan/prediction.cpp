@@ -233,8 +233,28 @@ std::vector<local_run> predict_local_runs(const settings& s) {
     return runs;
 }
 
+std::optional<mirror_cost> predict_mirrors(const settings& s) {
+    if (!s.mirrors) return std::nullopt;
+    const zeropp::wire_format& format = s.mirrors->format;
+    // A rank that sends the most bytes of one tensor does so for all of them.
+    int most = 0;
+    std::uint64_t largest = 0;
+    for (int node = 0; node != s.ranks.groups(); ++node) {
+        const int rank = s.ranks.rank_of(node, 0);
+        const auto sent = zeropp::mirror_volume(s.ranks, std::span(s.tensors).first(1), format, rank).inter_node;
+        if (sent > largest) {
+            largest = sent;
+            most = rank;
+        }
+    }
+    constexpr std::uint64_t moments = 2;
+    const zeropp::volume sent = zeropp::mirror_volume(s.ranks, s.tensors, format, most);
+    return mirror_cost{.sent = {sent.intra_node * moments, sent.inter_node * moments},
+                       .memory = zeropp::mirror_memory(s.ranks, s.tensors, format) * moments};
+}
+
 prediction predict(const settings& s) {
-    return {predict_runs(s), predict_layouts(s), predict_choices(s), predict_local_runs(s)};
+    return {predict_runs(s), predict_layouts(s), predict_choices(s), predict_local_runs(s), predict_mirrors(s)};
 }
 
 }  // namespace plan

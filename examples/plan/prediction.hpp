@@ -7,6 +7,7 @@
 #include <zeropp/plan/volume.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,11 +55,18 @@ struct local_run {
     std::uint64_t total_memory;  // of all states
 };
 
+/// Copies of both moments on partner nodes, in bytes: of the rank that sends or keeps the most.
+struct mirror_cost {
+    zeropp::volume sent;  // for one copy of all tensors
+    std::uint64_t memory;
+};
+
 struct prediction {
     std::vector<run> runs;  // in the order of predict_runs
     std::vector<layout> layouts;
     std::vector<secondary_choice> choices;
     std::vector<local_run> local_runs;  // empty unless s.islands is set
+    std::optional<mirror_cost> mirrors;
 };
 
 /// Parts of ZeRO++ in use; none is ZeRO-3. `differences` replaces them all: updates by weight differences, and
@@ -83,6 +91,9 @@ inline const run& all_of_zeropp(const std::vector<run>& runs) { return runs[5]; 
 
 /// Local steps with ZeRO-3, ZeRO++ and differences inside islands, in this order; empty unless s.islands is set.
 std::vector<local_run> predict_local_runs(const settings& s);
+
+/// Cost of mirrors; nothing unless s.mirrors is set.
+std::optional<mirror_cost> predict_mirrors(const settings& s);
 
 prediction predict(const settings& s);
 

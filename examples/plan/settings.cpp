@@ -242,6 +242,15 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->needs(of_islands)
         ->capture_default_str();
 
+    std::string mirror;
+    int mirror_every = 100;
+    auto* const of_mirror =
+        app.add_option("--mirror", mirror, "quantizer of copies of the optimizer's moments on partner nodes");
+    app.add_option("--mirror-every", mirror_every, "optimizer steps between two copies")
+        ->check(CLI::PositiveNumber)
+        ->needs(of_mirror)
+        ->capture_default_str();
+
     settings s;
     double memory = 0, other = 0;
     app.add_option("--gpu-memory-gb", memory, "memory of a GPU, in GB of 10^9 bytes")->check(between(1e-6, 1e6));
@@ -350,6 +359,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
              .differences = format_named(exchange),
              .residuals = residuals == "none" ? std::nullopt : std::optional(residual_format(residuals, exchange))},
             {between_rate * 1e9 / 8, between_latency * 1e-6}};
+    }
+    if (!mirror.empty()) {
+        if (s.ranks.groups() == 1) throw std::invalid_argument("--mirror: expected at least 2 nodes, given 1");
+        s.mirrors = mirror_settings{format_named(mirror), mirror_every};
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;

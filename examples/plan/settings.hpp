@@ -37,6 +37,12 @@ struct island_settings {
     zeropp::link_speed between;
 };
 
+/// Copies of the optimizer's moments on partner nodes.
+struct mirror_settings {
+    zeropp::wire_format format;
+    int every;  // optimizer steps between two copies
+};
+
 /// Everything that the command line, or a program that calls the planner, sets.
 struct settings {
     std::vector<std::size_t> tensors;  // number of elements of each
@@ -54,6 +60,7 @@ struct settings {
     std::optional<residual_formats> difference_residuals;
     std::optional<by_layer_formats> by_layer;  // set if the embeddings among the tensors are known
     std::optional<island_settings> islands;    // set for local steps
+    std::optional<mirror_settings> mirrors;    // of moments, if wanted
     int chunks = 1;                            // of a reduce-scatter
     int gather_chunks = 1;                     // of an all-gather
     zeropp::state_bytes bytes;

@@ -412,6 +412,11 @@ private:
         return list(listed(memory, sizes));
     }
 
+    /// to <- from, on the device.
+    void copy(const zeropp::view<const float, space>& from, const zeropp::view<float, space>& to) {
+        device_.for_each(static_cast<std::int64_t>(to.size()), step::copy{from.data(), to.data()});
+    }
+
     /// Takes over the state of `before`; see the constructor.
     void continue_from(zero3_engine& before, const std::vector<int>& survivors) {
         // A survivor that has missed the norm has reduced its gradient, or no other would have the norm.
@@ -430,9 +435,9 @@ private:
             unit_state& from = before.units_[u];
             to.optimizer.resume(from.optimizer.steps());
             if (!replicated_) recover(to, from, before, survivors);
-            const auto copy = [&](const zeropp::view<float, space>& in, const zeropp::view<float, space>& out) {
+            const auto take_over = [&](const zeropp::view<float, space>& in, const zeropp::view<float, space>& out) {
                 if (replicated_) {
-                    device_.for_each(static_cast<std::int64_t>(in.size()), step::copy{in.data(), out.data()});
+                    copy(in, out);
                 } else {
                     zeropp::redistribute_shards(gather_queue_.exec(), weights_comm_,
                                                 zeropp::survivors_of{before.weights_comm_.topology(), survivors},
@@ -440,9 +445,9 @@ private:
                                                 like(to.own_weights, out));
                 }
             };
-            copy(from.shard.view(), to.shard.view());
-            if (average_decay_ > 0) copy(from.average.view(), to.average.view());
-            for (const std::size_t m : {0u, 1u}) copy(from.optimizer.moments()[m], to.optimizer.moments()[m]);
+            take_over(from.shard.view(), to.shard.view());
+            if (average_decay_ > 0) take_over(from.average.view(), to.average.view());
+            for (const std::size_t m : {0u, 1u}) take_over(from.optimizer.moments()[m], to.optimizer.moments()[m]);
             if (before.mirrors_ && recover_moments(u, to, from, before, survivors)) ++mirrored;
         }
         if (replicated_) return;
@@ -455,20 +460,17 @@ private:
     /// Recovers both moments of lost shards from mirrors, if survivors have both: one alone would make wrong steps.
     bool recover_moments(std::size_t unit, unit_state& to, const unit_state& from, const zero3_engine& before,
                          const std::vector<int>& survivors) {
-        const auto move = [&](const zeropp::view<float, space>& in, const zeropp::view<float, space>& out) {
-            device_.for_each(static_cast<std::int64_t>(in.size()), step::copy{in.data(), out.data()});
-        };
         const std::size_t size = to.shard.size();
         for (const std::size_t m : {0u, 1u}) {
             const auto tried = full_[m].view().subview(0, size);
-            move(to.optimizer.moments()[m], tried);
+            copy(to.optimizer.moments()[m], tried);
             gather_queue_.exec().wait(device_.record());
             if (!before.mirrors_->recover(unit, m, gather_queue_.exec(), weights_comm_, survivors, from.full_gradient,
                                           like(to.own_weights, tried))) {
                 return false;
             }
         }
-        for (const std::size_t m : {0u, 1u}) move(full_[m].view().subview(0, size), to.optimizer.moments()[m]);
+        for (const std::size_t m : {0u, 1u}) copy(full_[m].view().subview(0, size), to.optimizer.moments()[m]);
         return true;
     }
 

@@ -68,6 +68,8 @@ void check(const loss& c) {
     const auto ranks = at(c.map.ranks());
     const zeropp::two_level before = c.map.topology();
     const std::vector<int> survivors = c.survivors();
+    std::vector<std::size_t> sizes;
+    for (const drawn_tensor& t : c.tensors) sizes.push_back(t.n);
     const auto values = [&](std::size_t t, std::size_t turn) {
         return tensor_of(c.tensors[t].n, reference::fp32, 10 * turn + t);
     };
@@ -102,7 +104,7 @@ void check(const loss& c) {
         sent[r] = {after.intra_node_bytes - between.intra_node_bytes,
                    after.inter_node_bytes - between.inter_node_bytes};
         if constexpr (!List) {
-            planned[r] = zeropp::mirror_volume(before, zeropp::wire_format_of(Q()), shape, comm.rank());
+            planned[r] = zeropp::mirror_volume(before, sizes, zeropp::wire_format_of(Q()), comm.rank());
         }
         zeropp::quantized_all_gather(host{}, comm, Q(), second_memory.operand(), whole);
         gathered[r] = whole_memory.values();
@@ -139,8 +141,6 @@ void check(const loss& c) {
         if (!List) REQUIRE(sent[r] == planned[r]);
         most = std::max(most, kept[r]);
     }
-    std::vector<std::size_t> sizes;
-    for (const drawn_tensor& t : c.tensors) sizes.push_back(t.n);
     if (!List) REQUIRE(most == zeropp::mirror_memory(before, sizes, zeropp::wire_format_of(Q())));
     for (std::size_t s = 0; s != survivors.size(); ++s) {
         const auto r = at(survivors[s]);

@@ -67,7 +67,10 @@ template <topology Topology>
 std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
     std::uint64_t bytes = 0, kept = 0;
     for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
-    for (int r = 0; r != ranks.size(); ++r) kept = std::max<std::uint64_t>(kept, detail::mirrored_by(ranks, r).size());
+    // The first rank of a group serves the most columns, and the lowest, which most partners have.
+    for (int g = 0; g != ranks.groups(); ++g) {
+        kept = std::max<std::uint64_t>(kept, detail::mirrored_by(ranks, ranks.rank_of(g, 0)).size());
+    }
     return kept * bytes;
 }
 

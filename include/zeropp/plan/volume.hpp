@@ -120,14 +120,16 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
     return v;
 }
 
-/// Bytes that `rank` sends in mirror_shards for `elements` elements: its message to each partner node, once for each
-/// column that it serves.
+/// Bytes that `rank` sends in a mirror_shards of each of `tensors`, in elements: a message to each partner node, once
+/// for each column that it serves. The first rank of a node sends the most of its node's.
 template <topology Topology>
-volume mirror_volume(const Topology& ranks, const wire_format& mirror, std::size_t elements, int rank = 0) {
+volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror,
+                     int rank = 0) {
     const std::vector<int> members = partner_ranks(ranks, rank);
     const auto own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
-    return detail::hop_volume(ranks.shrink(members), own, 0,
-                              mirror.bytes(partition(elements, ranks.size()).slice_size()));
+    std::uint64_t bytes = 0;
+    for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
+    return detail::hop_volume(ranks.shrink(members), own, 0, bytes);
 }
 
 /// Bytes that `rank` sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
