@@ -38,8 +38,8 @@ endfunction()
 #                 [SEPARATE])
 #
 # One Catch2 program, one ctest called NAME. Headers that it does not name are precompiled with those of all tests.
-# Sources are compiled in groups, unless they are SEPARATE. Sanitizers do without tests of accuracy, which repeat the
-# same accesses many times.
+# Sources are compiled in groups, unless they are SEPARATE. With few tests, sanitizers leave out tests of accuracy, which
+# repeat the same accesses many times.
 function(zeropp_add_test name)
     cmake_parse_arguments(PARSE_ARGV 1 test "SEPARATE" "TIMEOUT" "LIBRARIES;PRECOMPILED_HEADERS")
     set(${name} ${test_UNPARSED_ARGUMENTS})
@@ -63,7 +63,7 @@ function(zeropp_add_test name)
     endif()
     add_dependencies(zeropp_test_programs test_${name})
     set(command test_${name})
-    if(ZEROPP_SANITIZE)
+    if(zeropp_sanitize_few)
         list(APPEND command ~[accuracy])
     endif()
     add_test(NAME ${name} COMMAND ${command})

@@ -11,9 +11,9 @@
 #   --build-dir DIR     where to build (default: build/tests)
 #
 # Parts of --all, warnings being errors in all of them:
-#   everything   g++, optimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
+#   everything   g++, unoptimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
-#                plans and of most kernels
+#                plans and of the emulated GPU
 #   tsan         clang, ThreadSanitizer: tests that have threads, but those of accuracy and of formats alone
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
 #   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
@@ -23,6 +23,7 @@
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   optimised    the same on Open MPI, at -O3, as users compile
+#   all asan+ubsan, all tsan   sanitizers with the tests that --all leaves out
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
@@ -134,7 +135,7 @@ if [ "$all" = yes ]; then packages+=(iproute2 pkgconf python3 valgrind libsimgri
 if [ "$everywhere" = yes ]; then packages+=(mpich libmpich-dev debootstrap g++-aarch64-linux-gnu qemu-user); fi
 require_packages "${packages[@]}"
 find_cuda_headers
-if [ "$all" = yes ] || { [ "$everywhere" = yes ] && [ -n "$fuzz_seconds" ]; }; then
+if [ "$all$everywhere" != nono ]; then
     clang=$(choose_clang)
     # On a machine that has never seen apt-get update, nothing is known of clang yet.
     if [ "$clang" != 19 ] && command -v apt-get >/dev/null && require_packages_may_install; then
@@ -188,6 +189,10 @@ elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
     run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_BUILD_BENCH=OFF
+    if [ -n "$clang" ]; then
+        run_part "all asan+ubsan" asan-ubsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
+        run_part "all tsan" tsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
+    fi
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"

@@ -16,7 +16,7 @@ def test_the_example_trains(arguments, tmp_path):
     if "--digits" in arguments:
         pytest.importorskip("sklearn")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    command = [*torchrun, TRAIN, "--ranks-per-node", "2", "--steps", "40", "--layers", "2", "--width", "64", *arguments]
+    command = [*torchrun, TRAIN, "--ranks-per-node", "2", "--steps", "20", "--layers", "2", "--width", "64", *arguments]
     environment = dict(os.environ)
     if "--digits" not in arguments:
         # torch does not bring NumPy along.

@@ -1,4 +1,4 @@
-"""Ranks for tests: processes that stay, since importing torch takes seconds, and join a new gloo group for every test."""
+"""Ranks for tests: processes that stay, forked after torch was imported once, and join a new gloo group for every test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Workers:
     Where ranks are to be lost, it returns what became of the others, in words: all of them have to fail."""
 
     def __init__(self) -> None:
-        self._context = multiprocessing.get_context("spawn")
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["torch.distributed.fsdp", "zeropp_torch"])
         self._ranks: list = []
 
     def run(self, size: int, function, *arguments, timeout: float = 60, lost: tuple = ()):
