@@ -19,5 +19,6 @@ require_packages cmake ninja-build g++ catch2 valgrind
 # g++, because valgrind before 3.22 does not read the debug information that clang writes.
 cmake --preset release -S "$root" -B "$build_dir" -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g" \
     -DZEROPP_BUILD_EXAMPLES=OFF -DZEROPP_BUILD_BENCH=OFF -DZEROPP_ENABLE_MPI=OFF -DZEROPP_TEST_MEMCHECK=ON
-cmake --build "$build_dir" -j "$(nproc)" --target test_execution test_transport test_codec test_codec.optimised test_collective
+cmake --build "$build_dir" -j "$(nproc)" \
+    --target bytes_moved test_execution test_transport test_codec test_codec.optimised test_collective
 ctest --test-dir "$build_dir" -L memcheck --output-on-failure --no-tests=error -j 2 || exit 1

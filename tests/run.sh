@@ -24,6 +24,7 @@
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   optimised    the same on Open MPI, at -O3, as users compile
 #   all asan+ubsan, all tsan   sanitizers with the tests that --all leaves out
+#   memcheck     the host path's tests under valgrind: tests/memcheck.sh
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
@@ -184,7 +185,7 @@ if [ "$all" = yes ]; then
     run_script JAX tests/jax/run.sh --c-library "$build_dir/everything" --build-dir "$build_dir/jax"
     run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     left_out+=("another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh" \
-        "more than 2^32 elements, and all of valgrind: docs/concepts/commands.md says how")
+        "more than 2^32 elements: docs/concepts/commands.md says how")
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
@@ -193,6 +194,7 @@ elif [ "$everywhere" = yes ]; then
         run_part "all asan+ubsan" asan-ubsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
         run_part "all tsan" tsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
     fi
+    run_script memcheck tests/memcheck.sh --build-dir "$build_dir/memcheck"
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"
