@@ -240,7 +240,7 @@ std::optional<mirror_cost> predict_mirrors(const settings& s) {
     int most = 0;
     std::uint64_t largest = 0;
     for (int node = 0; node != s.ranks.groups(); ++node) {
-        const int rank = s.ranks.rank_of(node, 0);
+        const int rank = s.ranks.rank_of(node, s.ranks.group_size(node) - 1);
         const auto sent = zeropp::mirror_volume(s.ranks, std::span(s.tensors).first(1), format, rank).inter_node;
         if (sent > largest) {
             largest = sent;

@@ -6,7 +6,14 @@
 
 #include <zeropp/mpi.hpp>
 
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
 #include <optional>
+#include <string>
+#include <utility>
 
 namespace {
 
@@ -22,12 +29,13 @@ struct preparation {
 preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
     preparation p;
     try {
-        p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code);
+        p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code, world.size());
         if (!p.settings) return p;
-        if (p.settings->timeout != 0) {
-            throw zeropp::error("--timeout: expected ranks that are threads, given mpirun");
+        if (p.settings->device == zero3_gpt::device_kind::cuda) {
+            if (p.settings->timeout != 0)
+                throw zeropp::error("--timeout: expected --device cpu with mpirun, given cuda");
+            zero3_gpt::require_cuda_for_mpi();
         }
-        if (p.settings->device == zero3_gpt::device_kind::cuda) zero3_gpt::require_cuda_for_mpi();
         p.work.emplace(*p.settings);
         if (p.settings->ranks_per_node != 0) {
             p.nodes = zeropp::two_level::of_size(world.size(), p.settings->ranks_per_node);
@@ -51,15 +59,38 @@ int lowest_rank(bool condition, const zeropp::mpi_transport& world) {
     return lowest;
 }
 
-int run(int argc, char** argv) {
+/// A world whose survivors can shrink it after `timeout` seconds. Throws zeropp::precondition_error if MPI cannot.
+zeropp::mpi_transport world_with(double timeout) {
+    const std::chrono::duration<double> seconds(timeout);
+    const zeropp::transport_options options{std::chrono::duration_cast<std::chrono::milliseconds>(seconds)};
+    static_cast<void>(zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, options).shrink());
+    return zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, options);
+}
+
+/// Sets `ends_alone` if other ranks may have died, for which MPI_Finalize would wait.
+int run(int argc, char** argv, bool& ends_alone) {
     zeropp::mpi_transport world = zeropp::mpi_transport::duplicate(MPI_COMM_WORLD);
     preparation p = prepare(argc, argv, world);
-    const int failed = lowest_rank(!p.problem.empty(), world);
-    if (failed != world.size()) {
+    const auto any_problem = [&] {
+        const int failed = lowest_rank(!p.problem.empty(), world);
         if (failed == world.rank()) std::cerr << "zero3_gpt: " << p.problem << std::endl;
-        return 1;
-    }
+        return failed != world.size();
+    };
+    if (any_problem()) return 1;
     if (!p.settings) return p.exit_code;
+    if (p.settings->timeout != 0) {
+        std::optional<zeropp::mpi_transport> with_timeout;
+        try {
+            with_timeout = world_with(p.settings->timeout);
+        } catch (const zeropp::precondition_error& e) {
+            p.problem = std::string("--timeout: ") + e.what();
+        }
+        if (any_problem()) return 1;
+        world = std::move(*with_timeout);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        p.settings->die = [] { std::raise(SIGKILL); };
+        ends_alone = true;
+    }
     if (!p.nodes) p.nodes = zeropp::shared_memory_nodes(world);
     zero3_gpt::pin_blas_to_one_thread();
     const zeropp::two_level nodes = *p.nodes;
@@ -78,12 +109,17 @@ int main(int argc, char** argv) {
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     int exit_code = 1;
+    bool ends_alone = false;
     try {
-        exit_code = run(argc, argv);
+        exit_code = run(argc, argv, ends_alone);
     } catch (const std::exception& e) {
         // The other ranks may wait for this one, so this ends them too.
         std::cerr << "zero3_gpt: " << e.what() << std::endl;
         MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (ends_alone) {
+        std::cout.flush();
+        std::_Exit(exit_code);
     }
     MPI_Finalize();
     return exit_code;

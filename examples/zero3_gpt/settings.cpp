@@ -27,7 +27,7 @@ planned_death death_of(const std::string& text, int ranks, int steps) {
 
 }  // namespace
 
-std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code) {
+std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code, int launched) {
     settings s;
     std::vector<std::string> configs;
     CLI::App app("Trains a small byte-level GPT with ZeRO-3, once for each configuration, and compares the runs.");
@@ -78,6 +78,7 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         exit_code = speak ? app.exit(e) : e.get_exit_code();
         return std::nullopt;
     }
+    if (launched != 0) s.ranks = launched;
     if (s.dump_step > s.steps) {
         throw std::invalid_argument("--dump-step: expected one of the " + std::to_string(s.steps) + " steps, given " +
                                     std::to_string(s.dump_step));

@@ -4,6 +4,7 @@
 #include "model.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct planned_death {
     int step;  // counted from 1
 };
 
+/// Thrown by a thread of a planned death, which ends without an error.
+struct rank_died {};
+
 /// Everything that the command line sets.
 struct settings {
     model_config network;
@@ -44,10 +48,12 @@ struct settings {
     int dump_step = 0;        // counted from 1; 0: the last step
     double timeout = 0;       // in seconds, of each operation between ranks; 0: none
     std::vector<planned_death> deaths;
+    std::function<void()> die = [] { throw rank_died(); };  // ends a rank of `deaths`
 };
 
 /// Reads the command line and the configurations it names. Returns nothing after --help or wrong arguments, with
-/// `exit_code` set; prints only if `speak`. Throws std::exception for wrong configurations and combinations.
-std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code);
+/// `exit_code` set; prints only if `speak`. `launched` ranks, if not 0, replace --ranks. Throws std::exception for wrong
+/// configurations and combinations.
+std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code, int launched = 0);
 
 }  // namespace zero3_gpt

@@ -88,22 +88,20 @@ private:
     int steps_done_ = 0;
 };
 
-/// Thrown by a rank of `--kill`, which ends without an error.
-struct rank_died {};
-
 /// Replaces a world and its engine after a failure: make(world, engine, survivors) makes the survivors' engine from the
-/// old one. If another rank dies meanwhile, begins again without it. Collective over the survivors.
+/// old one. If another rank dies meanwhile, begins again without it. Returns the old engine. Collective over the
+/// survivors.
 template <class World, class Engine, class Make>
-void go_on(std::unique_ptr<World>& world, std::unique_ptr<Engine>& engine, Make make) {
+std::unique_ptr<Engine> go_on(std::unique_ptr<World>& world, std::unique_ptr<Engine>& engine, Make make) {
     engine->stop();
     zeropp::shrunk<World> left = world->shrink();
     std::vector<int> survivors = left.survivors;
     auto next_world = std::make_unique<World>(std::move(left.next));
     for (;;) {
         try {
-            engine = make(*next_world, *engine, survivors);
+            auto next = make(*next_world, *engine, survivors);
             world = std::move(next_world);
-            return;
+            return std::exchange(engine, std::move(next));
         } catch (const zeropp::lost_rank_error&) {
             zeropp::shrunk<World> fewer = next_world->shrink();
             for (int& r : fewer.survivors) r = survivors[static_cast<std::size_t>(r)];
@@ -163,7 +161,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
                 dump("weights", weights.data());
                 dump("gradients", gradient.data());
             }
-            if (dies && u == work.network.units() / 2) throw rank_died();
+            if (dies && u == work.network.units() / 2) s.die();
             engine->reduce(u);
         }
         // Before the step: a rank that has taken a step has its loss.
@@ -173,11 +171,14 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
         each(*engine, step, result.losses.back());
     };
     clock::time_point failed{};
+    // Until the training ends: MPI may still use the memory of operations that have failed.
+    std::vector<std::unique_ptr<engine_type>> ended;
     const auto recover = [&](const std::exception& e, clock::time_point start) {
         const int ranks = world->size();
-        go_on(world, engine, [&](world_type& next, engine_type& before, const std::vector<int>& survivors) {
-            return std::make_unique<engine_type>(device, work.network, run.config, s.seed, next, before, survivors);
-        });
+        ended.push_back(
+            go_on(world, engine, [&](world_type& next, engine_type& before, const std::vector<int>& survivors) {
+                return std::make_unique<engine_type>(device, work.network, run.config, s.seed, next, before, survivors);
+            }));
         if (result.recoveries.empty() || result.recoveries.back().seconds > 0) failed = start;
         result.losses.resize(static_cast<std::size_t>(engine->steps()));
         result.recoveries.push_back({engine->steps(), world->size(), 0});

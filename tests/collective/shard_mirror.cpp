@@ -138,7 +138,11 @@ void check(const loss& c) {
     }
     std::size_t most = 0;
     for (std::size_t r = 0; r != ranks; ++r) {
-        if (!List) REQUIRE(sent[r] == planned[r]);
+        if (!List) {
+            const int node = before.group_of(static_cast<int>(r));
+            REQUIRE(sent[r] == planned[r]);
+            REQUIRE(sent[r].inter_node <= sent[at(before.rank_of(node, before.group_size(node) - 1))].inter_node);
+        }
         most = std::max(most, kept[r]);
     }
     if (!List) REQUIRE(most == zeropp::mirror_memory(before, sizes, zeropp::wire_format_of(Q())));

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace zeropp {
 
@@ -67,9 +68,12 @@ template <topology Topology>
 std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror) {
     std::uint64_t bytes = 0, kept = 0;
     for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
-    // The first rank of a group serves the most columns, and the lowest, which most partners have.
     for (int g = 0; g != ranks.groups(); ++g) {
-        kept = std::max<std::uint64_t>(kept, detail::mirrored_by(ranks, ranks.rank_of(g, 0)).size());
+        const std::vector<int> members = partner_ranks(ranks, ranks.rank_of(g, 0));
+        const Topology partners = ranks.shrink(members);
+        for (int i = 0; i != ranks.group_size(g); ++i) {
+            kept = std::max<std::uint64_t>(kept, detail::mirrored_by(partners, members, ranks.rank_of(g, i)).size());
+        }
     }
     return kept * bytes;
 }

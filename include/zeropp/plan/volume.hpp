@@ -121,7 +121,7 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
 }
 
 /// Bytes that `rank` sends in a mirror_shards of each of `tensors`, in elements: a message to each partner node, once
-/// for each column that it serves. The first rank of a node sends the most of its node's.
+/// for each column that it serves. The last rank of a node sends the most of its node's.
 template <topology Topology>
 volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror,
                      int rank = 0) {

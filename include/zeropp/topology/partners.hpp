@@ -39,11 +39,9 @@ struct mirrored_shard {
 };
 
 /// Messages that `rank` keeps for its partners, in the order of rounds: in each column that it serves, one of each
-/// other partner group.
+/// other partner group. `members` are its partner_ranks, and `partners` their topology.
 template <topology Topology>
-std::vector<mirrored_shard> mirrored_by(const Topology& ranks, int rank) {
-    const std::vector<int> members = partner_ranks(ranks, rank);
-    const Topology partners = ranks.shrink(members);
+std::vector<mirrored_shard> mirrored_by(const Topology& partners, const std::vector<int>& members, int rank) {
     const int own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
     const int group = partners.group_of(own), index = partners.index_of(own);
     const column_rounds rounds = rounds_of(partners, group);
@@ -56,6 +54,13 @@ std::vector<mirrored_shard> mirrored_by(const Topology& ranks, int rank) {
         }
     }
     return kept;
+}
+
+/// The same for a rank of `ranks`.
+template <topology Topology>
+std::vector<mirrored_shard> mirrored_by(const Topology& ranks, int rank) {
+    const std::vector<int> members = partner_ranks(ranks, rank);
+    return mirrored_by(ranks.shrink(members), members, rank);
 }
 
 }  // namespace detail
