@@ -59,7 +59,7 @@ int lowest_rank(bool condition, const zeropp::mpi_transport& world) {
     return lowest;
 }
 
-/// A world whose survivors can shrink it after `timeout` seconds. Throws zeropp::precondition_error if MPI cannot.
+/// A world with this timeout in seconds, which survivors can shrink. Throws zeropp::precondition_error if MPI cannot.
 zeropp::mpi_transport world_with(double timeout) {
     const std::chrono::duration<double> seconds(timeout);
     const zeropp::transport_options options{std::chrono::duration_cast<std::chrono::milliseconds>(seconds)};

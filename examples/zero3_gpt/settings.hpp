@@ -52,8 +52,8 @@ struct settings {
 };
 
 /// Reads the command line and the configurations it names. Returns nothing after --help or wrong arguments, with
-/// `exit_code` set; prints only if `speak`. `launched` ranks, if not 0, replace --ranks. Throws std::exception for wrong
-/// configurations and combinations.
+/// `exit_code` set; prints only if `speak`. `launched`, if not 0, is the number of ranks in place of --ranks. Throws
+/// std::exception for wrong configurations and combinations.
 std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code, int launched = 0);
 
 }  // namespace zero3_gpt
