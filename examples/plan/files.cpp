@@ -133,8 +133,8 @@ void write_json(const settings& s, const prediction& p) {
                                        {"total_bytes_by_rank", r.total_memory}});
     }
     if (p.mirrors) {
-        json["mirrors"] = {{"format", s.mirrors->format.name.str()},
-                           {"every", s.mirrors->every},
+        json["mirrors"] = {{"format", p.mirrors->how.format.name.str()},
+                           {"every", p.mirrors->how.every},
                            {"bytes_by_rank", json_of(p.mirrors->sent)},
                            {"memory_by_rank", p.mirrors->memory}};
     }

@@ -249,7 +249,8 @@ std::optional<mirror_cost> predict_mirrors(const settings& s) {
     }
     constexpr std::uint64_t moments = 2;
     const zeropp::volume sent = zeropp::mirror_volume(s.ranks, s.tensors, format, most);
-    return mirror_cost{.sent = {sent.intra_node * moments, sent.inter_node * moments},
+    return mirror_cost{.how = *s.mirrors,
+                       .sent = {sent.intra_node * moments, sent.inter_node * moments},
                        .memory = zeropp::mirror_memory(s.ranks, s.tensors, format) * moments};
 }
 

@@ -57,6 +57,7 @@ struct local_run {
 
 /// Copies of both moments on partner nodes, in bytes: of the rank that sends or keeps the most.
 struct mirror_cost {
+    mirror_settings how;
     zeropp::volume sent;  // for one copy of all tensors
     std::uint64_t memory;
 };

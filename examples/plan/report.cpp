@@ -123,11 +123,11 @@ void print_local_steps(std::ostream& out, const settings& s, const island_settin
     out << '\n';
 }
 
-void print_mirrors(std::ostream& out, const mirror_settings& how, const mirror_cost& cost) {
+void print_mirrors(std::ostream& out, const mirror_cost& cost) {
     const double sent = of(cost.sent.inter_node);
-    out << "mirrors of both moments in " << how.format.name.str() << " every " << how.every << " steps: a rank sends "
-        << gb(sent) << " GB across nodes for each, " << gb(sent / how.every) << " GB a step, and keeps "
-        << gb(of(cost.memory)) << " GB\n\n";
+    out << "mirrors of both moments in " << cost.how.format.name.str() << " every " << cost.how.every
+        << " steps: a rank sends " << gb(sent) << " GB across nodes for each, " << gb(sent / cost.how.every)
+        << " GB a step, and keeps " << gb(of(cost.memory)) << " GB\n\n";
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
     print_memory(out, s, p.layouts);
     out << '\n';
     if (s.islands) print_local_steps(out, s, *s.islands, p.local_runs);
-    if (p.mirrors) print_mirrors(out, *s.mirrors, *p.mirrors);
+    if (p.mirrors) print_mirrors(out, *p.mirrors);
     for (const std::string& advice : advise(s, p)) out << "- " << advice << '\n';
 }
 
