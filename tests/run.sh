@@ -5,7 +5,7 @@
 #
 #   (nothing)           the tests that a change has to pass first, unoptimised, in six to twelve minutes on two cores: unit
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               everything that this machine can run, in 40 to 55 minutes; continuous integration does
+#   --all               everything that this machine can run, in 40 to 80 minutes; continuous integration does
 #   --everywhere        what needs another world: another MPI, processor, Debian. By hand, before a release
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 30)
 #   --build-dir DIR     where to build (default: build/tests)
