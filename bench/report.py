@@ -291,7 +291,8 @@ whichever is faster. Processor is the time that the ranks' processes have spent 
 it too, and the network's part in the kernel is only in it where it ran in a rank's name.
 
 What the formats lose, which no machine changes, has pages of its own: [accuracy](accuracy.md), made by
-`bench/accuracy/run.sh`, [convergence](convergence.md), made by `bench/convergence/run.sh`, and of fewer and fewer bits
+`bench/accuracy/run.sh`, [convergence](convergence.md), made by `bench/convergence/run.sh`, [recovery](recovery.md) after a rank has
+died, made by `bench/recovery/run.sh`, and of fewer and fewer bits
 [pareto](pareto.md) and [local steps](local_steps.md), made by `bench/pareto/run.sh`. What is predicted of the kernels on GPUs, by their machine code, is in
 [roofline](roofline.md), made by `bench/codec_gpu/roofline.py --write`.
 """

@@ -67,8 +67,8 @@ def main():
     heads = ["run", "held-out loss, mean", "min .. max", "difference to no failure", "of each seed"]
     text = f"""# Recovery
 
-Made by `bench/recovery/run.sh --seeds "{' '.join(map(str, numbers))}"`: zero3_gpt with hpZ, {seeds[0]['parameters']} parameters on
-3 nodes x 2 ranks (threads), {steps} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. In all runs but the first, rank 1 dies in the middle of step {steps // 2}.
+Made by `bench/recovery/run.sh --seeds "{' '.join(map(str, numbers))}" --steps {steps}`: zero3_gpt with hpZ, {seeds[0]['parameters']} parameters
+on 3 nodes x 2 ranks (threads), {steps} steps, {len(numbers)} seed{"s" if len(numbers) > 1 else ""}. In all runs but the first, rank 1 dies in the middle of step {steps // 2}.
 The other five divide the weights anew and go on, on batches of five ranks. The held-out loss is in nats per byte, over a tenth
 of the text that no run trains on.
 
