@@ -25,12 +25,13 @@
 #   optimised    the same on Open MPI, at -O3, as users compile
 #   all asan+ubsan, all tsan   sanitizers with the tests that --all leaves out
 #   memcheck     the host path's tests under valgrind: tests/memcheck.sh
+#   compile times   of programs with the library, beside <regex>: they must not have grown
 #   aarch64      g++ for 64-bit Arm, run by qemu-user: the rooms' unit tests, the hashes of known results among them
 #   Conan        a package of the checkout, and a consumer of it: tests/package/conan.sh
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
 #   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face and Lightning, which it installs
 #   wheels       wheels of examples/torch for x86-64 and 64-bit Arm, installed and loaded: tests/torch/wheels.sh
-#   PTX          all kernels as nvcc compiles them, on three generations of GPUs: tests/ptx/run.sh
+#   PTX          all kernels as nvcc compiles them, and their machine code, for three generations of GPUs: tests/ptx/run.sh
 #   CUDA wheel   the one with libraries for CUDA 12 and 13, which nvcc builds in some ten minutes of processor time
 #   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
 #   Debian 12, Debian 13   this command and examples/run.sh in a bare Debian, made with debootstrap; needs root
@@ -195,6 +196,7 @@ elif [ "$everywhere" = yes ]; then
         run_part "all tsan" tsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
     fi
     run_script memcheck tests/memcheck.sh --build-dir "$build_dir/memcheck"
+    run_script "compile times" bench/compile_time/run.sh --check --build-dir "$build_dir/compile_time"
     run_part aarch64 aarch64
     run_script Conan tests/package/conan.sh --build-dir "$build_dir/conan"
     run_script conda tests/package/conda.sh --build-dir "$build_dir/conda"

@@ -129,8 +129,8 @@ def write_table(path, table):
     lines = ["# How long it takes to compile", "",
              "Made by `bench/compile_time/run.sh`. Processor time and memory of one compilation (`-std=c++20 -O2 -c`), medians,",
              "and their ratios to those of a base: of the fastest turns, or the median over the turns where that is less.",
-             "`ctest -R compile_time` fails where a ratio has grown by more than 15 %, but for nvcc's time, which varies as much by",
-             "itself. Where the time goes: [why_compile_time.md](why_compile_time.md).", ""]
+             "`--check` fails where a ratio has grown by more than 15 %, but for nvcc's time, which varies as much by itself.",
+             "Where the time goes: [why_compile_time.md](why_compile_time.md).", ""]
     for compiler, entry in sorted(table.items()):
         lines += [f"## {compiler}", "", entry["machine"], "",
                   "| program | base | s | of base's | wanted | MiB | of base's |", "|---|---|---:|---:|---:|---:|---:|"]

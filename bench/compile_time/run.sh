@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Measures compile times of programs that use the library, beside <regex> and Eigen, and writes the table with which the test
-# compile_time compares later versions. Installs missing packages (Debian and Ubuntu), or names them where it may not.
+# Measures compile times of programs that use the library, beside <regex> and Eigen, and writes their table. Installs
+# missing packages (Debian and Ubuntu), or names them where it may not.
 #
-#   bench/compile_time/run.sh [--turns N] [--cxx COMPILER] [--build-dir DIR] [--results DIR]
+#   bench/compile_time/run.sh [--check] [--turns N] [--cxx COMPILER] [--build-dir DIR] [--results DIR]
 #
-#   --turns N        how often each program is compiled (default: 15)
+#   --check          fails where time or memory has grown since the table, which stays as it is; 77 without this compiler's
+#   --turns N        how often each program is compiled without --check (default: 15)
 #   --cxx COMPILER   the C++ compiler; each has a table of its own (default: g++)
 #   --build-dir DIR  where what is to be measured is found out (default: build/compile_time)
 #   --results DIR    where compile_time.json and .md are, with the tables of other compilers (default: bench/results)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../cmake/script.sh"
+flag check
 value turns 15
 value cxx g++
 folder build_dir "$root/build/compile_time"
@@ -21,4 +23,5 @@ cmake --preset release -S "$root" -B "$build_dir" "-DCMAKE_CXX_COMPILER=$cxx" -D
     -DZEROPP_ENABLE_MPI=ON -DCMAKE_REQUIRE_FIND_PACKAGE_Eigen3=ON -DCMAKE_REQUIRE_FIND_PACKAGE_CLI11=ON \
     -DCMAKE_REQUIRE_FIND_PACKAGE_nlohmann_json=ON >/dev/null
 mapfile -t command <"$build_dir/bench/compile_time/command"
+[ "$check" = no ] || command+=(--check)
 exec "${command[@]}" --turns "$turns" --results "$results"

@@ -22,8 +22,8 @@ fi
 require_packages cmake ninja-build g++ catch2 libboost-context-dev python3
 
 files=$(cd tests/kernels && printf '%s;' *.cpp)
-cmake --preset release -S . -B "$build_dir" -DZEROPP_WERROR=ON -DZEROPP_TEST_GPU_ARCHITECTURES="80;90;100" \
-    -DZEROPP_TEST_PTX_FILES="${files//.cpp/}lists;grids;outer_step;collectives"
+cmake --preset release -S . -B "$build_dir" -DZEROPP_WERROR=ON -DZEROPP_TEST_MACHINE_CODE=ON \
+    -DZEROPP_TEST_GPU_ARCHITECTURES="80;90;100" -DZEROPP_TEST_PTX_FILES="${files//.cpp/}lists;grids;outer_step;collectives"
 cmake --build "$build_dir" --target zeropp_ptx_programs -j "$(nproc)"
 programs=$build_dir/tests/ptx
 rm -f "$programs"/*.counts

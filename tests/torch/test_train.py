@@ -11,7 +11,7 @@ import pytest
 TRAIN = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "train.py"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit"], ["--preset", "none"], ["--digits", "--lr", "0.003", "--steps", "40"]])
+@pytest.mark.parametrize("arguments", [[], ["--ddp", "--preset", "8bit"], ["--digits", "--lr", "0.003", "--steps", "40"]])
 def test_the_example_trains(arguments, tmp_path):
     if "--digits" in arguments:
         pytest.importorskip("sklearn")
