@@ -2,7 +2,7 @@
 # Makes a cluster of N nodes with R ranks each on this one machine. Links between nodes are really slow.
 #
 #   bench/cluster/cluster.sh run --nodes N --per-node R --rate RATE [--delay TIME] [--json FILE] [--beside COMMAND]
-#       -- PROGRAM [ARGUMENT...]
+#       [--survive] -- PROGRAM [ARGUMENT...]
 #
 #   --nodes N       1 to 200 nodes, named node0, node1, ...
 #   --per-node R    ranks on each node; ranks 0 to R-1 are on node0, the next R on node1, and so on
@@ -11,6 +11,7 @@
 #   --json FILE     write the table below to FILE as well
 #   --beside CMD    a command line for bash that runs beside PROGRAM and is killed when that ends. It may interfere: it sees
 #                   the switches and their ports (node0, ...), nodes by `ip -n node0`, and the ranks' processes
+#   --survive       the death of a rank ends no other: mpirun --with-ft ulfm, of Open MPI 5
 #
 # Runs PROGRAM under mpirun on all nodes, without input. Then prints the bytes and packets that each node's interface sent
 # and received meanwhile, as whole Ethernet frames. MPI sees real nodes: ranks share memory only within a node. mpirun's
@@ -39,6 +40,7 @@ value rate ''
 value delay 0us
 value json /dev/null
 value beside ''
+flag survive
 parse_options "$@"
 set -- "${operands[@]}"
 [ $# -ge 1 ] || options_wrong "after the options, -- and the program to run must follow"
@@ -71,6 +73,9 @@ for need in ip:iproute2 tc:iproute2 unshare:util-linux setpriv:util-linux mpirun
 done
 version=$(mpirun --version 2>/dev/null | head -n 1)
 [[ $version == *"(Open MPI) "[45].* ]] || give_up 2 "needs Open MPI 4 or 5; mpirun here is: ${version:-silent}"
+if [ "$survive" = yes ] && [[ $version == *"(Open MPI) 4."* ]]; then
+    give_up 2 "--survive needs Open MPI 5; mpirun here is: $version"
+fi
 
 # The whole cluster is in separate namespaces. When its first process ends, the kernel ends the others, and removes networks,
 # mounts and names with the last one, also after kill -9.
@@ -80,4 +85,5 @@ problem=$("${isolated[@]}" --fork true 2>&1) || give_up 77 "namespaces are not p
 # Opened here, because a mount of the run may hide the file.
 { exec 3>"$json"; } 2>/dev/null || give_up 2 "cannot write $json"
 
-exec "${isolated[@]}" bash "$root/bench/cluster/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$beside" "$@"
+exec "${isolated[@]}" bash "$root/bench/cluster/inside.sh" "$nodes" "$per_node" "$bits_per_second" "$delay_us" "$beside" \
+    "$survive" "$@"

@@ -2,7 +2,7 @@
 # The part of cluster.sh inside the cluster's namespaces. Makes the network, runs the program, prints the bytes and packets
 # of the interfaces, and writes them as JSON to file descriptor 3.
 #
-#   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US BESIDE PROGRAM [ARGUMENT...]
+#   inside.sh NODES RANKS_PER_NODE BITS_PER_SECOND DELAY_US BESIDE SURVIVE PROGRAM [ARGUMENT...]
 set -euo pipefail
 
 # The process that made the namespaces. Its child is process 1 there, and ends after all others.
@@ -19,8 +19,8 @@ fi
 
 mount -t proc proc /proc
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4 beside=$5
-shift 5
+nodes=$1 per_node=$2 bits_per_second=$3 delay_us=$4 beside=$5 survive=$6
+shift 6
 
 # bytes_in MICROSECONDS: bytes that a link carries in that time.
 bytes_in() { echo $((bits_per_second * $1 / 8000000)); }
@@ -124,6 +124,7 @@ case $(mpirun --version) in
     launch+=(--prtemca plm_ssh_agent /dev/shm/enter_node --prtemca plm_ssh_no_tree_spawn 1
         --prtemca prte_tmpdir_base /dev/shm --prtemca prte_if_include control --mca btl tcp,sm,self
         --mca btl_sm_single_copy_mechanism none)
+    [ "$survive" = no ] || launch+=(--with-ft ulfm)
     ;;
 esac
 # Open MPI writes a large message to a socket as one piece. Control messages that start the other direction then wait behind

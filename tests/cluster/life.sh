@@ -34,6 +34,7 @@ status=0
 [ $status -ne 77 ] || exit 77
 expect 0 [ $status -eq 0 ]
 expect 5 "$cluster" "${small[@]}" -- sh -c 'exit 5'
+if [[ $(mpirun --version) == *"(Open MPI) 4."* ]]; then expect 2 "$cluster" "${small[@]}" --survive -- true; fi
 # What runs beside sees the nodes, and ends with the program.
 rm -f "$scratch/beside"
 expect 5 "$cluster" "${small[@]}" --beside "ip -n node1 link show eth0 >'$scratch/beside'; sleep 600" -- \
