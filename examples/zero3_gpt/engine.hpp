@@ -3,12 +3,13 @@
 #include "adamw.hpp"
 #include "deepspeed_config.hpp"
 #include "device.hpp"
+#include "engine_recovery.hpp"
 #include "formats.hpp"
 #include "local_steps.hpp"
 #include "model.hpp"
 #include "moment_mirrors.hpp"
+#include "rank_values.hpp"
 
-#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/core/config.hpp>
 #include <zeropp/zeropp.hpp>
 
@@ -57,14 +58,6 @@ struct sum_squares {
         for (std::int64_t j = i * stretch; j < end; ++j) sum += static_cast<double>(x[j]) * static_cast<double>(x[j]);
         sums[i] = sum;
     }
-};
-
-/// to <- from.
-struct copy {
-    const float* from;
-    float* to;
-
-    ZEROPP_HOST_DEVICE void operator()(std::int64_t i) const { to[i] = from[i]; }
 };
 
 /// average <- average + part * (x - average).
@@ -131,7 +124,7 @@ public:
         : zero3_engine(device, network, config, seed, world,
                        island_ranks(before.whole_world().topology().shrink(survivors), 1, world.rank()),
                        before.secondary_comm_.topology().shrink(survivors)) {
-        continue_from(before, survivors);
+        engine_recovery<Device, Transport, Formats>(*this, before, survivors).run();
     }
 
     /// For an island among the ranks of `world`.
@@ -148,8 +141,8 @@ public:
                                                               .chunks = config.zeropp.gradient_chunks},
           overlap_(config.zero.overlap_comm), world_(world), island_(world.split(ranks.island)),
           weights_comm_(ranks.nodes, world.split(ranks.island)), secondary_comm_(groups, world.split(ranks.island)),
-          gradient_comm_(ranks.nodes, world.split(ranks.island)), gather_queue_(device.make_queue()),
-          reduce_queue_(device.make_queue()) {
+          gradient_comm_(ranks.nodes, world.split(ranks.island)), rank_values_(world.size()),
+          gather_queue_(device.make_queue()), reduce_queue_(device.make_queue()) {
         if (config.zeropp.local_steps) {
             exchange_.emplace(device, *config.zeropp.local_steps, world.split(ranks.counterparts));
         }
@@ -168,7 +161,6 @@ public:
         for (int u = 0; u != network.units(); ++u) add_unit(u, config, seed);
         gather_scratch_ = zeropp::workspace<space>(largest_gather_);
         reduce_scratch_ = zeropp::workspace<space>(largest_reduce_);
-        rank_values_ = array<double, space>(most_values * (static_cast<std::size_t>(world.size()) + 1));
         square_sums_ = array<double, space>(stretches_);
     }
 
@@ -255,7 +247,8 @@ public:
         double squares = 0;
         for (const double s : stretch_squares) squares += s;
         const double norm =
-            std::sqrt(replicated_ ? values_of(island_, std::array{squares}).front()[0] : sum_over(island_, squares));
+            std::sqrt(replicated_ ? rank_values_.all(device_, gather_queue_, island_, std::array{squares}).front()[0]
+                                  : rank_values_.sum(device_, gather_queue_, island_, squares));
         if (!std::isfinite(norm)) throw zeropp::error("zero3_gpt: the gradient is not finite");
         return norm;
     }
@@ -348,13 +341,15 @@ public:
     }
 
     /// Sum of all ranks' values, in rank order, so that all ranks get equal bits.
-    double sum_over_ranks(double value) { return sum_over(world_, value); }
+    double sum_over_ranks(double value) { return rank_values_.sum(device_, gather_queue_, world_, value); }
 
     /// Bytes that this rank has sent since the last reset.
     const phase_traffic& traffic() const { return traffic_; }
     void reset_traffic() { traffic_ = {}; }
 
 private:
+    friend class engine_recovery<Device, Transport, Formats>;
+
     /// The communicator of weights, over all ranks. Throws zeropp::error with local steps, where it is an island's.
     auto& whole_world() {
         if (exchange_) throw zeropp::error("zero3_gpt: expected no local steps, to go on without a rank");
@@ -412,110 +407,7 @@ private:
         return list(listed(memory, sizes));
     }
 
-    /// to <- from, on the device.
-    void copy(const zeropp::view<const float, space>& from, const zeropp::view<float, space>& to) {
-        device_.for_each(static_cast<std::int64_t>(to.size()), step::copy{from.data(), to.data()});
-    }
-
-    /// Takes over the state of `before`; see the constructor.
-    void continue_from(zero3_engine& before, const std::vector<int>& survivors) {
-        // A survivor that has missed the norm has reduced its gradient, or no other would have the norm.
-        const auto version = static_cast<double>(before.weights_version_);
-        const auto states =
-            values_of(world_, std::array{version, before.last_step_.learning_rate, before.last_step_.norm});
-        const auto& [newest, rate, norm_then] = *std::ranges::max_element(states);
-        if (version < newest) before.apply({rate, norm_then});
-        weights_version_ = before.weights_version_;
-        last_step_ = before.last_step_;
-        traffic_ = before.traffic_;
-        gather_queue_.exec().wait(device_.record());
-        std::size_t mirrored = 0;
-        for (std::size_t u = 0; u != units_.size(); ++u) {
-            unit_state& to = units_[u];
-            unit_state& from = before.units_[u];
-            to.optimizer.resume(from.optimizer.steps());
-            if (!replicated_) recover(to, from, before, survivors);
-            const auto take_over = [&](const zeropp::view<float, space>& in, const zeropp::view<float, space>& out) {
-                if (replicated_) {
-                    copy(in, out);
-                } else {
-                    zeropp::redistribute_shards(gather_queue_.exec(), weights_comm_,
-                                                zeropp::survivors_of{before.weights_comm_.topology(), survivors},
-                                                from.full_gradient, like(from.own_weights, in),
-                                                like(to.own_weights, out));
-                }
-            };
-            take_over(from.shard.view(), to.shard.view());
-            if (average_decay_ > 0) take_over(from.average.view(), to.average.view());
-            for (const std::size_t m : {0u, 1u}) take_over(from.optimizer.moments()[m], to.optimizer.moments()[m]);
-            if (before.mirrors_ && recover_moments(u, to, from, before, survivors)) ++mirrored;
-        }
-        if (replicated_) return;
-        lost_moments_ = "zeros, since no survivor has copies";
-        if (mirrored == units_.size()) lost_moments_ = "copies on partner nodes";
-        if (mirrored != units_.size() && mirrored != 0)
-            lost_moments_ = "in part copies on partner nodes, and zeros elsewhere";
-    }
-
-    /// Recovers both moments of lost shards from mirrors, if survivors have both: one alone would make wrong steps.
-    bool recover_moments(std::size_t unit, unit_state& to, const unit_state& from, const zero3_engine& before,
-                         const std::vector<int>& survivors) {
-        const std::size_t size = to.shard.size();
-        for (const std::size_t m : {0u, 1u}) {
-            const auto tried = full_[m].view().subview(0, size);
-            copy(to.optimizer.moments()[m], tried);
-            gather_queue_.exec().wait(device_.record());
-            if (!before.mirrors_->recover(unit, m, gather_queue_.exec(), weights_comm_, survivors, from.full_gradient,
-                                          like(to.own_weights, tried))) {
-                return false;
-            }
-        }
-        for (const std::size_t m : {0u, 1u}) copy(full_[m].view().subview(0, size), to.optimizer.moments()[m]);
-        return true;
-    }
-
-    /// Recovers the weights of lost shards from the copies that survivors hold.
-    void recover(unit_state& to, const unit_state& from, const zero3_engine& before,
-                 const std::vector<int>& survivors) {
-        const zeropp::survivors_of groups{before.secondary_comm_.topology(), survivors};
-        const auto from_copies = [&](const auto& secondary) {
-            for (const list* weights : {&to.own_weights, to.own_average ? &*to.own_average : nullptr}) {
-                if (weights == nullptr) continue;
-                zeropp::recover_weights(gather_queue_.exec(), weights_comm_, groups, secondary, from.full_gradient,
-                                        *weights, {.lost_shards_only = true});
-            }
-        };
-        if (!from.secondary.empty()) return std::visit(from_copies, from.secondary.front());
-        if (!from.node_replica.empty()) return std::visit(from_copies, from.node_replica.front());
-        throw zeropp::error("zero3_gpt: expected zero_hpz_partition_size above 1, to go on without a rank: no other "
-                            "rank holds its weights");
-    }
-
-    /// Sum of the values of all ranks of `ranks`, in rank order.
-    double sum_over(transport_type& ranks, double value) {
-        double sum = 0;
-        for (const auto& [v] : values_of(ranks, std::array{value})) sum += v;
-        return sum;
-    }
-
-    /// The values of all ranks of `ranks`, by rank.
-    template <std::size_t N>
-    std::vector<std::array<double, N>> values_of(transport_type& ranks, const std::array<double, N>& values) {
-        static_assert(N <= most_values);
-        const auto size = static_cast<std::size_t>(ranks.size());
-        double* const own = rank_values_.data() + size * N;
-        device_.upload(own, std::span<const double>(values));
-        gather_queue_.exec().wait(device_.record());
-        ranks.all_gather(gather_queue_.exec(), reinterpret_cast<const std::byte*>(own),
-                         reinterpret_cast<std::byte*>(rank_values_.data()), sizeof(values));
-        device_.wait(gather_queue_.exec().record());
-        std::vector<std::array<double, N>> of_ranks(size);
-        device_.download(std::span(of_ranks.front().data(), size * N), rank_values_.data());
-        return of_ranks;
-    }
-
     static constexpr zeropp::cast_to<float> exact{};
-    static constexpr std::size_t most_values = 3;  // of values_of
 
     struct visit {
         int unit;
@@ -776,7 +668,7 @@ private:
     zeropp::workspace<space> gather_scratch_{0};
     zeropp::workspace<space> reduce_scratch_{0};
     array<double, space> square_sums_;  // of the gradient, by stretches
-    array<double, space> rank_values_;  // of all ranks, then of this one
+    rank_values<Device> rank_values_;
 
     std::vector<visit> visits_;
     std::size_t next_visit_ = 0;
