@@ -2,9 +2,11 @@
 
     python go_on.py
 
-Rank 2 is killed in the middle of the fifth step. The ranks of whole nodes form a new process group and build the model again on it.
-They take their shards of weights and optimizer from the old one, since a shard depends on a rank's place in its node alone.
-Nothing comes from a disk. Ranks are processes of this machine, which this script starts: torchrun would end them all.
+Rank 2 is killed in the middle of the fifth step. The ranks of whole nodes form a new process group and build the model again
+on it. They take their shards of weights and optimizer from the old one, since a shard depends on a rank's place in its node
+alone.
+Nothing comes from a disk. Ranks are processes of this machine, which this script starts: torchrun would end them all. A second
+failure ends the training.
 """
 
 from __future__ import annotations
@@ -89,8 +91,9 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
             if rank in args.lost and finished == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
             loss.backward()
-            # A rank that passes knows that all ranks have their gradients.
-            dist.barrier()
+            # A rank that has the mean loss knows that all ranks have their gradients.
+            mean = loss.detach() / len(ranks)
+            dist.all_reduce(mean)
         except Exception as error:
             print(f"rank {rank}: {str(error).splitlines()[0]}", flush=True)
             dist.destroy_process_group()
@@ -107,7 +110,7 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
             newest = torch.tensor(finished)
             dist.all_reduce(newest, dist.ReduceOp.MAX)
             if finished != newest:
-                # Another rank has passed the barrier, so the gradients here are whole.
+                # Another rank has the mean loss, so the gradients here are whole.
                 optimizer.step()
                 finished += 1
             old = model, optimizer
@@ -117,11 +120,9 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
         optimizer.step()
         optimizer.zero_grad()
         finished += 1
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
         if rank == ranks[0]:
             seconds = time.monotonic() - began
-            print(f"step {finished}: loss {float(mean) / len(ranks):.4f}, {len(ranks)} ranks, {seconds:.1f} s", flush=True)
+            print(f"step {finished}: loss {float(mean):.4f}, {len(ranks)} ranks, {seconds:.1f} s", flush=True)
         began = time.monotonic()
     dist.barrier()
     time.sleep(0.5)  # as train.py does
