@@ -414,7 +414,7 @@ def tables(found, version):
              "each byte loaded or stored on the ordinary way round the main loop; parameters of blocks are left out. Where no",
              "store is on that way (as many messages as are told at run time) or a search goes round a loop inside it, it is only",
              "a part of the work: nothing is predicted there, and the counts are for the test alone.", "",
-             "`ctest -R roofline` fails where a count has grown by more than 3 %, or fewer warps fit or bytes are in flight."]
+             "`tests/ptx/run.sh` fails where a count has grown by more than 3 %, or fewer warps fit or bytes are in flight."]
     lines += ["", "## Targets", "", "Fractions of a copy's speed on an H200, predicted:", "",
               "| kernel | before | now | wanted | met | binds | instructions for a byte |", "|---|---:|---:|---:|---|---|---:|"]
     for name, (wanted, before) in TARGETS.items():

@@ -35,10 +35,13 @@ SECONDS = 10  # without word from a rank, until it counts as dead
 
 
 def whole_nodes(store: dist.Store, rank: int) -> list[int]:
-    """The living ranks of nodes without a dead one. All that call this get the same list: the first proposal counts."""
+    """The living ranks of nodes without a dead one. All that call this get the same list, the first that is proposed. A rank
+    that comes later is not in it."""
     store.set(f"living/{rank}", "")
     # A rank that waits for this one notices when the group's time is over.
-    time.sleep(1.5 * SECONDS)
+    end = time.monotonic() + 1.5 * SECONDS
+    while time.monotonic() < end and not store.check(["whole"]):
+        time.sleep(0.1)
     living = [r for r in range(NODES * PER_NODE) if store.check([f"living/{r}"])]
     nodes = [range(first, first + PER_NODE) for first in range(0, NODES * PER_NODE, PER_NODE)]
     whole = [r for node in nodes if all(r in living for r in node) for r in node]
@@ -80,7 +83,9 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
     task = Text(None)
     draws = torch.Generator().manual_seed(rank)
     ranks = list(range(NODES * PER_NODE))
-    dist.init_process_group("gloo", store=dist.PrefixStore("first", store), rank=rank, world_size=len(ranks), timeout=timeout)
+    # Ranks may start far apart.
+    dist.init_process_group("gloo", store=dist.PrefixStore("first", store), rank=rank, world_size=len(ranks))
+    dist.group.WORLD.set_timeout(timeout)
     model, optimizer = build(task)
     finished = 0
     began = time.monotonic()
@@ -94,13 +99,13 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
             # A rank that has the mean loss knows that all ranks have their gradients.
             mean = loss.detach() / len(ranks)
             dist.all_reduce(mean)
-        except Exception as error:
-            print(f"rank {rank}: {str(error).splitlines()[0]}", flush=True)
-            dist.destroy_process_group()
+        except RuntimeError as error:  # of torch, and of zeropp
+            print(f"rank {rank}: {error!r:.120}", flush=True)
             ranks = whole_nodes(store, rank)
             if rank not in ranks:
-                print(f"rank {rank}: a rank of this node is dead", flush=True)
+                print(f"rank {rank}: a rank of this node is dead, or late", flush=True)
                 os._exit(0)
+            dist.destroy_process_group()
             dist.init_process_group(
                 "gloo", store=dist.PrefixStore("second", store), rank=ranks.index(rank), world_size=len(ranks), timeout=timeout
             )
@@ -124,8 +129,9 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
             seconds = time.monotonic() - began
             print(f"step {finished}: loss {float(mean):.4f}, {len(ranks)} ranks, {seconds:.1f} s", flush=True)
         began = time.monotonic()
-    dist.barrier()
-    time.sleep(0.5)  # as train.py does
+    # No rank may close its connections while another uses them.
+    store.set(f"finished/{rank}", "")
+    store.wait([f"finished/{r}" for r in ranks])
     os._exit(0)
 
 
@@ -134,6 +140,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--lost", type=int, nargs="*", default=[2], help="ranks that die in the fifth step (default: 2)")
     args = parser.parse_args()
+    if args.lost and args.steps < 5:
+        parser.error("--lost needs five steps")
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     context = torch.multiprocessing.get_context("spawn")
     processes = [context.Process(target=train, args=(rank, store.port, args)) for rank in range(NODES * PER_NODE)]
