@@ -4,8 +4,8 @@
 #
 #   bench/compile_time/run.sh [--check] [--turns N] [--cxx COMPILER] [--build-dir DIR] [--results DIR]
 #
-#   --check          fails where time or memory has grown since the table, which stays as it is; status
-#                    77 if the table has no rows of this compiler. Takes 3 to 7 turns
+#   --check          fails where time or memory has grown since the table, which stays as it is, in 3 to 7 turns. Exit
+#                    status: 77 if the table has no rows of this compiler
 #   --turns N        how often each program is compiled without --check (default: 15)
 #   --cxx COMPILER   the C++ compiler; each has a table of its own (default: g++)
 #   --build-dir DIR  where what is to be measured is found out (default: build/compile_time)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Kills ranks of zero3_gpt in the middle of a step, again and again, and says how soon the others have finished a step: 3
-# nodes of 2 ranks, 1,020,320 parameters. Ranks are threads. Where Open MPI survives lost processes (5), ranks are also
-# processes on a cluster of network namespaces, which SIGKILL ends; that needs root. Builds first, and installs missing packages (Debian
-# and Ubuntu), or names them where it may not.
+# nodes of 2 ranks, 1,020,320 parameters. Ranks are threads. With Open MPI 5, which survives lost processes, and as root,
+# ranks are also processes on a cluster of network namespaces, which SIGKILL ends. Builds first, and installs missing
+# packages (Debian and Ubuntu), or names them where it may not.
 #
 #   bench/recovery/kills.sh [--times N] [--timeout SECONDS] [--rate RATE] [--build-dir DIR]
 #

@@ -4,9 +4,8 @@
 
 Rank 2 is killed in the middle of the fifth step. The ranks of whole nodes form a new process group and build the model again
 on it. They take their shards of weights and optimizer from the old one, since a shard depends on a rank's place in its node
-alone.
-Nothing comes from a disk. Ranks are processes of this machine, which this script starts: torchrun would end them all. A second
-failure ends the training.
+alone. Nothing comes from a disk. Ranks are processes of this machine, which this script starts: torchrun would end them all.
+A second failure ends the training.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from torch.distributed.tensor import DTensor
 from tasks import Text
 
 NODES, PER_NODE = 3, 2
-SECONDS = 10  # without word from a rank, until it counts as dead
+TIMEOUT = datetime.timedelta(seconds=10)  # without word from a rank, until it counts as dead
 
 
 def whole_nodes(store: dist.Store, rank: int) -> list[int]:
@@ -39,7 +38,7 @@ def whole_nodes(store: dist.Store, rank: int) -> list[int]:
     that comes later is not in it."""
     store.set(f"living/{rank}", "")
     # A rank that waits for this one notices when the group's time is over.
-    end = time.monotonic() + 1.5 * SECONDS
+    end = time.monotonic() + 1.5 * TIMEOUT.total_seconds()
     while time.monotonic() < end and not store.check(["whole"]):
         time.sleep(0.1)
     living = [r for r in range(NODES * PER_NODE) if store.check([f"living/{r}"])]
@@ -55,7 +54,7 @@ def build(task: Text) -> tuple[nn.Module, torch.optim.Optimizer]:
     nodes = dist.get_world_size() // PER_NODE
     mesh = init_device_mesh("cpu", (nodes, PER_NODE), mesh_dim_names=("replicate", "shard"))
     for group in mesh.get_all_groups():  # whose own is half an hour
-        group.set_timeout(datetime.timedelta(seconds=SECONDS))
+        group.set_timeout(TIMEOUT)
     for layer in model.layers:
         zeropp.fully_shard(layer, mesh=mesh)
     zeropp.fully_shard(model, mesh=mesh)
@@ -78,14 +77,13 @@ def move(source: tuple[nn.Module, torch.optim.Optimizer], target: tuple[nn.Modul
 
 def train(rank: int, port: int, args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    timeout = datetime.timedelta(seconds=SECONDS)
-    store = dist.TCPStore("localhost", port, timeout=timeout)  # of the process that started the ranks
+    store = dist.TCPStore("localhost", port, timeout=TIMEOUT)  # of the process that started the ranks
     task = Text(None)
     draws = torch.Generator().manual_seed(rank)
     ranks = list(range(NODES * PER_NODE))
     # Ranks may start far apart.
     dist.init_process_group("gloo", store=dist.PrefixStore("first", store), rank=rank, world_size=len(ranks))
-    dist.group.WORLD.set_timeout(timeout)
+    dist.group.WORLD.set_timeout(TIMEOUT)
     model, optimizer = build(task)
     finished = 0
     began = time.monotonic()
@@ -107,7 +105,7 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
                 os._exit(0)
             dist.destroy_process_group()
             dist.init_process_group(
-                "gloo", store=dist.PrefixStore("second", store), rank=ranks.index(rank), world_size=len(ranks), timeout=timeout
+                "gloo", store=dist.PrefixStore("second", store), rank=ranks.index(rank), world_size=len(ranks), timeout=TIMEOUT
             )
             for module in model.modules():
                 if isinstance(module, FSDPModule):
