@@ -161,6 +161,14 @@ for needed in "test_gpu_nccl NCCL" "test_gpu_zero3_gpt what zero3_gpt needs"; do
     fi
 done
 
+heading "PyTorch's CUDA tensors"
+ready='import torch, zeropp_torch; assert torch.cuda.is_available(); zeropp_torch._library.library("cuda")'
+if command -v python3 >/dev/null && within 60 python3 -c "$ready" 2>/dev/null; then
+    step test_torch 120 python3 -m pytest -q -p no:cacheprovider "$root/tests/torch/test_cuda.py" || true
+else
+    summary+=("$(printf '%-34s %s' test_torch "SKIPPED: zeropp_torch with its library for CUDA tensors is not here")")
+fi
+
 heading "beside DeepSpeed's quantizer ops"
 status=0
 if command -v python3 >/dev/null; then

@@ -21,7 +21,8 @@ using zeropp::lloyd_max;
 using zeropp::scale_search;
 using zeropp::stochastic;
 
-namespace {
+// A named namespace: nvcc warns of an unused function in an unnamed one, and no program needs `decode`.
+namespace zeropp_test::kernels {
 
 /// Rotates, and counts in 127ths of the largest coefficient of the whole message.
 struct rotated_and_scaled : hadamard<block_integer<4, 128>, 64> {
@@ -35,13 +36,13 @@ struct rotated_and_scaled : hadamard<block_integer<4, 128>, 64> {
     ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
         return block_integer<4, 128>::encode(zeropp::quotient(x, unit), {zeropp::quotient(p.scale, unit)});
     }
-    [[maybe_unused]] ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
+    ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
         return zeropp::product(block_integer<4, 128>::decode(code, p), zeropp::quotient(unit, unit));
     }
 };
 static_assert(zeropp::message_scaled_quantizer<rotated_and_scaled> && zeropp::rotating_quantizer<rotated_and_scaled>);
 
-}  // namespace
+}  // namespace zeropp_test::kernels
 
 TEST_CASE("kernels: the parameters of least error", "[kernels]") {
     kernels::check_encodings<zeropp::bfloat16>(scale_search<block_integer<4, 128>>());
@@ -69,8 +70,8 @@ TEST_CASE("kernels: quantizers that know positions", "[kernels]") {
 
 TEST_CASE("kernels: messages with a scale", "[kernels]") {
     kernels::check_tensors<float>(zeropp::nvfp4());
-    kernels::check_sums(zeropp::nvfp4(), rotated_and_scaled());
-    kernels::check_encodings<zeropp::half>(rotated_and_scaled());
+    kernels::check_sums(zeropp::nvfp4(), kernels::rotated_and_scaled());
+    kernels::check_encodings<zeropp::half>(kernels::rotated_and_scaled());
 }
 
 TEST_CASE("kernels: differences of tensors", "[kernels]") {

@@ -51,7 +51,8 @@ def batch(step: int, rank: int, size: int = 8):
 
 
 def loss_of(model, data):
-    tokens, targets = data
+    device = next(model.parameters()).device
+    tokens, targets = (x.to(device) for x in data)
     return nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), targets.flatten())
 
 
@@ -63,9 +64,9 @@ def shard(model, secondary=None, mesh=None, **arguments):
     return zeropp.fully_shard(model, mesh=mesh, **arguments)
 
 
-def train(model, rank, steps=6, lr=0.05, each=None):
-    """The losses of some steps of SGD with momentum, of all ranks together."""
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, momentum=0.9)
+def train(model, rank, steps=6, lr=0.05, each=None, optimizer=None):
+    """The losses of some steps of `optimizer`, by default SGD with momentum, of all ranks together."""
+    optimizer = optimizer or torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, momentum=0.9)
     losses = []
     for step in range(steps):
         loss = loss_of(model, batch(step, rank))
@@ -96,9 +97,9 @@ def plain_and_ours(rank, make, ranks_per_node, formats, **training):
 
 
 def whole_parameters(model):
-    """Copies of all parameters, as all ranks have them together."""
+    """Copies on the host of all parameters, as all ranks have them together."""
     return {
-        name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
+        name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().cpu().clone()
         for name, p in model.named_parameters()
     }
 

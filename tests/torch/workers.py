@@ -1,4 +1,5 @@
-"""Ranks for tests: processes that stay, forked after torch was imported once, and join a new gloo group for every test."""
+"""Ranks for tests: processes that stay, forked after torch was imported once, and join a new group for every test: gloo's, or
+also NCCL's if they share a GPU."""
 
 from __future__ import annotations
 
@@ -12,10 +13,18 @@ import traceback
 LIMIT = 120  # seconds for one test
 
 
-def _serve(rank: int, pipe) -> None:
+def _share_gpu(rank: int) -> None:
+    """Lets ranks share a GPU. NCCL refuses two ranks of one host on one GPU, so that each rank names a host of its own."""
+    os.environ |= {"NCCL_HOSTID": f"zeropp-test-{rank}", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1",
+                   "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+def _serve(rank: int, pipe, shared_gpu: bool) -> None:
     import torch
     import torch.distributed as dist
 
+    if shared_gpu:
+        _share_gpu(rank)
     torch.set_num_threads(1)
     while True:
         task = pipe.recv()
@@ -24,7 +33,7 @@ def _serve(rank: int, pipe) -> None:
         function, arguments, size, store, timeout = task
         try:
             dist.init_process_group(
-                "gloo", init_method=f"file://{store}", rank=rank, world_size=size,
+                "cpu:gloo,cuda:nccl" if shared_gpu else "gloo", init_method=f"file://{store}", rank=rank, world_size=size,
                 timeout=datetime.timedelta(seconds=timeout),
             )
             try:
@@ -44,7 +53,8 @@ class Workers:
 
     Where ranks are to be lost, it returns what became of the others, in words: all of them have to fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared_gpu: bool = False) -> None:
+        self._shared_gpu = shared_gpu
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["torch.distributed.fsdp", "zeropp_torch"])
         self._ranks: list = []
@@ -52,7 +62,7 @@ class Workers:
     def run(self, size: int, function, *arguments, timeout: float = 60, lost: tuple = ()):
         while len(self._ranks) < size:
             here, there = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(len(self._ranks), there), daemon=True)
+            process = self._context.Process(target=_serve, args=(len(self._ranks), there, self._shared_gpu), daemon=True)
             process.start()
             self._ranks.append((process, here))
         with tempfile.TemporaryDirectory() as folder:

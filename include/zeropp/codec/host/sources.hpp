@@ -42,14 +42,14 @@ void load_elements(const T* from, Size n, float* to) {
 template <element T, class Size>
 void store_elements(const float* from, Size n, T* to) {
 #if ZEROPP_DETAIL_HAS_WIDE_TARGETS
-    if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
-        return avx512::halves_of_floats(from, n, to);
-    }
     if constexpr (std::is_same_v<T, bfloat16> && avx512::serves<Size, 2 * avx512::lanes>) {
         if (avx512::bfloat16s_of_floats(from, n, to)) return;
     }
+    if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
+        avx512::halves_of_floats(from, n, to);
+    } else  // not after a return, where nvcc finds that the loop is not reachable
 #endif
-    for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
+        for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
 }
 
 /// x[i] <- quotient(x[i], divisor), for n values.
