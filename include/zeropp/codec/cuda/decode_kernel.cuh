@@ -24,9 +24,9 @@ struct decode_kernel {
 
     /// Number of granules of a tile for each thread.
     static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
-    /// Most granules in a row for a thread: their codes are one access. Two of 16-bit elements fill a memory sector,
-    /// four a window of 32 elements, which then needs no other thread.
-    static constexpr int most_together = Source::rotation == 4 * granule_size ? 4 : 2;
+    /// Most granules in a row for a thread: four fill a window of 32 elements, which then needs no other thread. Otherwise
+    /// one, because threads must trade the elements of several before they store them.
+    static constexpr int most_together = Source::rotation == 4 * granule_size ? 4 : 1;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
     static constexpr std::size_t tile_granules = std::size_t{granules_per_thread} * kernel_threads;
@@ -131,14 +131,14 @@ private:
 #pragma unroll
             for (std::size_t k = 0; k != run; ++k) Source::values(fragments[k], x[k]);
             rotate_back(x, true);
+            T* const to = p.slice + granule(r) * granule_size;
+            raw_granule<T> out[std::size_t{run}];
 #pragma unroll
             for (std::size_t k = 0; k != run; ++k) {
-                T* const to = p.slice + granule(r + k) * granule_size;
-                raw_granule<T> out;
-                if (last.accumulate) out = load_whole_granule(to, p.aligned);
-                finish_granule(x[k], out);
-                store_whole_granule(to, out, p.aligned);
+                if (last.accumulate) out[k] = load_whole_granule(to + k * granule_size, p.aligned);
+                finish_granule(x[k], out[k]);
             }
+            store_whole_granules(to, out, p.aligned);
         }
     }
 

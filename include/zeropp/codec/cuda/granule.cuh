@@ -270,6 +270,59 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
     }
 }
 
+/// Transposes 16-byte pieces among N lanes: piece c of lane l becomes piece l of lane c. N is a power of two. All threads
+/// of a warp must call this together.
+template <std::size_t N>
+__device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
+#pragma unroll
+    for (unsigned distance = 1; distance < N; distance *= 2) {
+        const bool upper = threadIdx.x & distance;
+#pragma unroll
+        for (std::size_t c = 0; c != N; ++c) {
+            if ((c & distance) != 0) continue;
+            const auto exchange = [=](std::uint32_t& low, std::uint32_t& high) {
+                const std::uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? low : high, static_cast<int>(distance));
+                if (upper) {
+                    low = other;
+                } else {
+                    high = other;
+                }
+            };
+            exchange(pieces[c].x, pieces[c + distance].x);
+            exchange(pieces[c].y, pieces[c + distance].y);
+            exchange(pieces[c].z, pieces[c + distance].z);
+            exchange(pieces[c].w, pieces[c + distance].w);
+        }
+    }
+}
+
+/// Stores N granules in a row from `to` on; the next thread's follow them. `aligned`: all start on 16-byte boundaries. Lanes
+/// then trade pieces, so that an instruction of a warp stores a row of bytes. If it left out bytes between its pieces, the
+/// L2 cache would take each sector of 32 bytes twice: .62 of a copy's speed for int4 to bf16 on an H100, in place of .9.
+/// All threads of a warp must call this together.
+template <std::size_t N, class T>
+__device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool aligned) {
+    constexpr std::size_t pieces_of_lane = N * static_cast<std::size_t>(raw_granule<T>::accesses);
+    if constexpr (raw_granule<T>::wide && pieces_of_lane > 1 && (pieces_of_lane & (pieces_of_lane - 1)) == 0) {
+        if (aligned) {
+            uint4 pieces[pieces_of_lane];
+#pragma unroll
+            for (std::size_t c = 0; c != pieces_of_lane; ++c) {
+                const auto* const words = r[c / raw_granule<T>::accesses].data + c % raw_granule<T>::accesses * 4;
+                pieces[c] = uint4{words[0], words[1], words[2], words[3]};
+            }
+            transpose_among_lanes(pieces);
+            const std::size_t lane = threadIdx.x % pieces_of_lane;
+            uint4* const of_group = reinterpret_cast<uint4*>(to) - lane * pieces_of_lane;
+#pragma unroll
+            for (std::size_t c = 0; c != pieces_of_lane; ++c) of_group[c * pieces_of_lane + lane] = pieces[c];
+            return;
+        }
+    }
+#pragma unroll
+    for (std::size_t n = 0; n != N; ++n) store_whole_granule(to + n * granule_size, r[n], aligned);
+}
+
 /// x[i] <- 0 if it is not finite. If all are finite, as is the rule, this costs one multiplication for each.
 __device__ inline void drop_non_finite(float (&x)[granule_size]) {
     float zero = 0.0f;

@@ -15,10 +15,6 @@ inline constexpr int bytes_in_flight = 64;
 /// 32-bit registers that a thread may use for fragments, loaded or made.
 inline constexpr int fragment_registers = 32;
 
-/// Thread blocks for each multiprocessor of a GPU of `compute_capability`, which is major * 10 + minor. `launch` takes
-/// fewer if a multiprocessor does not hold a divisor of that number at a time.
-constexpr int blocks_per_multiprocessor(int compute_capability) { return compute_capability >= 90 ? 16 : 8; }
-
 /// Number of granules that a thread has registers for, a power of two, if one takes `words` registers.
 constexpr int granules_in_registers(int words) {
     return words > fragment_registers
