@@ -25,8 +25,6 @@ cache: at these sizes the GPU takes longer than that, and is never idle.
 Needs PyTorch with CUDA, deepspeed (its ops as of 0.19.8) and ninja from the package registry, and nvcc, which compiles
 both sides; DeepSpeed keeps what it has built. Exit status: 0, 77 where one of these or a GPU is missing or DeepSpeed
 cannot build its ops, with a line that says which, 1 if something failed.
-
-Not run on a GPU yet.
 """
 import argparse
 import collections

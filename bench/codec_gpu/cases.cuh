@@ -60,7 +60,7 @@ private:
 
     row start(const std::string& kernel, std::size_t read, std::size_t written) const {
         row r;
-        r.quantizer = zeropp::short_text(Q::name()).str();
+        r.quantizer = zeropp::short_text(q.name()).str();
         r.kernel = kernel;
         r.element = std::string(zeropp::element_traits<T>::name);
         r.tensor_bytes = elements * sizeof(T);

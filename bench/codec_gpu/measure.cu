@@ -41,16 +41,17 @@ void measure(const settings& wanted, const std::function<void(const row&)>& repo
     {
         // Buffer sets take up to four L2 caches and one tensor.
         bed b(zeropp::round_up(largest + largest / 4 + 5 * l2, 4096), l2, stream);
-        const auto quantizer = [&]<class Q>(Q) {
+        const auto quantizer = [&]<class Q>(Q q) {
             const auto& names = wanted.quantizers;
-            if (std::find(names.begin(), names.end(), zeropp::short_text(Q::name()).str()) == names.end()) return;
+            if (std::find(names.begin(), names.end(), zeropp::short_text(q.name()).str()) == names.end()) return;
             measure_quantizer<Q>(b, wanted, report);
         };
-        quantizer(zeropp::block_integer<8, 256>{});
-        quantizer(zeropp::block_integer<4, 128>{});
-        quantizer(zeropp::block_integer<8, 2048>{});
-        quantizer(zeropp::block_integer<4, 2048>{});
-        quantizer(zeropp::block_integer<6, 128>{});
+        quantizer(zeropp::quantizer_named<"int8:256">{});
+        quantizer(zeropp::quantizer_named<"int4:128">{});
+        quantizer(zeropp::quantizer_named<"int4:128:signed:bf16:h32">{});
+        quantizer(zeropp::quantizer_named<"int8:2048">{});
+        quantizer(zeropp::quantizer_named<"int4:2048">{});
+        quantizer(zeropp::quantizer_named<"int6:128">{});
     }
     require_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }

@@ -22,7 +22,8 @@ struct device_facts {
 
 /// Values to measure, in all combinations.
 struct settings {
-    std::vector<std::string> quantizers{"int8:256", "int4:128", "int8:2048", "int4:2048", "int6:128"};
+    std::vector<std::string> quantizers{"int8:256",  "int4:128",  "int4:128:signed:bf16:h32",
+                                        "int8:2048", "int4:2048", "int6:128"};
     std::vector<std::string> kernels{"encode",          "decode",          "reorder_encode",
                                      "reduce_encode_2", "reduce_encode_4", "reduce_encode_8",
                                      "reduce_decode_2", "reduce_decode_4", "reduce_decode_8"};

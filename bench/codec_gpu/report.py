@@ -13,6 +13,8 @@ import sys
 sys.dont_write_bytecode = True
 from roofline import GPUS, RESULTS, predicted
 
+# Megabytes of the table that has all kernels.
+SIZE = 256
 ELEMENTS = {"bf16": "bfloat16", "fp16": "half", "fp32": "float"}
 
 
@@ -35,30 +37,58 @@ def gpu_of(device):
     return found[0] if found else None
 
 
+def table(columns, rows):
+    yield f"| {' | '.join(map(str, columns))} |"
+    yield "|---|---|" + "---:|" * (len(columns) - 2)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
 def lines_of(measured, predictions):
+    """A table of all kernels at one size, beside the predictions for bf16, and one of bf16 at all sizes."""
     device = measured["device"]
     gpu = gpu_of(device)
     kernels = predictions["kernels"].get(str(GPUS[gpu][0]), {}) if gpu else {}
+    fractions, named = {}, {}
+    for row in measured["rows"]:
+        fractions[row["quantizer"], row["kernel"], row["element"], row["tensor_bytes"] >> 20] = row["fraction_of_copy"]
+        named.setdefault((row["quantizer"], row["kernel"]), row)
+    sizes = sorted({size for *_, size in fractions})
+    size = SIZE if SIZE in sizes else sizes[-1]
+
+    def text(*case):
+        return f"{fractions[case]:.2f}" if case in fractions else "-"
+
+    def beside_predictions():
+        for case, row in named.items():
+            prediction = kernels.get(kernel_of(row | {"element": "bf16"}))
+            expected = predicted(prediction, gpu)[0] if prediction and prediction["stores"] != "-" else None
+            given = fractions.get((*case, "bf16", size))
+            yield [*case, *(text(*case, element, size) for element in ELEMENTS), f"{expected:.2f}" if expected else "-",
+                   f"{given / expected:.2f}" if given and expected else "-"]
+
     yield f"{device['name']}, {device['multiprocessors']} multiprocessors, CUDA {device['cuda_runtime_version'] // 1000}."
     if not measured["complete"]:
         yield "The measurements were cut short."
     if not gpu:
         yield f"Predictions are for {', '.join(GPUS)} alone."
     yield ""
-    yield "| kernel | quantizer | element | MB | GB/s | of a copy, measured | predicted | measured / predicted |"
-    yield "|---|---|---|---:|---:|---:|---:|---:|"
-    for row in measured["rows"]:
-        fraction = row["fraction_of_copy"]
-        prediction = kernels.get(kernel_of(row))
-        expected = predicted(prediction, gpu)[0] if prediction and prediction["stores"] != "-" else None
-        yield (f"| {row['kernel']} | {row['quantizer']} | {row['element']} | {row['tensor_bytes'] >> 20} | "
-               f"{row['gigabytes_per_second']:.0f} | {fraction:.2f} | "
-               + (f"{expected:.2f} | {fraction / expected:.2f} |" if expected else "- | - |"))
+    yield (f"Speed as a fraction of that of a device-to-device copy of as many bytes, which takes turns with the kernel; {size} MB of "
+           "elements. Predictions, from machine code, are for bf16. *reorder_encode* encodes in the order of the first hop of 2 nodes "
+           "x 4 ranks; *reduce_encode_N* sums N messages and encodes the sum, *reduce_decode_N* decodes it:")
+    yield ""
+    yield from table(["quantizer", "kernel", *ELEMENTS, "predicted", "measured / predicted"], beside_predictions())
+    if len(sizes) > 1:
+        yield ""
+        yield "The same for bf16, by megabytes of elements:"
+        yield ""
+        yield from table(["quantizer", "kernel", *sizes],
+                         ([*case, *(text(*case, "bf16", each) for each in sizes)] for case in named))
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    page = ["# A run on a GPU", "", "```", (folder / "summary.txt").read_text().rstrip(), "```", ""]
+    page = ["# A run on a GPU", "", "Made by `tests/gpu.sh`:", "", "```", (folder / "summary.txt").read_text().rstrip(), "```", ""]
     measurements = [folder / name for name in ("codec_gpu.json", "codec_gpu_quick.json")]
     measurement = next((m for m in measurements if m.exists()), None)
     if measurement:

@@ -10,7 +10,7 @@ inside it goes round for, a search of parameters, is on it once.
 
 Counts are of instructions that a thread executes for each byte that is loaded or stored there, parameters of blocks
 left out. What they make of a copy's speed is the model of `predicted`, calibrated on the figures that another model, of a
-review before this script, had for 18 kernels (.03 off in the mean); no GPU has confirmed it yet.
+review before this script, had for 18 kernels (.03 off in the mean). bench/results/gpu_h200.md has measurements beside it.
 
     (nothing)  prints the tables
     --write    writes them to bench/results/roofline.{json,md}
@@ -409,7 +409,7 @@ def tables(found, version):
     lines = ["# The shipped kernels by their machine code", "",
              f"Predicted by `bench/codec_gpu/roofline.py --write` from the output of nvcc {version} alone: nothing here was "
              "measured",
-             "on a GPU. What a multiprocessor starts in a clock, what the GPUs do, and the model that makes fractions",
+             "on a GPU; [H100](gpu_h100.md) and [H200](gpu_h200.md) have measurements beside it. What a multiprocessor starts in a clock, what the GPUs do, and the model that makes fractions",
              "of a copy's speed from counts are in the script, each with its source. Counts are instructions of a thread for",
              "each byte loaded or stored on the ordinary way round the main loop; parameters of blocks are left out. Where no",
              "store is on that way (as many messages as are told at run time) or a search goes round a loop inside it, it is only",

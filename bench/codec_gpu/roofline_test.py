@@ -105,8 +105,9 @@ assert kernel_of({"quantizer": "int8:256", "kernel": "encode", "element": "bf16"
 assert kernel_of({"quantizer": "int8:256", "kernel": "reorder_encode", "element": "bf16"}) is None
 assert kernel_of({"quantizer": "q", "kernel": "reduce_decode_8", "element": "fp16"}) == "decode of 8 q to half"
 measured = {"device": {"name": "NVIDIA H200", "multiprocessors": 132, "cuda_runtime_version": 13000}, "complete": True,
-            "rows": [{"quantizer": "q", "kernel": kernel, "element": "fp32", "tensor_bytes": 1 << 20,
-                      "gigabytes_per_second": 1000.0, "fraction_of_copy": 0.465} for kernel in ("decode", "encode")]}
-page = list(lines_of(measured, {"kernels": {"90": {"decode of 1 q to float": {**light, "stores": "1 x 64"}}}}))
-assert page[-2] == "| decode | q | fp32 | 1 | 1000 | 0.47 | 0.93 | 0.50 |", page
-assert page[-1] == "| encode | q | fp32 | 1 | 1000 | 0.47 | - | - |", page
+            "rows": [{"quantizer": "q", "kernel": kernel, "element": "bf16", "tensor_bytes": megabytes << 20,
+                      "fraction_of_copy": 0.465} for kernel in ("decode", "encode") for megabytes in (1, 4)]}
+page = list(lines_of(measured, {"kernels": {"90": {"decode of 1 q to bfloat16": {**light, "stores": "1 x 64"}}}}))
+assert "| q | decode | 0.47 | - | - | 0.93 | 0.50 |" in page, page
+assert "| q | encode | 0.47 | - | - | - | - |" in page, page
+assert page[-1] == "| q | encode | 0.47 | 0.47 |", page

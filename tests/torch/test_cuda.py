@@ -42,7 +42,7 @@ def results_of_collectives(rank, size, device, dtype):
     results = {}
 
     def keep(name, tensors):
-        results[name] = [t.cpu() for t in tensors]
+        results[name] = [t.cpu().clone() for t in tensors]
 
     for weights_format in ("int8:256:fp16", INT4):
         fulls = [torch.full_like(w, float("nan")) for w in weights]
@@ -148,7 +148,7 @@ def ddp(rank, size, gradients):
     for ours in (False, True):
         model = DistributedDataParallel(model_on_gpu())
         if ours:
-            model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2, gradients=gradients))
+            model.register_comm_hook(None, zeropp.ddp_hook(ranks_per_node=2, gradients=gradients, device="cuda"))
         results.append((train(model, rank), whole_parameters(model)))
     return results
 
