@@ -162,7 +162,7 @@ for needed in "test_gpu_nccl NCCL" "test_gpu_zero3_gpt what zero3_gpt needs"; do
 done
 
 heading "PyTorch's CUDA tensors"
-ready='import torch, zeropp_torch; assert torch.cuda.is_available(); zeropp_torch._library.library("cuda")'
+ready='import pytest, torch, zeropp_torch; assert torch.cuda.is_available(); zeropp_torch._library.library("cuda")'
 if command -v python3 >/dev/null && within 60 python3 -c "$ready" 2>/dev/null; then
     step test_torch 120 python3 -m pytest -q -p no:cacheprovider "$root/tests/torch/test_cuda.py" || true
 else

@@ -94,9 +94,9 @@ int main(int argc, char** argv) {
         }
         std::printf("%s, CUDA %d.%d\n", device.name.c_str(), device.runtime_version / 1000,
                     device.runtime_version % 1000 / 10);
-        std::printf("%-10s %-16s %-5s %8s %9s %8s\n", "quantizer", "kernel", "type", "MB", "GB/s", "of copy");
+        std::printf("%-24s %-16s %-5s %8s %9s %8s\n", "quantizer", "kernel", "type", "MB", "GB/s", "of copy");
         zeropp_bench::measure(wanted, [&](const row& r) {
-            std::printf("%-10s %-16s %-5s %8zu %9.1f %7.1f%%\n", r.quantizer.c_str(), r.kernel.c_str(),
+            std::printf("%-24s %-16s %-5s %8zu %9.1f %7.1f%%\n", r.quantizer.c_str(), r.kernel.c_str(),
                         r.element.c_str(), r.tensor_bytes >> 20, r.bytes_per_second() * 1e-9,
                         100 * r.fraction_of_copy());
             std::fflush(stdout);

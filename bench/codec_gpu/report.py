@@ -75,7 +75,8 @@ def lines_of(measured, predictions):
     yield ""
     yield (f"Speed as a fraction of that of a device-to-device copy of as many bytes, which takes turns with the kernel; {size} MB of "
            "elements. Predictions, from machine code, are for bf16. *reorder_encode* encodes in the order of the first hop of 2 nodes "
-           "x 4 ranks; *reduce_encode_N* sums N messages and encodes the sum, *reduce_decode_N* decodes it:")
+           "x 4 ranks; *reduce_encode_N* sums N messages and encodes the sum, *reduce_decode_N* sums N messages and writes elements. "
+           "Above 1.05, the copy was slow, not the kernel fast:")
     yield ""
     yield from table(["quantizer", "kernel", *ELEMENTS, "predicted", "measured / predicted"], beside_predictions())
     if len(sizes) > 1:
@@ -88,7 +89,7 @@ def lines_of(measured, predictions):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    page = ["# A run on a GPU", "", "Made by `tests/gpu.sh`:", "", "```", (folder / "summary.txt").read_text().rstrip(), "```", ""]
+    page = ["# The kernels on one GPU", "", "Made by `tests/gpu.sh`:", "", "```", (folder / "summary.txt").read_text().rstrip(), "```", ""]
     measurements = [folder / name for name in ("codec_gpu.json", "codec_gpu_quick.json")]
     measurement = next((m for m in measurements if m.exists()), None)
     if measurement:

@@ -407,9 +407,9 @@ def unaligned_fractions(rows):
 
 def tables(found, version):
     lines = ["# The shipped kernels by their machine code", "",
-             f"Predicted by `bench/codec_gpu/roofline.py --write` from the output of nvcc {version} alone: nothing here was "
-             "measured",
-             "on a GPU; [H100](gpu_h100.md) and [H200](gpu_h200.md) have measurements beside it. What a multiprocessor starts in a clock, what the GPUs do, and the model that makes fractions",
+             f"Predicted by `bench/codec_gpu/roofline.py --write` from the output of nvcc {version} alone. Measurements are in",
+             "[gpu_h100.md](gpu_h100.md) and [gpu_h200.md](gpu_h200.md), beside these predictions.",
+             "What a multiprocessor starts in a clock, what the GPUs do, and the model that makes fractions",
              "of a copy's speed from counts are in the script, each with its source. Counts are instructions of a thread for",
              "each byte loaded or stored on the ordinary way round the main loop; parameters of blocks are left out. Where no",
              "store is on that way (as many messages as are told at run time) or a search goes round a loop inside it, it is only",

@@ -95,6 +95,13 @@ TEST_CASE("kernels: grids fit the device and CUDA's limits", "[simt][kernels]") 
     const zeropp::slices eight{zeropp::partition(n, 8), {}, 0, n / 8, 0, 8};
     CHECK(grids_of(large, eight)[0].y == 8);
     CHECK(blocks(grids_of(large, eight)[0]) == 8 * (132 * 3 / 8));
+    // 396 blocks cannot be shared equally: 256 slots share eleven times as many, 1024 sixteen times as many.
+    const auto of_slots = [&](int slots) {
+        return grids_of(large, {zeropp::partition(n, slots), {}, 0, n / static_cast<std::size_t>(slots), 0, slots})[0];
+    };
+    CHECK(of_slots(256).x == 11 * 396 / 256);
+    CHECK(of_slots(1024).x == 16 * 396 / 1024);
+    CHECK(of_slots(132).x == 3);
     const auto tiny = zeropp::slices::single(9, 0, 9);
     CHECK(blocks(grids_of(large, tiny)[0]) == 1);
 

@@ -16,7 +16,7 @@ LIMIT = 120  # seconds for one test
 def _share_gpu(rank: int) -> None:
     """Lets ranks share a GPU. NCCL refuses two ranks of one host on one GPU, so that each rank names a host of its own."""
     os.environ |= {"NCCL_HOSTID": f"zeropp-test-{rank}", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1",
-                   "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+                   "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def _serve(rank: int, pipe, shared_gpu: bool) -> None:

@@ -270,10 +270,11 @@ __device__ void store_whole_granule(T* to, const raw_granule<T>& r, bool aligned
     }
 }
 
-/// Transposes 16-byte pieces among N lanes: piece c of lane l becomes piece l of lane c. N is a power of two. All threads
-/// of a warp must call this together.
+/// Transposes 16-byte pieces among N lanes: piece c of lane l becomes piece l of lane c. N is a power of two. All
+/// threads of a warp must call this together.
 template <std::size_t N>
 __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
+    static_assert(N <= 32 && (N & (N - 1)) == 0);
 #pragma unroll
     for (unsigned distance = 1; distance < N; distance *= 2) {
         const bool upper = threadIdx.x & distance;
@@ -281,7 +282,8 @@ __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
         for (std::size_t c = 0; c != N; ++c) {
             if ((c & distance) != 0) continue;
             const auto exchange = [=](std::uint32_t& low, std::uint32_t& high) {
-                const std::uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? low : high, static_cast<int>(distance));
+                const std::uint32_t sent = upper ? low : high;
+                const std::uint32_t other = __shfl_xor_sync(0xffffffffu, sent, static_cast<int>(distance));
                 if (upper) {
                     low = other;
                 } else {
@@ -296,14 +298,15 @@ __device__ void transpose_among_lanes(uint4 (&pieces)[N]) {
     }
 }
 
-/// Stores N granules in a row from `to` on; the next thread's follow them. `aligned`: all start on 16-byte boundaries. Lanes
-/// then trade pieces, so that an instruction of a warp stores a row of bytes. If it left out bytes between its pieces, the
-/// L2 cache would take each sector of 32 bytes twice: .62 of a copy's speed for int4 to bf16 on an H100, in place of .9.
-/// All threads of a warp must call this together.
+/// Stores N granules in a row from `to` on; the next thread's follow them. `aligned`: all start on 16-byte boundaries.
+/// Lanes then trade pieces, so that an instruction of a warp stores a row of bytes. With gaps between its pieces, the
+/// L2 cache would take each sector of 32 bytes twice. So decoding int4 to fp32 had .49 of a copy's speed on an H100, in
+/// place of .91. All threads of a warp must call this together.
 template <std::size_t N, class T>
 __device__ void store_whole_granules(T* to, const raw_granule<T> (&r)[N], bool aligned) {
     constexpr std::size_t pieces_of_lane = N * static_cast<std::size_t>(raw_granule<T>::accesses);
-    if constexpr (raw_granule<T>::wide && pieces_of_lane > 1 && (pieces_of_lane & (pieces_of_lane - 1)) == 0) {
+    constexpr bool trades = pieces_of_lane <= 32 && (pieces_of_lane & (pieces_of_lane - 1)) == 0;
+    if constexpr (raw_granule<T>::wide && trades && pieces_of_lane > 1) {
         if (aligned) {
             uint4 pieces[pieces_of_lane];
 #pragma unroll

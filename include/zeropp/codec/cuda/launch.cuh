@@ -56,19 +56,22 @@ int resident_blocks() {
 #endif
 }
 
-/// Least number of thread blocks for a slot, if their number has to be rounded down for all slots to have as many.
-inline constexpr std::size_t blocks_of_slot = 16;
+/// All slots have as many thread blocks, rounded down. With this many for each slot, or this many times as many as the
+/// device holds, rounding leaves little of the device idle.
+inline constexpr std::size_t hardly_rounded = 16;
 
-/// Runs kernel() on a thread block for each tile of each slot, but on no more than the device holds at a time, or a few
-/// times as many where there are many slots; kernels loop over the rest. On an H100, five times as many blocks cost sums of
-/// 4-bit messages up to 17 % at 64 MB, and saved other kernels at most 4 %. Throws cuda_error if the launch fails.
+/// Runs kernel() on a thread block for each tile of each slot, but on no more than the device holds at a time. Where
+/// the slots cannot share these equally, there are up to `hardly_rounded` times as many. Kernels loop over the rest. On
+/// an H100, five times as many cost sums of 4-bit messages up to 17 % at 64 MB, and saved other kernels at most 4 %.
+/// Throws cuda_error if the launch fails.
 template <class Kernel>
 void launch(const cuda_stream& stream, int slots, std::size_t tiles, const Kernel& kernel) {
     if (slots == 0 || tiles == 0) return;
     const auto rows = static_cast<std::size_t>(std::min(slots, most_blocks_y));
-    const auto fill = static_cast<std::size_t>(stream.multiprocessors() * resident_blocks<Kernel>());
-    const std::size_t times = fill % rows == 0 ? 1 : ceil_div(blocks_of_slot * rows, fill);
-    const dim3 grid(static_cast<unsigned>(std::min(tiles, times * fill / rows)), static_cast<unsigned>(rows));
+    const auto fill = static_cast<std::size_t>(std::max(stream.multiprocessors() * resident_blocks<Kernel>(), 1));
+    const std::size_t times = fill % rows == 0 ? 1 : std::min(ceil_div(hardly_rounded * rows, fill), hardly_rounded);
+    const std::size_t most = std::max<std::size_t>(times * fill / rows, 1);
+    const dim3 grid(static_cast<unsigned>(std::min(tiles, most)), static_cast<unsigned>(rows));
     const dim3 block(kernel_threads);
 #if defined(__CUDACC__)
     void* arguments[] = {const_cast<Kernel*>(&kernel)};

@@ -47,7 +47,7 @@ void store_elements(const float* from, Size n, T* to) {
     }
     if constexpr (std::is_same_v<T, half> && avx512::serves<Size, avx512::lanes>) {
         avx512::halves_of_floats(from, n, to);
-    } else  // not after a return, where nvcc finds that the loop is not reachable
+    } else  // nvcc warns of a loop that no instance reaches after a return
 #endif
         for (std::size_t i = 0; i != n; ++i) to[i] = element_traits<T>::from_float(from[i]);
 }
