@@ -89,7 +89,7 @@ while read -r file options; do
             failed=1
         }
     done
-done < <(grep -oE '(tests|bench|build/gpu)/[a-z_/]+[a-z_.]*[a-z_]( [^`#|]*)?' "$page")
+done < <(grep -oE '(tests|bench|build/gpu)/[a-z0-9_/]+[a-z0-9_.]*[a-z0-9_]( [^`#|]*)?' "$page")
 
 everything_passes
 for program in "${programs[@]}" codec_gpu; do double "build/gpu/$program" 'echo "skipped: no GPU here"; exit 77'; done
