@@ -24,8 +24,8 @@ struct decode_kernel {
 
     /// Number of granules of a tile for each thread.
     static constexpr int granules_per_thread = granules_in_flight(Source::loaded_bytes, Source::loaded_words);
-    /// Most granules in a row for a thread. Four fill a window of 32 elements, whose rotation then needs no other
-    /// thread. Otherwise one, because threads have to trade the elements of several before they store them.
+    /// Most granules in a row for a thread. Four fill a window of 32 elements, which is then rotated in one thread.
+    /// Otherwise one, because threads have to trade the elements of several before they store them.
     static constexpr int most_together = Source::rotation == 4 * granule_size ? 4 : 1;
     static constexpr int together = Source::together < most_together ? Source::together : most_together;
     static constexpr int run = granules_per_thread < together ? granules_per_thread : together;
