@@ -104,6 +104,12 @@ def whole_parameters(model):
     }
 
 
+def slice_of(tensor, rank, size):
+    """A copy of the part of `tensor` that is a rank's shard."""
+    part = -(-tensor.numel() // size)
+    return tensor[rank * part : (rank + 1) * part].clone()
+
+
 def assert_same(a, b, **tolerance):
     assert a.keys() == b.keys()
     for name in a:

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import refusals
+from models import refusals, slice_of
 from zeropp_torch.communicator import exchange
 
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -13,11 +13,6 @@ SIZES = [1, 5, 6, 997, 4096, 100003]
 
 def tensor_of(size, seed, dtype=torch.float32):
     return torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def slice_of(tensor, rank, size):
-    part = -(-tensor.numel() // size)
-    return tensor[rank * part : (rank + 1) * part].clone()
 
 
 def exact_sum(size, n, dtype=torch.float32):

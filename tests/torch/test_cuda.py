@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, network, plain_and_ours, shard, train, whole_parameters
+from models import assert_same, network, plain_and_ours, shard, slice_of, train, whole_parameters
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -22,7 +22,8 @@ def why_not():
     return ""
 
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+REASON = why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 SIZES = [1, 5, 997, 4096, 100003]
 INT8, INT4 = "int8:256:bf16", "int4:128:signed:bf16"
@@ -39,11 +40,6 @@ def gpu_ranks():
 
 def tensors_of(device, dtype, seed):
     return [torch.randn(n, generator=torch.Generator().manual_seed(seed + n)).to(dtype).to(device) for n in SIZES]
-
-
-def slice_of(tensor, rank, size):
-    part = -(-tensor.numel() // size)
-    return tensor[rank * part : (rank + 1) * part].clone()
 
 
 def results_of_collectives(rank, size, device, dtype):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import batch, loss_of, network, plain_and_ours, refusals, shard, train
+from models import batch, loss_of, network, plain_and_ours, refusals, shard, slice_of, train
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -15,11 +15,6 @@ PER_NODE = 2
 
 def weights_of(n, seed, dtype):
     return torch.randn(n, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def slice_of(tensor, rank, size):
-    part = -(-tensor.numel() // size)
-    return tensor[rank * part : (rank + 1) * part].clone()
 
 
 def the_same_on_all_ranks(tensor):
