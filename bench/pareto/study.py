@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains zero3_gpt with formats of fewer and fewer bits, from several seeds, and draws held-out loss against bytes.
+"""Trains zero3_gpt synchronously in fewer and fewer bits, and with local steps, and draws held-out loss against bytes.
 
-study.py PROGRAMS RUNS RESULTS --seeds N... [--steps N]
+study.py PROGRAM RUNS RESULTS --seeds N...
 
-PROGRAMS has pareto. Writes a configuration for each training into RUNS, runs trainings without a result there, and makes
-pareto.md and pareto.png in RESULTS. Entries of VARIANTS on the CURVE run from all seeds, others from their own seeds or the
-first two, like AT_OTHER_RATES. LARGE runs on a larger model from the first LARGE_SEEDS.
+PROGRAM is zero3_gpt. Rates are chosen with seed TUNING_SEED, which no mean includes. Then every entry of `entries` is trained
+from all seeds, and those of `large_entries` from the first. Writes configurations and results into RUNS, does not train again
+where a result is there, and makes pareto.md and pareto.png in RESULTS after each seed.
 
-The text is Python's own library. 3000 steps see each byte less than once, so nothing is memorised that held-out text lacks.
+The text is Python's own library. Trainings see no byte twice on average, so nothing is memorised that held-out text lacks.
 """
 
 import argparse
@@ -22,261 +22,193 @@ import sysconfig
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-from report import size_text, table  # noqa: E402
+from report import table  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
+STEPS = 3072  # A multiple of all intervals, so that the last step is an exchange.
+TEXT_BYTES = 4_700_000  # A tenth is held out; the rest is more than the tokens of all steps.
+WINDOWS, CONTEXT = 16, 64  # of a step, over all ranks; bytes of a window
+TOKENS = WINDOWS * CONTEXT  # of a step
+
+# The models: their arguments and steps.
+SMALL = ("--layers", "2", "--heads", "4", "--width", "64", "--context", str(CONTEXT)), STEPS
+LARGE = ("--layers", "5", "--heads", "4", "--width", "128", "--context", str(CONTEXT)), STEPS // 2
+
+# The grid: peak rates of AdamW, and pairs of rate and momentum of the outer optimizer. The last pair is DiLoCo's.
+TUNING_SEED = 1
+RATES = (8e-3, 1.2e-2, 1.6e-2)
+LARGE_RATES = (4e-3, 8e-3)
+OUTER = ((1.0, 0.0), (0.7, 0.5), (0.7, 0.8), (0.7, 0.9))
+INTERVALS = (8, 32, 128)
+CONTROL = 32  # The interval of one island, which exchanges nothing.
+DECAY = 0.99  # of the average of weights
+
+INT4, INT2 = "int4:128:signed:bf16:h32", "int2:64:signed:bf16:h32"
+SIGNS, THREE_LEVELS, FOUR_LEVELS = "lloyd2:128:unbiased:h128", "lloyd3:128:h128", "lloyd4:128:h128"
+EXCHANGES = {16: "bf16", 4: INT4, 2: FOUR_LEVELS}
+
 BASELINE = "bf16"
-INSIDE = "int8:256:bf16:h32"
-INT4, INT3 = "int4:128:signed:bf16:h32", "int3:128:signed:bf16:h32"
-INT2, INT2_WIDE = "int2:64:signed:bf16:h32", "int2:128:signed:bf16:h128"
-SPIKE2, SPIKE3 = "spike2:256", "spike3:256"
-FOUR, THREE, SIGN = (f"lloyd{levels}:128:h128" for levels in (4, 3, 2))
-SIGN_UNROTATED = "lloyd2:128"
-FOUR_UNBIASED, THREE_UNBIASED, SIGN_UNBIASED = (f"lloyd{levels}:128:unbiased:h128" for levels in (4, 3, 2))
+NODES = {0: (4, 2), 1: (4, 2), 2: (4, 2), 4: (4, 1), 8: (8, 1)}  # By islands (0: synchronous): ranks, and ranks of a node.
 
 
-def differences(weights, gradients, **options):
-    """A variant with weight differences, and inter-node gradients in `gradients` (None: both hops in bf16)."""
-    return {"differences": True, "weights": weights, "gradients": gradients, **options}
+class Entry:
+    """A training: `zero` and `ours` are the objects zero_optimization and zeropp of its configuration."""
+
+    def __init__(self, purpose, zero=None, ours=None, islands=0, nodes=None):
+        self.purpose, self.zero, self.ours, self.islands = purpose, zero or {}, ours or {}, islands
+        self.ranks, self.ranks_per_node = nodes or NODES[islands]
 
 
-# Seeds of later trainings that are not on the CURVE.
-SECOND_MACHINE = (5, 6, 7, 8, 9, 10, 11, 12)
-
-# Name: variant and purpose.
-VARIANTS = {
-    BASELINE: ({}, "ZeRO-3, the baseline"),
-    "fp32": ({"bf16": False}, "control: rounds nothing"),
-    "zeropp": ({"weights": "int8:256:fp16", "hpz": True, "gradients": INT4}, "all of ZeRO++"),
-    "4+4": (differences(INT4, INT4), "differences and gradients of 4 bits"),
-    "3+3": (differences(INT3, INT3), "of 3 bits"),
-    "2+2": (differences(INT2, INT2), "of 2 bits"),
-    "2+2 wide": (differences(INT2_WIDE, INT2_WIDE), "of 2 bits, in larger blocks and rotations"),
-    "2+2 feedback": (differences(INT2, INT2, feedback=True), "of 2 bits, error feedback on gradients"),
-    "2+16": (differences(INT2, None), "2 bits in differences alone"),
-    "16+2": (differences("bf16", INT2), "2 bits in gradients alone"),
-    "four+16": (differences(FOUR_UNBIASED, None), "four levels in differences alone"),
-    "three+16": (differences(THREE_UNBIASED, None), "three levels in differences alone, in 1.6 bits"),
-    "sign+16": (differences(SIGN_UNBIASED, None), "signs in differences alone"),
-    "biased four+16": (differences(FOUR, None), "as four+16, levels of least error: differences arrive too small"),
-    "biased sign+16": (differences(SIGN, None), "as sign+16, likewise"),
-    "16+four": (differences("bf16", FOUR), "four levels in gradients alone"),
-    "16+sign": (differences("bf16", SIGN), "signs in gradients alone"),
-    "four+four": (differences(FOUR_UNBIASED, FOUR), "four levels in both"),
-    "sign+4": (differences(SIGN_UNBIASED, INT4), "signs in differences, 4 bits in gradients"),
-    "sign+3": (differences(SIGN_UNBIASED, INT3), "signs in differences, 3 bits in gradients"),
-    "sign+four": (differences(SIGN_UNBIASED, FOUR), "signs in differences, four levels in gradients"),
-    "sign+four feedback": (differences(SIGN_UNBIASED, FOUR_UNBIASED, feedback=True),
-                           "the same with error feedback on gradients, whose levels are unbiased then"),
-    "sign+biased four feedback": (differences(SIGN_UNBIASED, FOUR, feedback=True), "as before, levels of least error"),
-    "sign+three": (differences(SIGN_UNBIASED, THREE), "signs, and three levels in 1.6 bits"),
-    "sign+sign": (differences(SIGN_UNBIASED, SIGN), "signs in both"),
-    "sign+sign feedback": (differences(SIGN_UNBIASED, SIGN_UNBIASED, feedback=True),
-                           "signs in both, error feedback on gradients"),
-    "sign+three ends4": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4),
-                         "as sign+three, with gradients of embeddings and head in 4 bits"),
-    "sign+three ends4 slower": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT4, block_rate=0.8,
-                                            against="slower blocks", seeds=SECOND_MACHINE[:2]),
-                                "the same, blocks at 0.8 of the rate; the difference is to *slower blocks*"),
-    "sign+three ends2": (differences(SIGN_UNBIASED, THREE, embedding_gradients=INT2, seeds=SECOND_MACHINE[:1]),
-                         "the same, those of embeddings and head in 2 bits"),
-    "sign+sign ends4": (differences(SIGN_UNBIASED, SIGN, embedding_gradients=INT4, seeds=SECOND_MACHINE[:3]),
-                        "signs in both, but gradients of embeddings and head in 4 bits"),
-    "sign+unrotated ends4": (differences(SIGN_UNBIASED, SIGN_UNROTATED, embedding_gradients=INT4,
-                                         seeds=SECOND_MACHINE[:1]),
-                             "the same, signs of gradients as they are, not rotated"),
-    "slower blocks": ({"block_rate": 0.8},
-                      "control: what noise in gradients does to steps, nothing saved: blocks learn at 0.8 of the rate"),
-    "slowest blocks": ({"block_rate": 0.6, "seeds": SECOND_MACHINE[:2]}, "control: at 0.6 of it"),
-    "predicted sign+3": (differences(f"{SIGN_UNBIASED}:ahead90:kept80", INT3, seeds=SECOND_MACHINE[:4]),
-                         "as sign+3, differences to where a running mean of moves leads"),
-    "predicted three+16": (differences(f"{THREE_UNBIASED}:ahead90:kept50", None, seeds=SECOND_MACHINE[:2]),
-                           "as three+16, likewise"),
-    "spike2+16": (differences(SPIKE2, None), "spikes reserved, 2 bits, in differences alone"),
-    "16+spike2": (differences("bf16", SPIKE2), "spikes reserved, 2 bits, in gradients alone"),
-    "sign+spike3": (differences(SIGN_UNBIASED, SPIKE3), "signs in differences, spikes reserved and 3 bits in gradients"),
-    "lagging": (differences("lagging70", None), "control: replicas that lag as those of 2 bits do, nothing saved"),
-    "noisy": (differences("noisy70", None), "control: noise of the size of 2 bits' in differences, nothing saved"),
-    "lagging gradients": (differences("bf16", "lagging70", feedback=True),
-                          "control: gradients of which 30 % come a step later each time, in 8 bits"),
-}
-
-# The peak rate: the baseline's best in SWEEP, within noise. At lower rates steps are too small, and formats gain if their
-# noise makes steps larger.
-RATE = 8e-3
-SWEEP = (1.5e-3, 3e-3, 6e-3, 8e-3, 1e-2, 1.5e-2)
-# A lower rate, at which some formats run beside the baseline of that rate.
-LOW_RATE = 3e-3
+def formats(weights, gradients, **more):
+    """Objects of a configuration with weight differences, and gradients between nodes, in these formats."""
+    return ({"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": 2},
+            {"weight_quantizer": weights, "weight_differences": True,
+             "gradient_quantizer_intra_node": "int8:256:bf16:h32", "gradient_quantizer_inter_node": gradients, **more})
 
 
-def baseline_at(rate):
-    return BASELINE if rate == RATE else f"{BASELINE} at {rate:g}"
+ZEROPP = ({"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": 2},
+          {"weight_quantizer": "int8:256:fp16", "gradient_quantizer_intra_node": "int8:256:bf16:h32",
+           "gradient_quantizer_inter_node": INT4})
+BY_LAYER = formats(SIGNS, THREE_LEVELS, embedding_gradient_quantizer_inter_node=INT4)
 
 
-AT_OTHER_RATES = {baseline_at(rate): ({"rate": rate}, "the baseline") for rate in SWEEP if rate != RATE}
-for name in ("2+2", "2+2 feedback", "lagging", "lagging gradients"):
-    AT_OTHER_RATES[f"{name} at {LOW_RATE:g}"] = (VARIANTS[name][0] | {"rate": LOW_RATE, "against": baseline_at(LOW_RATE)},
-                                                 VARIANTS[name][1])
-
-# Entries of the curve of loss against bytes, run from all seeds.
-CURVE = (BASELINE, "zeropp", "4+4", "3+3", "2+2", "sign+3", "sign+four", "sign+three", "sign+three ends4", "slower blocks")
-
-# A model about eight times as large: its arguments and steps, and peak rates of the baseline; other entries take the best.
-LARGE_MODEL = ("--layers", "5", "--heads", "4", "--width", "128", "--context", "64")
-LARGE_STEPS = 1200
-LARGE_SWEEP = (2e-3, 4e-3, 8e-3)
-LARGE_SEEDS = 3
-LARGE = ("zeropp", "2+2", "sign+3", "sign+four", "sign+three")
+def local(islands, every, bits, outer, purpose=None, inside=({}, {}), nodes=None, **more):
+    """A training with local steps; `inside` is a configuration of islands."""
+    exchange = {"islands": islands, "every": every, "learning_rate": outer[0], "momentum": outer[1], "quantizer": EXCHANGES[bits]}
+    return Entry(purpose or EXCHANGES[bits], inside[0], inside[1] | {"local_steps": exchange | more}, islands, nodes)
 
 
-# Windows in a step's global batch, and ranks that share it.
-WINDOWS = 16
-RANKS = 4
-
-
-def configuration(variant):
-    """The configuration of a variant for zero3_gpt."""
-    zero, ours = {"stage": 3}, {}
-    if "weights" in variant:
-        zero["zero_quantized_weights"] = True
-        ours["weight_quantizer"] = variant["weights"]
-    if variant.get("gradients"):
-        zero["zero_quantized_gradients"] = True
-        ours |= {"gradient_quantizer_intra_node": INSIDE, "gradient_quantizer_inter_node": variant["gradients"]}
-    if "embedding_weights" in variant:
-        ours["embedding_weight_quantizer"] = variant["embedding_weights"]
-    if "embedding_gradients" in variant:
-        ours["embedding_gradient_quantizer_inter_node"] = variant["embedding_gradients"]
-    if variant.get("hpz") or variant.get("differences"):
-        zero["zero_hpz_partition_size"] = 2
-    if variant.get("differences"):
-        ours["weight_differences"] = True
-    if "block_rate" in variant:
-        ours["block_rate"] = variant["block_rate"]
-    if variant.get("feedback"):
-        ours["gradient_error_feedback"] = True
-    if "average" in variant:
-        ours["weight_average"] = variant["average"]
-    if "local" in variant:
-        ours["local_steps"] = variant["local"]
-    return {
-        "train_micro_batch_size_per_gpu": variant.get("windows", WINDOWS) // variant.get("ranks", RANKS),
-        "gradient_clipping": 1.0,
-        "bf16": {"enabled": variant.get("bf16", True)},
-        "optimizer": {"type": "AdamW", "params": {"lr": variant.get("rate", RATE), "betas": [0.9, 0.95], "eps": 1e-8,
-                                                  "weight_decay": 0.1}},
-        "zero_optimization": zero,
-        "zeropp": ours,
+def entries(outer):
+    """Trainings of the comparison by name; `outer` has the chosen pair by islands (1, or 2 for more) and interval."""
+    every = {
+        BASELINE: Entry("ZeRO-3", ours={"weight_average": DECAY}),
+        "ZeRO++": Entry("all of ZeRO++", *ZEROPP),
+        "4+4": Entry(f"differences and gradients: {INT4}", *formats(INT4, INT4)),
+        "2+2": Entry(f"differences and gradients: {INT2}", *formats(INT2, INT2)),
+        "2+2 feedback": Entry("the same, error feedback on gradients", *formats(INT2, INT2, gradient_error_feedback=True)),
+        "signs+three": Entry(f"differences: {SIGNS}; gradients: {THREE_LEVELS}", *formats(SIGNS, THREE_LEVELS)),
+        "by layer": Entry(f"the same, gradients of embeddings and head: {INT4}", *BY_LAYER),
+        "slower blocks": Entry("control: blocks learn at 0.8 of the rate, nothing saved", ours={"block_rate": 0.8}),
+        f"1 island, H={CONTROL}": local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
     }
+    for interval in INTERVALS:
+        for bits in EXCHANGES:
+            every[f"H={interval}, {bits} bits"] = local(2, interval, bits, outer[2, interval])
+    for islands, bits in ((4, 4), (4, 2), (8, 4)):
+        every[f"{islands} islands, H=32, {bits} bits"] = local(islands, 32, bits, outer[2, 32])
+    every["H=32, 4 bits, ZeRO++ inside"] = local(2, 32, 4, outer[2, 32], "islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
+    every["H=32, 4 bits, streaming"] = local(2, 32, 4, outer[2, 32], "four fragments take turns, used two steps later, alpha 0.5",
+                                             fragments=4, delay=2, alpha=0.5)
+    return every
 
 
-def library_text(file, most=None):
+def large_entries(outer):
+    """Trainings of the larger model by name."""
+    return {name: entry for name, entry in entries(outer).items() if name in (BASELINE, "by layer", "H=32, 4 bits", "H=32, 2 bits")}
+
+
+def library_text(file, most):
     """Writes the top-level modules of Python's library into `file`, one after another, at most `most` bytes."""
     modules = sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py"))
     file.write_bytes(b"".join(module.read_bytes() for module in modules)[:most])
     return file
 
 
-def result_file(runs, name, seed):
-    return runs / f"{name.replace(' ', '_')}.{seed}.json"
+class Trainings:
+    """Trains with a program, or takes earlier results."""
+
+    def __init__(self, program, runs):
+        self.program, self.runs = program, runs
+        self.text = library_text(runs / "text", TEXT_BYTES)
+        self.digest = hashlib.sha256(self.text.read_bytes()).hexdigest()
+
+    def __call__(self, name, entry, seed, rate, model=SMALL):
+        """The result of one training."""
+        network, steps = model
+        config = {
+            "train_micro_batch_size_per_gpu": WINDOWS // entry.ranks,
+            "gradient_clipping": 1.0,
+            "bf16": {"enabled": True},
+            "optimizer": {"type": "AdamW", "params": {"lr": rate, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
+            "zero_optimization": {"stage": 3, **entry.zero},
+            "zeropp": entry.ours,
+        }
+        given = ["--ranks", str(entry.ranks), "--ranks-per-node", str(entry.ranks_per_node), "--steps", str(steps), "--warmup",
+                 str(steps // 10), "--final-rate", "0", *network, "--seed", str(seed)]
+        result = self.runs / f"{name.replace(' ', '_')}.{seed}.json"
+        made, note = json.dumps([config, given, self.digest]), result.with_suffix(".made")
+        if not (result.exists() and note.exists() and note.read_text() == made):
+            print(f"{name}, seed {seed}", flush=True)
+            settings, part = result.with_suffix(".config"), result.with_suffix(".part")
+            settings.write_text(json.dumps(config, indent=2))
+            # Ranks fill the cores, so more BLAS threads would only disturb.
+            subprocess.run([self.program, settings, "--text", self.text, *given, "--json", part], check=True,
+                           stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+            part.rename(result)
+            note.write_text(made)
+        return json.loads(result.read_text())
+
+    def held_out(self, *training):
+        """Held-out loss; infinite if it is not finite."""
+        loss = self(*training)["runs"][0]["held_out_loss"]
+        return float("inf") if loss is None else loss
 
 
-SMALL_MODEL = ("--layers", "2", "--heads", "4", "--width", "64", "--context", "64")
+def tune(train):
+    """Losses of rates for synchronous training; at the best one, of outer pairs for the intervals of two islands and for one
+    island; and of the other rates for two islands that exchange as often as the control, with their best pair."""
+    synchronous = {rate: train.held_out(f"tuning {BASELINE} {rate:g}", Entry(""), TUNING_SEED, rate) for rate in RATES}
+    best = min(synchronous, key=synchronous.get)
+
+    def loss(islands, interval, pair, rate):
+        if islands == 1 and pair == OUTER[0]:
+            return synchronous[rate]  # One island's outer step changes nothing then.
+        name = f"tuning {islands} islands H={interval} {pair[0]:g} {pair[1]:g} {rate:g}"
+        return train.held_out(name, local(islands, interval, 16, pair), TUNING_SEED, rate)
+
+    pairs = {kind: {pair: loss(*kind, pair, best) for pair in OUTER} for kind in (*((2, every) for every in INTERVALS), (1, CONTROL))}
+    # The control differs from synchronous training.
+    outer = {kind: min(OUTER[1:] if kind[0] == 1 else OUTER, key=losses.get) for kind, losses in pairs.items()}
+    islands = {rate: loss(2, CONTROL, outer[2, CONTROL], rate) for rate in RATES}
+    return {"synchronous": synchronous, "rate": best, "pairs": pairs, "outer": outer, "islands": islands}
 
 
-def arguments(variant, steps, seed, model=SMALL_MODEL):
-    ranks = ["--ranks", str(variant["ranks"])] if "ranks" in variant else []
-    return ["--ranks-per-node", str(variant.get("ranks_per_node", 2)), "--steps", str(steps), "--warmup", str(steps // 30),
-            "--final-rate", "0", *model, "--seed", str(seed), *ranks]
+def tune_large(train):
+    """Losses of rates for synchronous training of the larger model."""
+    return {rate: train.held_out(f"large tuning {rate:g}", Entry(""), TUNING_SEED, rate, LARGE) for rate in LARGE_RATES}
 
 
-def made_once(result, text, facts, make):
-    """Contents that make(file) wrote for these facts and this text, now or in an earlier run."""
-    made = json.dumps([facts, hashlib.sha256(text.read_bytes()).hexdigest()])
-    note = result.with_suffix(".made")
-    if not (result.exists() and note.exists() and note.read_text() == made):
-        print(result.stem, flush=True)
-        part = result.with_suffix(".part")
-        make(part)
-        part.rename(result)
-        note.write_text(made)
-    return json.loads(result.read_text())
+def bytes_per_token(file, islands):
+    """Bytes that a node or island sends to others, for each token of a step."""
+    run = file["runs"][0]
+    sent = run["exchange"]["inter_node"] if islands > 1 else run["inter_node_bytes_per_step"]
+    return sent / (islands if islands > 1 else file["nodes"]) / TOKENS
 
 
-def run(command):
-    # Ranks fill the cores, so more BLAS threads would only disturb.
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+def baseline_bytes(train, islands, network):
+    """Bytes a token of ZeRO-3 with nodes in the place of islands. Those of a step do not depend on the number of steps."""
+    ranks, _ = NODES[islands]
+    nodes = max(islands, 2)
+    file = train(f"bytes {network[1]} {nodes}", Entry("", nodes=(ranks, ranks // nodes)), TUNING_SEED, RATES[0], (network, 2))
+    return bytes_per_token(file, 0)
 
 
-def train(program, runs, name, variant, seed, steps, text, model=SMALL_MODEL):
-    """Runs one training, or takes its earlier result."""
-    result = result_file(runs, name, seed)
-    config, given = configuration(variant), arguments(variant, steps, seed, model)
+def rows_of(train, chosen, seeds, rate, model, prefix=""):
+    """Facts of every training of `chosen` from these seeds, and differences from the baseline's with the same seeds."""
+    files = {name: [train(prefix + name, entry, seed, rate, model) for seed in seeds] for name, entry in chosen.items()}
+    bases = [file["runs"][0]["held_out_loss"] for file in files[BASELINE]]
+    rows = []
+    for name, entry in chosen.items():
+        runs = [file["runs"][0] for file in files[name]]
+        sent = bytes_per_token(files[name][0], entry.islands)
 
-    def make(file):
-        settings = result.with_suffix(".config")
-        settings.write_text(json.dumps(config, indent=2))
-        run([program, settings, "--text", text, *given, "--json", file])
+        def differences(key):
+            return [100 * (run[key] / base - 1) for run, base in zip(runs, bases) if key in run]
 
-    return made_once(result, text, [config, given], make)
-
-
-def by_numpy(name, runs, text):
-    """Losses by feedback.py or islands.py, as `name` says."""
-    script = HERE / f"{name}.py"
-    return made_once(runs / f"{name}.json", text, script.read_text(),
-                     lambda file: run([sys.executable, script, text, "--json", file]))
-
-
-def entry(name, variant, purpose, of_seeds, baselines):
-    """Losses of one training from some seeds, and differences from the baseline's with those seeds."""
-    runs = [file["runs"][0] for file in of_seeds]
-    bases = [file["runs"][0] for file in baselines]
-
-    def differences_of(key):
-        return [100 * (run[key] / base[key] - 1) for run, base in zip(runs, bases)]
-
-    inter_node_bytes = [run["inter_node_bytes_per_step"] for run in (runs[0], bases[0])]
-    return {
-        "name": name,
-        "seeds": [file["seed"] for file in of_seeds],
-        "wire": variant,
-        "purpose": purpose,
-        "inter_node_bytes_per_step": inter_node_bytes[0],
-        "reduction": inter_node_bytes[1] / inter_node_bytes[0],
-        **{key: [run[key] for run in runs] for key in ("training_loss", "held_out_loss", "held_out_loss_of_masters")},
-        "difference_percent": differences_of("held_out_loss"),
-        "difference_percent_of_masters": differences_of("held_out_loss_of_masters"),
-        "difference_percent_of_training": differences_of("training_loss"),
-    }
-
-
-def train_all(program, runs, seeds, steps, text):
-    """Entries of VARIANTS, of AT_OTHER_RATES, and of the larger model, its sweep first; and facts that runs share."""
-    every = VARIANTS | AT_OTHER_RATES
-
-    def train_from(name, seed):
-        return train(program, runs, name, every[name][0], seed, steps, text)
-
-    def entry_of(name):
-        variant, purpose = every[name]
-        of = seeds if name in CURVE else variant.get("seeds", seeds[:2])
-        return entry(name, variant, purpose, [train_from(name, seed) for seed in of],
-                     [train_from(variant.get("against", BASELINE), seed) for seed in of])
-
-    entries = {name: entry_of(name) for name in every}
-
-    def train_large(name, variant, of=seeds[:LARGE_SEEDS]):
-        return [train(program, runs, f"large {name}", variant, seed, LARGE_STEPS, text, LARGE_MODEL) for seed in of]
-
-    sweep = {rate: train_large(f"{BASELINE} at {rate:g}", {"rate": rate}, seeds[:1]) for rate in LARGE_SWEEP}
-    best = min(sweep, key=lambda rate: sweep[rate][0]["runs"][0]["held_out_loss"])
-    baselines = train_large(f"{BASELINE} at {best:g}", {"rate": best})
-    large = {"parameters": sweep[best][0]["parameters"], "rate": best,
-             "sweep": [(rate, of[0]["runs"][0]["held_out_loss"]) for rate, of in sweep.items()],
-             "runs": [entry(name, VARIANTS[name][0], VARIANTS[name][1], train_large(name, VARIANTS[name][0] | {"rate": best}),
-                            baselines) for name in LARGE]}
-    return train_from(BASELINE, seeds[0]), [entries[n] for n in VARIANTS], [entries[n] for n in AT_OTHER_RATES], large
+        rows.append({"name": name, "entry": entry, "sent": sent, "reduction": baseline_bytes(train, entry.islands, model[0]) / sent,
+                     "memory": runs[0]["memory_bytes_of_rank"], "losses": [run["held_out_loss"] for run in runs],
+                     "differences": differences("held_out_loss"), "of_average": differences("held_out_loss_of_average")})
+    return rows
 
 
 def mean_text(values):
@@ -284,149 +216,119 @@ def mean_text(values):
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values) / len(values)**0.5:.2f}"
 
 
-def wire_text(wire):
-    """Texts of the formats of weights and gradients."""
-    plain = "bf16" if wire.get("bf16", True) else "fp32"
-
-    def with_embedding(others, kind):
-        return f"{others}, {wire[kind]} for embeddings and head" if kind in wire else others
-
-    return (with_embedding(wire.get("weights", plain), "embedding_weights") +
-            (", of differences" if wire.get("differences") else ""),
-            with_embedding(wire.get("gradients") or plain, "embedding_gradients") +
-            (", error feedback" if wire.get("feedback") else ""))
+def outer_text(entry):
+    outer = entry.ours.get("local_steps")
+    return f"{outer['learning_rate']:g}, {outer['momentum']:g}" if outer else ""
 
 
-def rows_of(entries):
-    """Rows of entries for a table under COLUMNS."""
-    return [[e["name"], *wire_text(e["wire"]), e["purpose"], f"{e['reduction']:.2f}x", size_text(e["inter_node_bytes_per_step"]),
-             len(e["held_out_loss"]), f"{statistics.mean(e['held_out_loss']):.4f}", mean_text(e["difference_percent"]),
-             mean_text(e["difference_percent_of_masters"]), mean_text(e["difference_percent_of_training"])]
-            for e in entries]
+def table_of(rows):
+    return table(["run", "formats, or purpose", "outer rate, momentum", "fewer bytes", "bytes a token", "MB of a rank", "held-out loss",
+                  "difference"],
+                 [[r["name"], r["entry"].purpose, outer_text(r["entry"]), f"{r['reduction']:.1f}x", f"{r['sent']:.3g}",
+                   f"{r['memory'] / 1e6:.1f}", f"{statistics.mean(r['losses']):.4f}", mean_text(r["differences"])] for r in rows])
 
 
-COLUMNS = ["run", "weights", "gradients across nodes", "what it is", "reduction", "across nodes per step", "seeds",
-           "held-out loss", "difference", "of masters", "of training loss"]
+def report(results, seeds, parameters, tuned, rows, large):
+    of = {r["name"]: r for r in rows}
 
+    def difference(name):
+        return mean_text(of[name]["differences"])
 
-def against_control(entry, control):
-    """Differences of held-out losses of an entry from a control's, in percent, for seeds that both have."""
-    losses = [dict(zip(e["seeds"], e["held_out_loss"])) for e in (entry, control)]
-    return [100 * (losses[0][seed] / losses[1][seed] - 1) for seed in losses[0] if seed in losses[1]]
-
-
-def report(results, seeds, header, entries, at_other_rates, large, feedback):
-    of = {e["name"]: e for e in entries + at_other_rates}
-    base = of[BASELINE]
-    gap = [100 * (h / t - 1) for h, t in zip(base["held_out_loss"], base["training_loss"])]
-    sweep = [[f"{rate:g}", *(f"{loss:.4f}" for loss in of[baseline_at(rate)]["held_out_loss"][:2])] for rate in SWEEP]
+    within = max((r for r in rows if r["entry"].islands != 1 and statistics.mean(r["differences"]) <= 1), key=lambda r: r["reduction"])
+    noise = statistics.median(statistics.stdev(r["differences"]) for r in rows[1:]) if len(seeds) > 1 else None
+    intervals = [[f"{'one island' if islands == 1 else 'two islands'}, H={interval}", *(f"{loss:.4f}" for loss in losses.values())]
+                 for (islands, interval), losses in tuned["pairs"].items()]
     page = f"""# Held-out loss against bytes
 
-Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"`: zero3_gpt, {header['parameters']} parameters on {header['nodes']} nodes
-x {header['ranks_per_node']} ranks (threads), {header['steps']} steps, rates that end at zero, and a text of which no byte is seen twice on average:
-the baseline's held-out loss is {statistics.mean(gap):+.1f} % from its training loss (of the last steps), so that nothing which hinders
-overfitting is rewarded. The peak rate is {RATE:g}, within noise of the baseline's best (below). A seed fixes the initial weights
-and the order of the text, so runs of one seed differ in nothing but the wire, if they are of one machine: another
-processor's BLAS rounds otherwise, which after 3000 steps is as much as another seed. Where there are fewer seeds than for the baseline,
-they are the first two, or, for others of precision by layer and for predictions, those from {SECOND_MACHINE[0]} on. Losses are in nats per byte.
-The committed runs have [remarks](pareto_remarks.md), which this script does not write.
+Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
+{STEPS // 10} warm up, and rates that end at zero. All trainings have the same tokens, {WINDOWS} windows of {CONTEXT} bytes in a step, of a text
+that is seen once. Ranks are threads: 2 nodes of 2, unless the row says otherwise. AdamW's peak rate is {tuned["rate"]:g}. Held-out
+loss is in nats per byte. Trainings of one seed have equal initial weights and batches.
 
-{table(COLUMNS, rows_of(entries))}
+The fewest bytes within 1 % of bf16: *{within["name"]}*, {within["reduction"]:.0f}x fewer than ZeRO-3, {mean_text(within["differences"])}.
 
-*Difference*: of the held-out loss to the baseline's of the same seed, mean over seeds and its standard error, with the
-weights that ranks gather; *of masters*: the same with the exact weights that the optimizer has; *of training loss*: of the last 20
-steps. What travels as differences goes into weights that each node keeps, divided over its ranks, in bf16, and nothing crosses
-nodes on the way back; bytes are counted on the transport, whole weights of the first step and padding included. *Levels*
-are those that lose least of normal data, in blocks of 128 rotated elements with a scale of one byte; unbiased,
-they are larger by what is lost on average.
+{table_of(rows)}
+
+*Fewer bytes*: than ZeRO-3 in bf16 on as many nodes. *Bytes a token*: bytes that a node or island sends to others, counted on the
+transport, divided by the tokens of a step. *MB of a rank*: arrays that rank 0 allocates, without activations; most are buffers at
+this size. *Difference*: of the held-out loss from bf16's of the same seed, {f"mean of {len(seeds)} seeds and its standard error" if len(seeds) > 1 else "one seed"}.{f" Between seeds, a difference varies by {noise:.2f} % (standard deviation, median over rows)." if noise else ""}
+*H*: steps between two exchanges. There are two islands, unless the row says otherwise: an island is a node of 2 ranks, or one
+rank with 4 or 8 islands. Islands keep AdamW moments of their own; exchanges have error feedback. Bytes inside islands are not
+counted.
 
 ![held-out loss against bytes](pareto.png)
 
-## The rate decides what looks good
+## Controls
 
-{table(["peak rate", *(f"held-out loss of the baseline, seed {seed}" for seed in seeds[:2])], sweep)}
+Trainings that save no byte show gains that are not of the wire. *1 island* has the outer step on synchronous training:
+{difference(f"1 island, H={CONTROL}")}. An exponential moving average of bf16's weights, of decay {DECAY:g}, in place of the weights:
+{mean_text(of[BASELINE]["of_average"])}. Noise in gradients adds to second moments, which makes steps smaller, most in blocks by layer.
+*slower blocks* makes them smaller without noise: {difference("slower blocks")}.
 
-At {LOW_RATE:g}, well below the best, steps are too small, and whatever makes them larger, as noise does, is rewarded; the same runs as
-above compare otherwise there. A comparison at such a rate says little of the wire.
+## Rates
 
-{table(COLUMNS, rows_of([e for e in at_other_rates if e["name"] != BASELINE and "against" in e["wire"]]))}
+Rates were chosen on one grid, with seed {TUNING_SEED}, which no mean includes. Held-out losses at AdamW's peak rates:
 
-## Precision by layer
+{table(["", *(f"{rate:g}" for rate in RATES)],
+       [[BASELINE, *(f"{loss:.4f}" for loss in tuned["synchronous"].values())],
+        [f"two islands, H={CONTROL}, outer {tuned['outer'][2, CONTROL][0]:g}, {tuned['outer'][2, CONTROL][1]:g}", *(f"{loss:.4f}" for loss in tuned["islands"].values())]])}
 
-Embeddings and head are 27 % of the parameters. Most bytes are rare in the text: their gradients are small beside those they share
-blocks with, so that they take over noise, which Adam divides by second moments as small as they are. *sign+three ends4* has
-4 bits for these gradients, and three levels for those of the transformer's blocks: {of["sign+three ends4"]["reduction"]:.1f}x fewer bytes than ZeRO-3, and
-{mean_text(of["sign+three ends4"]["difference_percent"])} in place of *sign+three*'s {mean_text(of["sign+three"]["difference_percent"])}. With signs for the blocks', {of["sign+sign ends4"]["reduction"]:.1f}x fewer, it is
-{mean_text(of["sign+sign ends4"]["difference_percent"])} in place of {mean_text(of["sign+sign"]["difference_percent"])}.
+All trainings have the first row's best rate. Held-out losses at this rate, by rate and momentum of the outer optimizer:
 
-That it ends below the baseline is not all the wire's merit. Noise in gradients adds to second moments, which makes steps smaller, and the
-blocks do better with smaller ones: *slower blocks*, which saves no byte, has {mean_text(of["slower blocks"]["difference_percent"])}. Beside this control, of the same
-seeds, *sign+three ends4* has {mean_text(against_control(of["sign+three ends4"], of["slower blocks"]))}.
+{table(["", *(f"{rate:g}, {momentum:g}" for rate, momentum in OUTER)], intervals)}
 
-## Differences to a prediction
+Each interval has its best pair, and the control the best one that changes anything. More islands and fewer bits inherit it.
 
-Adam's steps resemble those before. *predicted* has all nodes hold a running mean of the moves decoded, in one more 16-bit number for each
-weight that they keep, and sends differences to where it leads. With signs that is worse:
-{mean_text(of["predicted sign+3"]["difference_percent"])} in place of {mean_text(of["sign+3"]["difference_percent"])}. With three levels it is {mean_text(of["predicted three+16"]["difference_percent"])} in place of
-{mean_text(of["three+16"]["difference_percent"])}, which is within noise.
-
-## Error feedback and Adam
-
-`bench/pareto/feedback.py`, which is NumPy and float64 alone: a small network, {feedback['steps']} steps, gradients of two nodes
-rotated and rounded to two bits; held-out loss at each peak rate, mean over {len(feedback['seeds'])} seeds.
-
-{table(["", *(f"{rate:g}" for rate in feedback["rates"])],
-       [[name, *(f"{loss:.4f}" for loss in losses)] for name, losses in feedback["losses"].items()])}
-
-With feedback, what arrives is the gradient and the last step's residual, less the next one's: noise that takes from one step
-what it has added to the other, so that of its first moments next to nothing is left, and all of it in the second ones. Steps become
-smaller, most of all for weights whose gradients are small, and the best rate is a higher one. The last two rows have the second moments of exact gradients
-instead. Where codes are biased (levels of least error arrive too small), feedback also delays what they leave out: the control
-*lagging gradients* shows what a delay alone costs.
-
-## A model of {large['parameters']} parameters
-
-{LARGE_STEPS} steps, the first {LARGE_SEEDS} seeds; the baseline's held-out loss of seed {seeds[0]} at peak rates of {', '.join(f'{rate:g}: {loss:.4f}' for rate, loss in large['sweep'])}.
-
-{table(COLUMNS, rows_of(large["runs"]))}
-
-The sweep is a coarse one: where few bits end below the baseline, its rate may be lower than its best, at which noise is rewarded, as
-above. What the table says is that a larger model does not suffer more from few bits.
 """
-    (results / "pareto.md").write_text(page)
-    draw(entries, "difference_percent", results / "pareto.png", 64)
+    if large:
+        page += f"""## A larger model
+
+{large["parameters"]} parameters, {LARGE[1]} steps, seed {seeds[0]}. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["rates"].items())}.
+
+{table_of(large["rows"])}
+
+The text does not suffice for more steps. Of one seed, so small differences are noise.
+"""
+    (results / "pareto.md").write_text(page.rstrip() + "\n")
+    draw(rows, results / "pareto.png")
 
 
-def draw(entries, key, image, most):
-    """Plots means and standard errors of the differences under `key` against the reduction of bytes, up to `most`."""
+def draw(rows, image):
+    """Plots means and standard errors of differences against the reduction of bytes."""
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
-        for e in entries:
-            values = e[key]
+        for r in rows:
+            values = r["differences"]
             error = statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
-            data.write(f'"{e["name"]}" {e["reduction"]} {statistics.mean(values)} {error}\n')
+            data.write(f'"{r["name"]}" {r["reduction"]} {statistics.mean(values)} {error}\n')
         data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'; most={most}", HERE / "front.gnuplot"],
-                       check=True)
-
-
-def argument_parser(description):
-    """A parser of the arguments that all studies have."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("programs", type=pathlib.Path)
-    parser.add_argument("runs", type=pathlib.Path)
-    parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("--seeds", nargs="+", type=int, required=True)
-    return parser
+        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'", HERE / "front.gnuplot"], check=True)
 
 
 def main():
-    parser = argument_parser(__doc__)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("runs", type=pathlib.Path)
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("--seeds", nargs="+", type=int, required=True)
     args = parser.parse_args()
+    if TUNING_SEED in args.seeds:
+        sys.exit(f"study.py: --seeds: expected seeds other than {TUNING_SEED}, with which rates are chosen")
     args.runs.mkdir(parents=True, exist_ok=True)
-    text = library_text(args.runs / "text")
-    feedback = by_numpy("feedback", args.runs, text)
-    report(args.results, args.seeds, *train_all(args.programs / "pareto", args.runs, args.seeds, args.steps, text), feedback)
+    train = Trainings(args.program, args.runs)
+    tuned = tune(train)
+    parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
+
+    def make_page(seeds, large=None):
+        rows = rows_of(train, entries(tuned["outer"]), seeds, tuned["rate"], SMALL)
+        report(args.results, seeds, parameters, tuned, rows, large)
+
+    for count in range(1, len(args.seeds) + 1):
+        make_page(args.seeds[:count])
+    rates = tune_large(train)
+    rate = min(rates, key=rates.get)
+    large = {"rates": rates, "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds[:1], rate, LARGE, "large "),
+             "parameters": train(f"large tuning {rate:g}", Entry(""), TUNING_SEED, rate, LARGE)["parameters"]}
+    make_page(args.seeds, large)
 
 
 if __name__ == "__main__":

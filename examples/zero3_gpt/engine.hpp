@@ -362,7 +362,7 @@ private:
     template <class Q>
     using secondary_of = zeropp::secondary_partition<Q, space>;
     template <class Exact>
-    using replica_of = typename Formats::template replica<Exact, space>;
+    using replica_of = zeropp::secondary_replica<Exact, space>;
     template <class Hops>
     using feedback_of = zeropp::error_feedback<Hops, typename Formats::residuals, space>;
     /// One object for a format of `Named`, in a vector since it is not copied; or none.
@@ -594,8 +594,8 @@ private:
                                                                weights_version_, full, gather_scratch_.view());
                         } else {
                             stores(replica);
-                            Formats::update(gather_queue_.exec(), secondary_comm_, q, u.own_weights, replica,
-                                            weights_version_, full, gather_scratch_.view());
+                            zeropp::quantized_update(gather_queue_.exec(), secondary_comm_, q, u.own_weights,
+                                                     replica.to(weights_version_, full), {}, gather_scratch_.view());
                         }
                     },
                     u.weight_format, u.node_replica.front());

@@ -2,7 +2,6 @@
 
 #include <zeropp/zeropp.hpp>
 
-#include <cstdint>
 #include <variant>
 
 namespace zero3_gpt {
@@ -33,14 +32,6 @@ struct wire_formats {
                                              int4_rotated, int2_rotated, signs, fp8>;
     /// Formats of the weights that nodes keep and differences update.
     using replicas = zeropp::named_quantizers<bf16, fp32>;
-    template <class Exact, class Space>
-    using replica = zeropp::secondary_replica<Exact, Space>;
-    /// Collective that updates them.
-    template <class Exec, class Communicator, class Q, class Shard, class Replica, class Full, class Scratch>
-    static void update(const Exec& exec, Communicator& comm, const Q& q, Shard&& shard, Replica& replica,
-                       std::uint64_t version, Full&& full, Scratch&& scratch) {
-        zeropp::quantized_update(exec, comm, q, shard, replica.to(version, full), {}, scratch);
-    }
     template <class IntraNode, class InterNode>
     using hops = zeropp::hops<IntraNode, InterNode>;
     using gradients =
