@@ -170,7 +170,8 @@ def tune(train):
     # The control differs from synchronous training.
     outer = {kind: min(OUTER[1:] if kind[0] == 1 else OUTER, key=losses.get) for kind, losses in pairs.items()}
     islands = {rate: loss(2, CONTROL, outer[2, CONTROL], rate) for rate in RATES}
-    return {"synchronous": synchronous, "rate": best, "pairs": pairs, "outer": outer, "islands": islands}
+    return {"synchronous": synchronous, "pairs": pairs, "outer": outer, "islands": islands,
+            "rates": (best, min(islands, key=islands.get))}
 
 
 def tune_large(train):
@@ -193,9 +194,11 @@ def baseline_bytes(train, islands, network):
     return bytes_per_token(file, 0)
 
 
-def rows_of(train, chosen, seeds, rate, model, prefix=""):
-    """Facts of every training of `chosen` from these seeds, and differences from the baseline's with the same seeds."""
-    files = {name: [train(prefix + name, entry, seed, rate, model) for seed in seeds] for name, entry in chosen.items()}
+def rows_of(train, chosen, seeds, rates, model, prefix=""):
+    """Facts of every training of `chosen` from these seeds, and differences from the baseline's with the same seeds. `rates` are
+    those of synchronous trainings and of islands."""
+    rate_of = {name: rates[entry.islands > 1] for name, entry in chosen.items()}
+    files = {name: [train(prefix + name, entry, seed, rate_of[name], model) for seed in seeds] for name, entry in chosen.items()}
     bases = [file["runs"][0]["held_out_loss"] for file in files[BASELINE]]
     rows = []
     for name, entry in chosen.items():
@@ -205,7 +208,7 @@ def rows_of(train, chosen, seeds, rate, model, prefix=""):
         def differences(key):
             return [100 * (run[key] / base - 1) for run, base in zip(runs, bases) if key in run]
 
-        rows.append({"name": name, "entry": entry, "sent": sent, "reduction": baseline_bytes(train, entry.islands, model[0]) / sent,
+        rows.append({"name": name, "entry": entry, "rate": rate_of[name], "sent": sent, "reduction": baseline_bytes(train, entry.islands, model[0]) / sent,
                      "memory": runs[0]["memory_bytes_of_rank"], "losses": [run["held_out_loss"] for run in runs],
                      "differences": differences("held_out_loss"), "of_average": differences("held_out_loss_of_average")})
     return rows
@@ -216,15 +219,15 @@ def mean_text(values):
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values) / len(values)**0.5:.2f}"
 
 
-def outer_text(entry):
-    outer = entry.ours.get("local_steps")
-    return f"{outer['learning_rate']:g}, {outer['momentum']:g}" if outer else ""
+def rates_text(row):
+    outer = row["entry"].ours.get("local_steps")
+    return f"{row['rate']:g}" + (f"; {outer['learning_rate']:g}, {outer['momentum']:g}" if outer else "")
 
 
 def table_of(rows):
-    return table(["run", "formats, or purpose", "outer rate, momentum", "fewer bytes", "bytes a token", "MB of a rank", "held-out loss",
+    return table(["run", "formats, or purpose", "rate; outer rate, momentum", "fewer bytes", "bytes a token", "MB of a rank", "held-out loss",
                   "difference"],
-                 [[r["name"], r["entry"].purpose, outer_text(r["entry"]), f"{r['reduction']:.1f}x", f"{r['sent']:.3g}",
+                 [[r["name"], r["entry"].purpose, rates_text(r), f"{r['reduction']:.1f}x", f"{r['sent']:.3g}",
                    f"{r['memory'] / 1e6:.1f}", f"{statistics.mean(r['losses']):.4f}", mean_text(r["differences"])] for r in rows])
 
 
@@ -242,7 +245,7 @@ def report(results, seeds, parameters, tuned, rows, large):
 
 Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
 {STEPS // 10} warm up, and rates that end at zero. All trainings have the same tokens, {WINDOWS} windows of {CONTEXT} bytes in a step, of a text
-that is seen once. Ranks are threads: 2 nodes of 2, unless the row says otherwise. AdamW's peak rate is {tuned["rate"]:g}. Held-out
+that is seen once. Ranks are threads: 2 nodes of 2, unless the row says otherwise. Held-out
 loss is in nats per byte. Trainings of one seed have equal initial weights and batches.
 
 The fewest bytes within 1 % of bf16: *{within["name"]}*, {within["reduction"]:.0f}x fewer than ZeRO-3, {mean_text(within["differences"])}.
@@ -273,7 +276,8 @@ Rates were chosen on one grid, with seed {TUNING_SEED}, which no mean includes. 
        [[BASELINE, *(f"{loss:.4f}" for loss in tuned["synchronous"].values())],
         [f"two islands, H={CONTROL}, outer {tuned['outer'][2, CONTROL][0]:g}, {tuned['outer'][2, CONTROL][1]:g}", *(f"{loss:.4f}" for loss in tuned["islands"].values())]])}
 
-All trainings have the first row's best rate. Held-out losses at this rate, by rate and momentum of the outer optimizer:
+Synchronous trainings have the first row's best rate, islands the second row's. Held-out losses at the first one, by rate and
+momentum of the outer optimizer:
 
 {table(["", *(f"{rate:g}, {momentum:g}" for rate, momentum in OUTER)], intervals)}
 
@@ -283,11 +287,12 @@ Each interval has its best pair, and the control the best one that changes anyth
     if large:
         page += f"""## A larger model
 
-{large["parameters"]} parameters, {LARGE[1]} steps, seed {seeds[0]}. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["rates"].items())}.
+{large["parameters"]} parameters, {LARGE[1]} steps, seed {seeds[0]}. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["losses"].items())}.
 
 {table_of(large["rows"])}
 
-The text does not suffice for more steps. Of one seed, so small differences are noise.
+Islands have the same proportion of rates as above. The text does not suffice for more steps. Of one seed, so small
+differences are noise.
 """
     (results / "pareto.md").write_text(page.rstrip() + "\n")
     draw(rows, results / "pareto.png")
@@ -319,14 +324,16 @@ def main():
     parameters = train(f"tuning {BASELINE} {RATES[0]:g}", Entry(""), TUNING_SEED, RATES[0])["parameters"]
 
     def make_page(seeds, large=None):
-        rows = rows_of(train, entries(tuned["outer"]), seeds, tuned["rate"], SMALL)
+        rows = rows_of(train, entries(tuned["outer"]), seeds, tuned["rates"], SMALL)
         report(args.results, seeds, parameters, tuned, rows, large)
 
     for count in range(1, len(args.seeds) + 1):
         make_page(args.seeds[:count])
-    rates = tune_large(train)
-    rate = min(rates, key=rates.get)
-    large = {"rates": rates, "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds[:1], rate, LARGE, "large "),
+    losses = tune_large(train)
+    rate = min(losses, key=losses.get)
+    ratio = tuned["rates"][1] / tuned["rates"][0]
+    large = {"losses": losses,
+             "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds[:1], (rate, rate * ratio), LARGE, "large "),
              "parameters": train(f"large tuning {rate:g}", Entry(""), TUNING_SEED, rate, LARGE)["parameters"]}
     make_page(args.seeds, large)
 
