@@ -9,7 +9,6 @@ set xrange [0.7:4096]
 set xlabel "times fewer bytes across nodes than ZeRO-3 in bf16"
 set ylabel "held-out loss, percent above the baseline's"
 unset key
-plot 0 with lines linecolor "gray", 0.25 with lines linecolor "gray" dashtype 2, \
+plot 0 with lines linecolor "gray", 1 with lines linecolor "gray" dashtype 2, \
      data using 2:3:4 with yerrorbars pointtype 7 linecolor 1, \
      data using 2:3:1 with labels offset character 0.8,0.6 left noenhanced
-
