@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains zero3_gpt synchronously in fewer and fewer bits, and with local steps, and draws held-out loss against bytes.
 
-study.py PROGRAM RUNS RESULTS --seeds N...
+study.py PROGRAM RUNS RESULTS --seeds N... [--large]
 
 PROGRAM is zero3_gpt. Rates are chosen with seed TUNING_SEED, which no mean includes. Then every entry of `entries` is trained
-from all seeds, and those of `large_entries` from the first. Writes configurations and results into RUNS, does not train again
+from all seeds, and with --large those of `large_entries` from the first. Writes configurations and results into RUNS, does not train again
 where a result is there, and makes pareto.md and pareto.png in RESULTS after each seed.
 
 The text is Python's own library. Trainings see a byte .7 times on average, so they memorise little that held-out text lacks.
@@ -36,7 +36,7 @@ LARGE = ("--layers", "5", "--heads", "4", "--width", "128", "--context", str(CON
 
 # The grid: peak rates of AdamW, and pairs of rate and momentum of the outer optimizer. The last pair is DiLoCo's.
 TUNING_SEED = 1
-RATES = (8e-3, 1.2e-2, 1.6e-2)
+RATES = (6e-3, 8e-3, 1.2e-2, 1.6e-2)
 LARGE_RATES = (2e-3, 4e-3, 8e-3)
 OUTER = ((1.0, 0.0), (0.7, 0.5), (0.7, 0.8), (0.7, 0.9))
 INTERVALS = (8, 32, 128)
@@ -256,7 +256,7 @@ def report(results, seeds, parameters, tuned, rows, large):
                  for (islands, interval), losses in tuned["pairs"].items()]
     page = f"""# Held-out loss against bytes
 
-Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
+Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"{' --large' if large else ''}`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
 {STEPS // WARMUP} warm up, and rates that end at zero. All trainings have the same tokens, {WINDOWS} windows of {CONTEXT} bytes in a step, drawn at
 random from a text, so that a byte is seen .7 times on average. Ranks are threads: 2 nodes of 2, unless the row says otherwise. Held-out
 loss is in nats per byte. Trainings of one seed have equal initial weights and batches.
@@ -334,6 +334,7 @@ def main():
     parser.add_argument("runs", type=pathlib.Path)
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
+    parser.add_argument("--large", action="store_true", help="train a larger model too")
     args = parser.parse_args()
     if TUNING_SEED in args.seeds:
         sys.exit(f"study.py: --seeds: expected seeds other than {TUNING_SEED}, with which rates are chosen")
@@ -348,6 +349,8 @@ def main():
 
     for count in range(1, len(args.seeds) + 1):
         make_page(args.seeds[:count])
+    if not args.large:
+        return
     losses = tune_large(train)
     rate = min(losses, key=losses.get)
     ratio = tuned["rates"][1] / tuned["rates"][0]
