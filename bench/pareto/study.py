@@ -36,7 +36,7 @@ LARGE = ("--layers", "5", "--heads", "4", "--width", "128", "--context", str(CON
 
 # The grid: peak rates of AdamW, and pairs of rate and momentum of the outer optimizer. The last pair is DiLoCo's.
 TUNING_SEED = 1
-RATES = (6e-3, 8e-3, 1.2e-2, 1.6e-2)
+RATES = (8e-3, 1.2e-2, 1.6e-2)
 LARGE_RATES = (2e-3, 4e-3, 8e-3)
 OUTER = ((1.0, 0.0), (0.7, 0.5), (0.7, 0.8), (0.7, 0.9))
 INTERVALS = (8, 32, 128)
@@ -254,6 +254,8 @@ def report(results, seeds, parameters, tuned, rows, large):
     noise = statistics.median(statistics.stdev(r["differences"]) for r in rows[1:]) if len(seeds) > 1 else None
     intervals = [[f"{'one island' if islands == 1 else 'two islands'}, H={interval}", *(f"{loss:.4f}" for loss in losses.values())]
                  for (islands, interval), losses in tuned["pairs"].items()]
+    edges = {RATES[0], RATES[-1]} & set(tuned["rates"])
+    edge = f" {sorted(edges)[0]:g} is the end of the grid: a rate beyond it may be better." if edges else ""
     page = f"""# Held-out loss against bytes
 
 Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"{' --large' if large else ''}`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
@@ -293,7 +295,7 @@ Rates were chosen on one grid, with seed {TUNING_SEED}, which no mean includes. 
         [f"two islands, H={CONTROL}, outer {tuned['outer'][2, CONTROL][0]:g}, {tuned['outer'][2, CONTROL][1]:g}", *(f"{loss:.4f}" for loss in tuned["islands"].values())]])}
 
 Synchronous trainings and the control *{control}* have the first row's best rate, several islands the second
-row's. Held-out losses at the first one, by rate and momentum of the outer optimizer:
+row's.{edge} Held-out losses at the first one, by rate and momentum of the outer optimizer:
 
 {table(["", *(f"{rate:g}, {momentum:g}" for rate, momentum in OUTER)], intervals)}
 

@@ -4,10 +4,10 @@
 #include "prediction.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <ostream>
 #include <sstream>
+#include <vector>
 
 namespace plan {
 
@@ -16,30 +16,37 @@ namespace {
 /// Longest step, as a multiple of the shortest within the budget of loss, for which less loss is preferred.
 constexpr double longest = 1.1;
 
-// bench/results/pareto.md: 12 seeds, 3000 steps.
-constexpr measured_loss zero3_loss{0, std::nullopt};
-constexpr measured_loss zeropp_loss{0.04, 0.11};
-constexpr measured_loss three_levels_loss{0.36, 0.12};
-constexpr measured_loss by_layer_loss{-0.75, 0.16};
+// bench/results/pareto.md: two seeds, 3072 steps.
+constexpr measured_loss zero3_loss{0, 0};
+constexpr measured_loss zeropp_loss{0.02, 0.4};
+constexpr measured_loss three_levels_loss{2.2, 0.96};
+constexpr measured_loss by_layer_loss{0.51, 0.11};
 
-/// bench/results/local_steps.md, two islands: one seed.
+struct loss_on {
+    int islands;
+    measured_loss loss;
+};
+
 struct measured_exchange {
     int every;
     const char* bits;
     const char* format;
-    measured_loss loss;
+    std::vector<loss_on> losses;  // fewest islands first
 };
-constexpr std::array<measured_exchange, 9> measured_exchanges{{
-    {8, "16 bits", "bf16", {5.73, std::nullopt}},
-    {8, "4 bits", "int4:128:signed:bf16:h32", {4.94, std::nullopt}},
-    {8, "2 bits", "lloyd4:128:h128", {5.77, std::nullopt}},
-    {32, "16 bits", "bf16", {7.91, std::nullopt}},
-    {32, "4 bits", "int4:128:signed:bf16:h32", {8.17, std::nullopt}},
-    {32, "2 bits", "lloyd4:128:h128", {10.49, std::nullopt}},
-    {128, "16 bits", "bf16", {13.21, std::nullopt}},
-    {128, "4 bits", "int4:128:signed:bf16:h32", {13.44, std::nullopt}},
-    {128, "2 bits", "lloyd4:128:h128", {16.96, std::nullopt}},
-}};
+
+std::vector<measured_exchange> measured_exchanges() {
+    return {
+        {8, "16 bits", "bf16", {{2, {0.59, 0.6}}}},
+        {8, "4 bits", "int4:128:signed:bf16:h32", {{2, {0.77, 0.21}}}},
+        {8, "2 bits", "lloyd4:128:h128", {{2, {0.95, 0.38}}}},
+        {32, "16 bits", "bf16", {{2, {-0.19, 0.04}}}},
+        {32, "4 bits", "int4:128:signed:bf16:h32", {{2, {-0.39, 0.26}}, {4, {3.24, 0.41}}, {8, {9.89, 0.13}}}},
+        {32, "2 bits", "lloyd4:128:h128", {{2, {0.6, 0.24}}, {4, {5.44, 0.02}}}},
+        {128, "16 bits", "bf16", {{2, {7.32, 0.06}}}},
+        {128, "4 bits", "int4:128:signed:bf16:h32", {{2, {7.39, 0.11}}}},
+        {128, "2 bits", "lloyd4:128:h128", {{2, {13.79, 0.06}}}},
+    };
+}
 
 /// The same machine for synchronous training, islands in the place of nodes: a hop inside an island takes the links of
 /// its nodes.
@@ -72,7 +79,11 @@ void add_synchronous(std::vector<option>& options, settings s) {
 void add_local_steps(std::vector<option>& options, settings s, const island_settings& given) {
     zeropp::local_steps& local = s.islands.emplace(given).local;
     local.delay = 0;
-    for (const measured_exchange& exchange : measured_exchanges) {
+    for (const measured_exchange& exchange : measured_exchanges()) {
+        const auto& losses = exchange.losses;
+        const auto found =
+            std::find_if(losses.begin(), losses.end(), [&](const auto& of) { return of.islands >= local.islands; });
+        const loss_on& nearest = found != losses.end() ? *found : losses.back();
         local.every = exchange.every;
         local.differences = format_named(exchange.format);
         local.residuals = residual_format("int8", exchange.format);
@@ -82,7 +93,8 @@ void add_local_steps(std::vector<option>& options, settings s, const island_sett
             options.push_back({std::string(exchange.bits) + " every " + std::to_string(exchange.every) + " steps, " +
                                    (inside == 0 ? "ZeRO-3" : "ZeRO++") + " inside",
                                static_cast<double>(r.exchange) / exchange.every, r.total_memory, r.step_seconds,
-                               exchange.loss, local.islands != 2});
+                               nearest.loss, nearest.islands == local.islands ? 0 : nearest.islands,
+                               nearest.islands < local.islands});
         }
     }
 }
@@ -94,12 +106,8 @@ std::string loss_text(const option& o) {
     text << std::showpos << std::fixed;
     text.precision(2);
     text << o.loss.percent << " %";
-    if (o.loss.error) {
-        text << " ± " << std::noshowpos << *o.loss.error;
-    } else if (o.loss.percent != 0) {
-        text << ", one seed";
-    }
-    if (o.on_two_islands) text << ", two islands";
+    if (o.loss.error != 0) text << " ± " << std::noshowpos << o.loss.error;
+    if (o.islands != 0) text << ", " << std::noshowpos << o.islands << " islands";
     return text.str();
 }
 
@@ -123,7 +131,10 @@ std::vector<option> predict_options(const settings& s) {
 }
 
 std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget) {
-    const auto allowed = [&](const option& o) { return fits_in(s, o) && o.loss.percent <= loss_budget; };
+    const bool any = loss_budget == std::numeric_limits<double>::infinity();
+    const auto allowed = [&](const option& o) {
+        return fits_in(s, o) && (any || (o.loss.percent <= loss_budget && !o.on_fewer));
+    };
     double shortest = std::numeric_limits<double>::infinity();
     for (const option& o : options) {
         if (allowed(o)) shortest = std::min(shortest, o.seconds);

@@ -4,17 +4,16 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace plan {
 
-/// Held-out loss above synchronous training in bf16, in percent, as measured in bench/results; and its standard error,
-/// unless there was one seed.
+/// Held-out loss above synchronous training in bf16, in percent, as measured in bench/results/pareto.md; and its
+/// standard error.
 struct measured_loss {
     double percent;
-    std::optional<double> error;
+    double error;
 };
 
 /// A way to train, predicted.
@@ -24,7 +23,8 @@ struct option {
     std::uint64_t memory;  // of a rank, in bytes
     double seconds;        // of a step, without overlap
     measured_loss loss;
-    bool on_two_islands = false;  // the loss is of two islands, and these are more
+    int islands = 0;        // islands of the measured training, or 0 if as many as planned
+    bool on_fewer = false;  // the loss was measured on fewer islands than planned
 };
 
 /// Synchronous settings and, if s.islands is set, local steps with the intervals and formats that were measured. Least
@@ -32,7 +32,8 @@ struct option {
 std::vector<option> predict_options(const settings& s);
 
 /// Index of the recommended option. Of those that fit into memory, with a loss of at most `loss_budget` percent and a
-/// step at most a tenth longer than the shortest of them, it is the first. Number of options if there is none.
+/// step at most a tenth longer than the shortest of them, it is the first. Number of options if there is none. A finite
+/// budget leaves out losses on fewer islands.
 std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget);
 
 /// Prints as a row of a table the recommended settings, within s.loss_budget and at any loss; then all.

@@ -27,7 +27,7 @@ struct run_result {
     double held_out_loss_of_masters = 0;             // with the optimizer's master weights
     std::optional<double> held_out_loss_of_average;  // with the average of weights, if configured
     std::size_t memory_bytes = 0;                    // of rank 0, without activations
-    double step_seconds = 0;                         // median
+    double step_seconds = 0;                         // median of steps, or of intervals' means with local steps
     std::vector<recovery> recoveries;
     bool of_first_rank = false;  // that is left
     phase_traffic traffic;

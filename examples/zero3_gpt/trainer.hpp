@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <iomanip>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -230,8 +233,15 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
     for (std::size_t i = result.losses.size() - last; i != result.losses.size(); ++i) {
         result.training_loss += result.losses[i] / static_cast<double>(last);
     }
-    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-    result.step_seconds = seconds[seconds.size() / 2];
+    // One step of an interval has the exchange: a median of single steps would leave it out.
+    const auto& local = run.config.zeropp.local_steps;
+    const auto interval = std::min<std::ptrdiff_t>(local ? local->every : 1, std::ssize(seconds));
+    std::vector<double> means;
+    for (auto at = seconds.begin(); seconds.end() - at >= interval; at += interval) {
+        means.push_back(std::accumulate(at, at + interval, 0.0) / static_cast<double>(interval));
+    }
+    std::nth_element(means.begin(), means.begin() + static_cast<std::ptrdiff_t>(means.size() / 2), means.end());
+    result.step_seconds = means[means.size() / 2];
     result.held_out_loss = held_out_loss(*engine, work, batch, rank, ranks, windows);
     engine->use(weights_kind::masters);
     result.held_out_loss_of_masters = held_out_loss(*engine, work, batch, rank, ranks, windows);
