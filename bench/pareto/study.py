@@ -57,18 +57,20 @@ class Entry:
 
     def __init__(self, purpose, zero=None, ours=None, islands=0, nodes=None):
         self.purpose, self.zero, self.ours, self.islands = purpose, zero or {}, ours or {}, islands
-        self.warmup = WARMUP
         self.ranks, self.ranks_per_node = nodes or NODES[islands]
+
+
+QUANTIZED = {"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": 2}
 
 
 def formats(weights, gradients, **more):
     """Objects of a configuration with weight differences, and gradients between nodes, in these formats."""
-    return ({"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": 2},
+    return (QUANTIZED,
             {"weight_quantizer": weights, "weight_differences": True,
              "gradient_quantizer_intra_node": "int8:256:bf16:h32", "gradient_quantizer_inter_node": gradients, **more})
 
 
-ZEROPP = ({"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": 2},
+ZEROPP = (QUANTIZED,
           {"weight_quantizer": "int8:256:fp16", "gradient_quantizer_intra_node": "int8:256:bf16:h32",
            "gradient_quantizer_inter_node": INT4})
 BY_LAYER = formats(SIGNS, THREE_LEVELS, embedding_gradient_quantizer_inter_node=INT4)
@@ -125,7 +127,7 @@ class Trainings:
         self.text = library_text(runs / "text", TEXT_BYTES)
         self.digest = hashlib.sha256(self.text.read_bytes()).hexdigest()
 
-    def __call__(self, name, entry, seed, rate, model=SMALL):
+    def __call__(self, name, entry, seed, rate, model=SMALL, warmup=WARMUP):
         """The result of one training."""
         network, steps = model
         config = {
@@ -137,7 +139,7 @@ class Trainings:
             "zeropp": entry.ours,
         }
         given = ["--ranks", str(entry.ranks), "--ranks-per-node", str(entry.ranks_per_node), "--steps", str(steps), "--warmup",
-                 str(steps // entry.warmup), "--final-rate", "0", *network, "--seed", str(seed)]
+                 str(steps // warmup), "--final-rate", "0", *network, "--seed", str(seed)]
         result = self.runs / f"{name.replace(' ', '_')}.{seed}.json"
         made, note = json.dumps([config, given, self.digest]), result.with_suffix(".made")
         if not (result.exists() and note.exists() and note.read_text() == made):
@@ -151,8 +153,8 @@ class Trainings:
             note.write_text(made)
         return json.loads(result.read_text())
 
-    def held_out(self, *training):
-        return self(*training)["runs"][0]["held_out_loss"]
+    def held_out(self, *training, **more):
+        return self(*training, **more)["runs"][0]["held_out_loss"]
 
 
 def tune(train):
@@ -175,8 +177,7 @@ def tune(train):
     rates = best, min(islands, key=islands.get)
 
     def short(name, entry, rate):
-        entry.warmup = SHORT_WARMUP
-        return train.held_out(f"tuning {name} short warmup", entry, TUNING_SEED, rate)
+        return train.held_out(f"tuning {name} short warmup", entry, TUNING_SEED, rate, warmup=SHORT_WARMUP)
 
     warmups = short(BASELINE, Entry(""), rates[0]), short("islands", local(2, CONTROL, 16, outer[2, CONTROL]), rates[1])
     return {"synchronous": synchronous, "pairs": pairs, "outer": outer, "islands": islands, "rates": rates, "warmups": warmups}
@@ -217,14 +218,20 @@ def rows_of(train, chosen, seeds, rates, model, prefix=""):
             return [100 * (run[key] / base - 1) for run, base in zip(runs, bases) if key in run]
 
         rows.append({"name": name, "entry": entry, "rate": rate_of[name], "sent": sent,
-                     "reduction": baseline_bytes(train, entry.islands, model[0]) / sent, "memory": runs[0]["memory_bytes_of_rank"], "losses": [run["held_out_loss"] for run in runs],
+                     "reduction": baseline_bytes(train, entry.islands, model[0]) / sent,
+                     "memory": runs[0]["memory_bytes_of_rank"], "losses": [run["held_out_loss"] for run in runs],
                      "differences": differences("held_out_loss"), "of_average": differences("held_out_loss_of_average")})
     return rows
 
 
+def standard_error(values):
+    """That of the mean; 0 of one value."""
+    return statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
+
+
 def mean_text(values):
     mean = f"{statistics.mean(values):+.2f} %"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values) / len(values)**0.5:.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.2f}"
 
 
 def rates_text(row):
@@ -324,8 +331,7 @@ def draw(rows, image):
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         for r in rows:
             values = r["differences"]
-            error = statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
-            data.write(f'"{r["name"]}" {r["reduction"]} {statistics.mean(values)} {error}\n')
+            data.write(f'"{r["name"]}" {r["reduction"]} {statistics.mean(values)} {standard_error(values)}\n')
         data.flush()
         subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'", HERE / "front.gnuplot"], check=True)
 
