@@ -36,7 +36,7 @@ LARGE = ("--layers", "5", "--heads", "4", "--width", "128", "--context", str(CON
 
 # The grid: peak rates of AdamW, and pairs of rate and momentum of the outer optimizer. The last pair is DiLoCo's.
 TUNING_SEED = 1
-RATES = (8e-3, 1.2e-2, 1.6e-2)
+RATES = (4e-3, 6e-3, 8e-3, 1.2e-2)
 LARGE_RATES = (2e-3, 4e-3, 8e-3)
 OUTER = ((1.0, 0.0), (0.7, 0.5), (0.7, 0.8), (0.7, 0.9))
 INTERVALS = (8, 32, 128)
