@@ -39,7 +39,7 @@ TUNING_SEED = 1
 RATES = (4e-3, 6e-3, 8e-3, 1.2e-2)
 LARGE_RATES = (2e-3, 4e-3, 8e-3)
 OUTER = ((1.0, 0.0), (0.7, 0.5), (0.7, 0.8), (0.7, 0.9))
-INTERVALS = (8, 32, 128)
+ISLANDS, INTERVALS = (2, 4, 8), (8, 32, 128)
 WARMUP, SHORT_WARMUP = 10, 30  # A warm-up takes a tenth of the steps, a short one a thirtieth.
 CONTROL = 32  # The interval of one island, which exchanges nothing.
 DECAY = 0.99  # of the average of weights
@@ -83,7 +83,7 @@ def local(islands, every, bits, outer, purpose=None, inside=({}, {}), nodes=None
 
 
 def entries(outer):
-    """Trainings of the comparison by name; `outer` has the chosen pair by islands (1, or 2 for more) and interval."""
+    """Trainings of the comparison by name; `outer` has the chosen pair by islands and interval."""
     every = {
         BASELINE: Entry("ZeRO-3", ours={"weight_average": DECAY}),
         "ZeRO++": Entry("all of ZeRO++", *ZEROPP),
@@ -95,11 +95,11 @@ def entries(outer):
         "slower blocks": Entry("control: blocks learn at 0.8 of the rate, nothing saved", ours={"block_rate": 0.8}),
         f"1 island, H={CONTROL}": local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
     }
-    for interval in INTERVALS:
-        for bits in EXCHANGES:
-            every[f"H={interval}, {bits} bits"] = local(2, interval, bits, outer[2, interval])
-    for islands, bits in ((4, 4), (4, 2), (8, 4)):
-        every[f"{islands} islands, H=32, {bits} bits"] = local(islands, 32, bits, outer[2, 32])
+    for islands in ISLANDS:
+        for interval in INTERVALS:
+            for bits in EXCHANGES:
+                name = f"H={interval}, {bits} bits" if islands == 2 else f"{islands} islands, H={interval}, {bits} bits"
+                every[name] = local(islands, interval, bits, outer[islands, interval])
     every["H=32, 4 bits, ZeRO++ inside"] = local(2, 32, 4, outer[2, 32], "islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
     every["H=32, 4 bits, streaming"] = local(2, 32, 4, outer[2, 32], "four fragments take turns, used two steps later, alpha 0.5",
                                              fragments=4, delay=2, alpha=0.5)
@@ -158,8 +158,8 @@ class Trainings:
 
 
 def tune(train):
-    """Losses of rates for synchronous training. At the best one, of outer pairs for the intervals of two islands, and for one
-    island. With the best pair, of rates for two islands that exchange as often as the control. Then both with a short warm-up."""
+    """Losses of rates for synchronous training. At the best one, of outer pairs for islands and intervals. With the best pair,
+    of rates for islands that exchange as often as the control. Then both with a short warm-up."""
     synchronous = {rate: train.held_out(f"tuning {BASELINE} {rate:g}", Entry(""), TUNING_SEED, rate) for rate in RATES}
     best = min(synchronous, key=synchronous.get)
 
@@ -169,18 +169,18 @@ def tune(train):
         name = f"tuning {islands} islands H={interval} {pair[0]:g} {pair[1]:g} {rate:g}"
         return train.held_out(name, local(islands, interval, 16, pair), TUNING_SEED, rate)
 
-    kinds = *((2, every) for every in INTERVALS), (1, CONTROL)
+    kinds = *((islands, every) for islands in ISLANDS for every in INTERVALS), (1, CONTROL)
     pairs = {kind: {pair: loss(*kind, pair, best) for pair in OUTER} for kind in kinds}
     # The control differs from synchronous training.
     outer = {kind: min(OUTER[1:] if kind[0] == 1 else OUTER, key=losses.get) for kind, losses in pairs.items()}
-    islands = {rate: loss(2, CONTROL, outer[2, CONTROL], rate) for rate in RATES}
-    rates = best, min(islands, key=islands.get)
+    of_islands = {islands: {rate: loss(islands, CONTROL, outer[islands, CONTROL], rate) for rate in RATES} for islands in ISLANDS}
+    rates = {0: best, 1: best} | {islands: min(losses, key=losses.get) for islands, losses in of_islands.items()}
 
     def short(name, entry, rate):
         return train.held_out(f"tuning {name} short warmup", entry, TUNING_SEED, rate, warmup=SHORT_WARMUP)
 
-    warmups = short(BASELINE, Entry(""), rates[0]), short("islands", local(2, CONTROL, 16, outer[2, CONTROL]), rates[1])
-    return {"synchronous": synchronous, "pairs": pairs, "outer": outer, "islands": islands, "rates": rates, "warmups": warmups}
+    warmups = short(BASELINE, Entry(""), best), short("islands", local(2, CONTROL, 16, outer[2, CONTROL]), rates[2])
+    return {"synchronous": synchronous, "pairs": pairs, "outer": outer, "islands": of_islands, "rates": rates, "warmups": warmups}
 
 
 def tune_large(train):
@@ -205,8 +205,8 @@ def baseline_bytes(train, islands, network):
 
 def rows_of(train, chosen, seeds, rates, model, prefix=""):
     """Facts of every training of `chosen` from these seeds, and differences from the baseline's with the same seeds. `rates` are
-    those of synchronous trainings and of islands."""
-    rate_of = {name: rates[entry.islands > 1] for name, entry in chosen.items()}
+    by islands."""
+    rate_of = {name: rates[entry.islands] for name, entry in chosen.items()}
     files = {name: [train(prefix + name, entry, seed, rate_of[name], model) for seed in seeds] for name, entry in chosen.items()}
     bases = [file["runs"][0]["held_out_loss"] for file in files[BASELINE]]
     rows = []
@@ -259,9 +259,14 @@ def report(results, seeds, parameters, tuned, rows, large):
     control = f"1 island, H={CONTROL}"
     within = max((r for r in rows if r["entry"].islands != 1 and statistics.mean(r["differences"]) <= 1), key=lambda r: r["reduction"])
     noise = statistics.median(statistics.stdev(r["differences"]) for r in rows[1:]) if len(seeds) > 1 else None
-    intervals = [[f"{'one island' if islands == 1 else 'two islands'}, H={interval}", *(f"{loss:.4f}" for loss in losses.values())]
+    def losses_of(label, losses):
+        return [label, *(f"{loss:.4f}" for loss in losses.values())]
+
+    intervals = [losses_of(f"{islands} island{'s' if islands > 1 else ''}, H={interval}", losses)
                  for (islands, interval), losses in tuned["pairs"].items()]
-    edges = {RATES[0], RATES[-1]} & set(tuned["rates"])
+    of_islands = [losses_of(f"{islands} islands, H={CONTROL}, outer {pair[0]:g}, {pair[1]:g}", tuned["islands"][islands])
+                  for islands in ISLANDS for pair in [tuned["outer"][islands, CONTROL]]]
+    edges = {RATES[0], RATES[-1]} & set(tuned["rates"].values())
     edge = f" {sorted(edges)[0]:g} is the end of the grid: a rate beyond it may be better." if edges else ""
     page = f"""# Held-out loss against bytes
 
@@ -297,18 +302,16 @@ Trainings that save no byte show gains that are not of the wire.
 
 Rates were chosen on one grid, with seed {TUNING_SEED}, which no mean includes. Held-out losses at AdamW's peak rates:
 
-{table(["", *(f"{rate:g}" for rate in RATES)],
-       [[BASELINE, *(f"{loss:.4f}" for loss in tuned["synchronous"].values())],
-        [f"two islands, H={CONTROL}, outer {tuned['outer'][2, CONTROL][0]:g}, {tuned['outer'][2, CONTROL][1]:g}", *(f"{loss:.4f}" for loss in tuned["islands"].values())]])}
+{table(["", *(f"{rate:g}" for rate in RATES)], [losses_of(BASELINE, tuned["synchronous"]), *of_islands])}
 
-Synchronous trainings and the control *{control}* have the first row's best rate, several islands the second
-row's.{edge} Held-out losses at the first one, by rate and momentum of the outer optimizer:
+Synchronous trainings and the control *{control}* have the first row's best rate, islands the best one of their
+number.{edge} Held-out losses at the first row's, by rate and momentum of the outer optimizer:
 
 {table(["", *(f"{rate:g}, {momentum:g}" for rate, momentum in OUTER)], intervals)}
 
-Each interval has its best pair, and the control the best one that changes anything. More islands and fewer bits inherit it.
+Each row's best pair is that of its exchanges in fewer bits, too. The control has the best one that changes anything.
 
-With a warm-up of {STEPS // SHORT_WARMUP} steps in place of {STEPS // WARMUP}, the best of both rows of the first of these tables end at
+With a warm-up of {STEPS // SHORT_WARMUP} steps in place of {STEPS // WARMUP}, {BASELINE} and two islands at their best rates end at
 {tuned["warmups"][0]:.4f} and {tuned["warmups"][1]:.4f}.
 
 """
@@ -361,9 +364,9 @@ def main():
         return
     losses = tune_large(train)
     rate = min(losses, key=losses.get)
-    ratio = tuned["rates"][1] / tuned["rates"][0]
+    of_islands = rate * tuned["rates"][2] / tuned["rates"][0]
     large = {"losses": losses,
-             "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds[:1], (rate, rate * ratio), LARGE, "large "),
+             "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds[:1], {0: rate, 2: of_islands}, LARGE, "large "),
              "parameters": train(f"large tuning {rate:g}", Entry(""), TUNING_SEED, rate, LARGE)["parameters"]}
     make_page(args.seeds, large)
 
