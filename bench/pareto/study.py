@@ -12,6 +12,7 @@ The text is Python's own library. Trainings see a byte .7 times on average, so t
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -82,6 +83,10 @@ def local(islands, every, bits, outer, purpose=None, inside=({}, {}), nodes=None
     return Entry(purpose or EXCHANGES[bits], inside[0], inside[1] | {"local_steps": exchange | more}, islands, nodes)
 
 
+def name_of(islands, interval, bits):
+    return ("" if islands == 2 else f"{islands} islands, ") + f"H={interval}, {bits} bits"
+
+
 def entries(outer):
     """Trainings of the comparison by name; `outer` has the chosen pair by islands and interval."""
     every = {
@@ -95,11 +100,8 @@ def entries(outer):
         "slower blocks": Entry("control: blocks learn at 0.8 of the rate, nothing saved", ours={"block_rate": 0.8}),
         f"1 island, H={CONTROL}": local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
     }
-    for islands in ISLANDS:
-        for interval in INTERVALS:
-            for bits in EXCHANGES:
-                name = f"H={interval}, {bits} bits" if islands == 2 else f"{islands} islands, H={interval}, {bits} bits"
-                every[name] = local(islands, interval, bits, outer[islands, interval])
+    for islands, interval, bits in itertools.product(ISLANDS, INTERVALS, EXCHANGES):
+        every[name_of(islands, interval, bits)] = local(islands, interval, bits, outer[islands, interval])
     every["H=32, 4 bits, ZeRO++ inside"] = local(2, 32, 4, outer[2, 32], "islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
     every["H=32, 4 bits, streaming"] = local(2, 32, 4, outer[2, 32], "four fragments take turns, used two steps later, alpha 0.5",
                                              fragments=4, delay=2, alpha=0.5)
@@ -331,12 +333,23 @@ differences are noise.
 
 def draw(rows, image):
     """Plots means and standard errors of differences against the reduction of bytes."""
+    of = {r["name"]: r for r in rows}
+
+    def line(label, row):
+        values = row["differences"]
+        return f'"{label}" {row["reduction"]} {statistics.mean(values)} {standard_error(values)}\n'
+
+    grid = [name_of(*exchange) for exchange in itertools.product(ISLANDS, INTERVALS, EXCHANGES)]
+    sets = ["".join(line(name, row) for name, row in of.items() if name not in grid)]
+    for islands in ISLANDS:
+        # The first point of an interval is labelled.
+        sets.append("\n".join("".join(line("" if bits != max(EXCHANGES) else f"H={interval}", of[name_of(islands, interval, bits)])
+                                     for bits in EXCHANGES) for interval in INTERVALS))
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
-        for r in rows:
-            values = r["differences"]
-            data.write(f'"{r["name"]}" {r["reduction"]} {statistics.mean(values)} {standard_error(values)}\n')
+        data.write("\n\n".join(sets))
         data.flush()
-        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'", HERE / "front.gnuplot"], check=True)
+        subprocess.run(["gnuplot", "-e", f"data='{data.name}'; image='{image}'; islands='{' '.join(map(str, ISLANDS))}'",
+                        HERE / "front.gnuplot"], check=True)
 
 
 def main():
