@@ -50,8 +50,7 @@ struct deepspeed_config {
         std::string weight_quantizer = "int8:256:fp16";
         std::string gradient_quantizer_intra_node = "int8:256:bf16";
         std::string gradient_quantizer_inter_node = "int4:128:signed:bf16";
-        std::string embedding_weight_quantizer;               ///< of embeddings and head; empty: weight_quantizer
-        std::string embedding_gradient_quantizer_inter_node;  ///< empty: gradient_quantizer_inter_node
+        std::string embedding_gradient_quantizer_inter_node;  ///< of embeddings and head; empty: as of other layers
         std::string secondary_quantizer = "bf16";
         int gradient_chunks = 1;               ///< chunks of a gradient's reduce-scatter
         bool gradient_error_feedback = false;  ///< adds a gradient's quantization error to the next one
@@ -61,10 +60,6 @@ struct deepspeed_config {
         std::optional<local_settings> local_steps;
         std::optional<mirror_settings> optimizer_mirror;
 
-        /// Quantizer of a unit's weights; `embedding` is true for embeddings and head.
-        [[nodiscard]] const std::string& weights(bool embedding) const {
-            return embedding && !embedding_weight_quantizer.empty() ? embedding_weight_quantizer : weight_quantizer;
-        }
         /// Inter-node quantizer of a unit's gradients; `embedding` is true for embeddings and head.
         [[nodiscard]] const std::string& gradients_inter_node(bool embedding) const {
             return embedding && !embedding_gradient_quantizer_inter_node.empty()

@@ -470,7 +470,7 @@ private:
         const std::string plain = config.bf16 ? "bf16" : "fp32";
         units_.push_back(
             {n,
-             Formats::weights::parse(config.zero.quantized_weights ? names.weights(embedding) : plain),
+             Formats::weights::parse(config.zero.quantized_weights ? names.weight_quantizer : plain),
              Formats::gradients::parse(quantized_gradients ? names.gradient_quantizer_intra_node : plain,
                                        quantized_gradients ? names.gradients_inter_node(embedding) : plain),
              std::move(shard),

@@ -30,8 +30,8 @@ struct workload {
         : network(s.network), words(s.text_file.empty() ? read_licences() : read_text(s.text_file), s.network.context) {
         for (const run_settings& run : s.runs) {
             const deepspeed_config::zeropp_settings& names = run.config.zeropp;
+            wire_formats::weights::parse(names.weight_quantizer);
             for (const bool embedding : {false, true}) {
-                wire_formats::weights::parse(names.weights(embedding));
                 wire_formats::gradients::parse(names.gradient_quantizer_intra_node,
                                                names.gradients_inter_node(embedding));
             }

@@ -61,7 +61,7 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
                             "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}},
               "zeropp": {"weight_quantizer": "a", "gradient_quantizer_intra_node": "b",
                          "gradient_quantizer_inter_node": "c", "secondary_quantizer": "d",
-                         "embedding_weight_quantizer": "e", "embedding_gradient_quantizer_inter_node": "f",
+                         "embedding_gradient_quantizer_inter_node": "e",
                          "gradient_chunks": 8, "block_rate": 0.5, "gradient_error_feedback": true})",
              R"("zero_quantized_weights": true, "zero_hpz_partition_size": 8, "zero_quantized_gradients": true,
               "overlap_comm": false)"),
@@ -81,8 +81,7 @@ TEST_CASE("every key arrives where it belongs", "[zero3_gpt][deepspeed_config]")
     CHECK(config.zeropp.gradient_quantizer_intra_node == "b");
     CHECK(config.zeropp.gradient_quantizer_inter_node == "c");
     CHECK(config.zeropp.secondary_quantizer == "d");
-    CHECK(config.zeropp.embedding_weight_quantizer == "e");
-    CHECK(config.zeropp.embedding_gradient_quantizer_inter_node == "f");
+    CHECK(config.zeropp.embedding_gradient_quantizer_inter_node == "e");
     CHECK(config.zeropp.gradient_chunks == 8);
     CHECK(config.zeropp.block_rate == 0.5);
     CHECK(config.zeropp.gradient_error_feedback);
@@ -294,7 +293,6 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.zeropp.gradient_quantizer_intra_node == "int8:256:bf16");
     CHECK(config.zeropp.gradient_quantizer_inter_node == "int4:128:signed:bf16");
     CHECK(config.zeropp.secondary_quantizer == "bf16");
-    CHECK(config.zeropp.embedding_weight_quantizer.empty());
     CHECK(config.zeropp.embedding_gradient_quantizer_inter_node.empty());
     CHECK(config.zeropp.gradient_chunks == 1);
     CHECK(config.zeropp.block_rate == 1.0);
