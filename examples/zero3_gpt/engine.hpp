@@ -93,7 +93,7 @@ enum class weights_kind {
 /// With weight differences, every node keeps the whole weights, divided over its ranks: quantized_update in the
 /// forward pass, secondary_partition_gather in the backward pass.
 ///
-/// Embeddings and head may have their own formats, with more bits than the blocks'.
+/// Gradients of embeddings and head may have a format of their own, with more bits than the blocks'.
 ///
 /// With local steps, all this happens in islands of ranks, and an island_exchange joins them every few steps.
 ///
