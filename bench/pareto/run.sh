@@ -8,7 +8,7 @@
 #   --seeds "N..."    seeds of the comparison (default: "2 3"); rates are chosen with seed 1
 #   --large           trains a larger model too, from the first seed: seven trainings of four minutes (estimated)
 #   --build-dir DIR   where to build (default: build/bench)
-#   --runs DIR        where what the runs write goes; what is there, of the same configuration and arguments, is not run again
+#   --runs DIR        configurations and results; a result there with equal configuration and arguments is used again
 #                     (default: build/pareto)
 #   --results DIR     where page and plot go (default: bench/results)
 set -euo pipefail

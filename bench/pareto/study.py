@@ -11,6 +11,7 @@ The text is Python's own library. Trainings see a byte .7 times on average, so t
 """
 
 import argparse
+import functools
 import hashlib
 import itertools
 import json
@@ -42,7 +43,7 @@ LARGE_RATES = (2e-3, 4e-3, 8e-3)
 OUTER = ((1.0, 0.0), (0.7, 0.5), (0.7, 0.8), (0.7, 0.9))
 ISLANDS, INTERVALS = (2, 4, 8), (8, 32, 128)
 WARMUP, SHORT_WARMUP = 10, 30  # A warm-up takes a tenth of the steps, a short one a thirtieth.
-CONTROL = 32  # The interval of one island, which exchanges nothing.
+CONTROL = 32  # The interval of the control, one island, which exchanges nothing.
 DECAY = 0.99  # of the average of weights
 
 INT4, INT2 = "int4:128:signed:bf16:h32", "int2:64:signed:bf16:h32"
@@ -83,6 +84,9 @@ def local(islands, every, bits, outer, purpose=None, inside=({}, {}), nodes=None
     return Entry(purpose or EXCHANGES[bits], inside[0], inside[1] | {"local_steps": exchange | more}, islands, nodes)
 
 
+CONTROL_NAME = f"1 island, H={CONTROL}"
+
+
 def name_of(islands, interval, bits):
     return ("" if islands == 2 else f"{islands} islands, ") + f"H={interval}, {bits} bits"
 
@@ -98,19 +102,20 @@ def entries(outer):
         "signs+three": Entry(f"differences: {SIGNS}; gradients: {THREE_LEVELS}", *formats(SIGNS, THREE_LEVELS)),
         "by layer": Entry(f"the same, gradients of embeddings and head: {INT4}", *BY_LAYER),
         "slower blocks": Entry("control: blocks learn at 0.8 of the rate, nothing saved", ours={"block_rate": 0.8}),
-        f"1 island, H={CONTROL}": local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
+        CONTROL_NAME: local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
     }
     for islands, interval, bits in itertools.product(ISLANDS, INTERVALS, EXCHANGES):
         every[name_of(islands, interval, bits)] = local(islands, interval, bits, outer[islands, interval])
-    every["H=32, 4 bits, ZeRO++ inside"] = local(2, 32, 4, outer[2, 32], "islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
-    every["H=32, 4 bits, streaming"] = local(2, 32, 4, outer[2, 32], "four fragments take turns, used two steps later, alpha 0.5",
-                                             fragments=4, delay=2, alpha=0.5)
+    variant = functools.partial(local, 2, CONTROL, 4, outer[2, CONTROL])
+    name = name_of(2, CONTROL, 4)
+    every[f"{name}, ZeRO++ inside"] = variant("islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
+    every[f"{name}, streaming"] = variant("four fragments take turns, used two steps later, alpha 0.5", fragments=4, delay=2, alpha=0.5)
     return every
 
 
 def large_entries(outer):
     """Trainings of the larger model by name."""
-    names = BASELINE, "by layer", "H=32, 4 bits", "H=32, 2 bits"
+    names = BASELINE, "by layer", name_of(2, CONTROL, 4), name_of(2, CONTROL, 2)
     return {name: entry for name, entry in entries(outer).items() if name in names}
 
 
@@ -160,8 +165,8 @@ class Trainings:
 
 
 def tune(train):
-    """Losses of rates for synchronous training. At the best one, of outer pairs for islands and intervals. With the best pair,
-    of rates for islands that exchange as often as the control. Then both with a short warm-up."""
+    """Chooses the rate of synchronous training. At it, chooses an outer pair for each number of islands and interval. With the
+    pair of CONTROL's interval, chooses a rate for each number of islands. Adds losses with a short warm-up."""
     synchronous = {rate: train.held_out(f"tuning {BASELINE} {rate:g}", Entry(""), TUNING_SEED, rate) for rate in RATES}
     best = min(synchronous, key=synchronous.get)
 
@@ -198,7 +203,7 @@ def bytes_per_token(file, islands):
 
 
 def baseline_bytes(train, islands, network):
-    """Bytes a token of ZeRO-3 with nodes in the place of islands. Those of a step do not depend on the number of steps."""
+    """Bytes a token of ZeRO-3 with nodes in the place of islands. Every step sends as many, so two steps suffice."""
     ranks, _ = NODES[islands]
     nodes = max(islands, 2)
     file = train(f"bytes {network[1]} {nodes}", Entry("", nodes=(ranks, ranks // nodes)), TUNING_SEED, RATES[0], (network, 2))
@@ -227,7 +232,7 @@ def rows_of(train, chosen, seeds, rates, model, prefix=""):
 
 
 def standard_error(values):
-    """That of the mean; 0 of one value."""
+    """Standard error of the mean; 0 for one value."""
     return statistics.stdev(values) / len(values)**0.5 if len(values) > 1 else 0
 
 
@@ -258,7 +263,7 @@ def report(results, seeds, parameters, tuned, rows, large):
         """The difference from a control in place of bf16."""
         return mean_text([100 * (a / b - 1) for a, b in zip(of[name]["losses"], of[control]["losses"])])
 
-    control = f"1 island, H={CONTROL}"
+    four, two = name_of(2, CONTROL, 4), name_of(2, CONTROL, 2)
     within = max((r for r in rows if r["entry"].islands != 1 and statistics.mean(r["differences"]) <= 1), key=lambda r: r["reduction"])
     noise = statistics.median(statistics.stdev(r["differences"]) for r in rows[1:]) if len(seeds) > 1 else None
     def losses_of(label, losses):
@@ -269,12 +274,12 @@ def report(results, seeds, parameters, tuned, rows, large):
     of_islands = [losses_of(f"{islands} islands, H={CONTROL}, outer {pair[0]:g}, {pair[1]:g}", tuned["islands"][islands])
                   for islands in ISLANDS for pair in [tuned["outer"][islands, CONTROL]]]
     edges = {RATES[0], RATES[-1]} & set(tuned["rates"].values())
-    edge = f" {sorted(edges)[0]:g} is the end of the grid: a rate beyond it may be better." if edges else ""
+    edge = "".join(f" {rate:g} is an end of the grid: a rate beyond it may be better." for rate in sorted(edges))
     page = f"""# Held-out loss against bytes
 
 Made by `bench/pareto/run.sh --seeds "{' '.join(map(str, seeds))}"{' --large' if large else ''}`: zero3_gpt, {parameters} parameters, {STEPS} steps, of which
 {STEPS // WARMUP} warm up, and rates that end at zero. All trainings have the same tokens, {WINDOWS} windows of {CONTEXT} bytes in a step, drawn at
-random from a text, so that a byte is seen .7 times on average. Ranks are threads: 2 nodes of 2, unless the row says otherwise. Held-out
+random from a text, so that a byte is seen .7 times on average. Ranks are threads: 2 nodes of 2, except for islands below. Held-out
 loss is in nats per byte. Trainings of one seed have equal initial weights and batches.
 
 The fewest bytes within 1 % of bf16: *{within["name"]}*, {within["reduction"]:.0f}x fewer than ZeRO-3, {mean_text(within["differences"])}.
@@ -294,8 +299,8 @@ error feedback. Bytes inside islands are not counted. *Streaming* ends with isla
 
 Trainings that save no byte show gains that are not of the wire.
 
-- *{control}* has the outer step on synchronous training: {difference(control)}. Beside it, *H=32, 4 bits* has {beside("H=32, 4 bits", control)}, and
-  *H=32, 2 bits* {beside("H=32, 2 bits", control)}.
+- *{CONTROL_NAME}* has the outer step on synchronous training: {difference(CONTROL_NAME)}. Beside it, *{four}* has
+  {beside(four, CONTROL_NAME)}, and *{two}* {beside(two, CONTROL_NAME)}.
 - An exponential moving average of bf16's weights, of decay {DECAY:g}, in place of the weights: {mean_text(of[BASELINE]["of_average"])}.
 - Noise in gradients adds to second moments, which makes steps smaller. *slower blocks* has smaller steps in blocks without
   noise: {difference("slower blocks")}. Beside it, *by layer* has {beside("by layer", "slower blocks")}.
@@ -306,14 +311,14 @@ Rates were chosen on one grid, with seed {TUNING_SEED}, which no mean includes. 
 
 {table(["", *(f"{rate:g}" for rate in RATES)], [losses_of(BASELINE, tuned["synchronous"]), *of_islands])}
 
-Synchronous trainings and the control *{control}* have the first row's best rate, islands the best one of their
-number.{edge} Held-out losses at the first row's, by rate and momentum of the outer optimizer:
+Synchronous trainings and the control *{CONTROL_NAME}* have the first row's best rate, islands the best one of their
+number.{edge} At the best rate of {BASELINE}, held-out losses by rate and momentum of the outer optimizer:
 
 {table(["", *(f"{rate:g}, {momentum:g}" for rate, momentum in OUTER)], intervals)}
 
-Each row's best pair is that of its exchanges in fewer bits, too. The control has the best one that changes anything.
+Exchanges in 4 and 2 bits have their row's best pair. The control has its best one other than 1, 0, which changes nothing.
 
-With a warm-up of {STEPS // SHORT_WARMUP} steps in place of {STEPS // WARMUP}, {BASELINE} and two islands at their best rates end at
+With a warm-up of {STEPS // SHORT_WARMUP} steps in place of {STEPS // WARMUP}, {BASELINE} and two islands (H={CONTROL}, 16 bits), at their best rates, end at
 {tuned["warmups"][0]:.4f} and {tuned["warmups"][1]:.4f}.
 
 """
