@@ -17,7 +17,7 @@ set ylabel "held-out loss, percent above bf16's"
 set key top left
 plot 0 with lines linecolor "gray" notitle, 1 with lines linecolor "gray" dashtype 2 notitle, \
      data index 0 using 2:3:4 with yerrorbars pointtype 7 linecolor "black" title "synchronous training, and variants", \
-     data index 0 using 2:3:1 with labels rotate by 30 offset character 0.6,0.6 left noenhanced notitle, \
+     data index 0 using 2:3:1 with labels rotate by -30 offset character 0.6,-0.6 left noenhanced notitle, \
      for [i = 1:words(islands)] data index i using 2:3:4 with yerrorlines pointtype 7 linecolor i \
          title sprintf("%s islands, in 16, 4 and 2 bits", word(islands, i)), \
      for [i = 1:words(islands)] data index i using 2:3:1 with labels offset character -0.6,0.6 right notitle

@@ -2,8 +2,11 @@
 
 #include "advice.hpp"
 #include "prediction.hpp"
+#include "report.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <limits>
 #include <ostream>
 #include <sstream>
@@ -18,72 +21,122 @@ constexpr double longest = 1.1;
 
 // bench/results/pareto.md: two seeds, 3072 steps.
 constexpr measured_loss zero3_loss{0, 0};
-constexpr measured_loss zeropp_loss{0.02, 0.4};
-constexpr measured_loss three_levels_loss{2.2, 0.96};
-constexpr measured_loss by_layer_loss{0.51, 0.11};
+constexpr measured_loss zeropp_loss{-0.52, 0.44};
+constexpr measured_loss three_levels_loss{1.62, 0.13};
+constexpr measured_loss by_layer_loss{0.4, 0.33};
 
-struct loss_on {
-    int islands;
-    measured_loss loss;
-};
+constexpr std::array measured_islands{2, 4, 8};
 
 struct measured_exchange {
     int every;
     const char* bits;
     const char* format;
-    std::vector<loss_on> losses;  // fewest islands first
+    std::array<measured_loss, measured_islands.size()> losses;  // by measured_islands
 };
 
-std::vector<measured_exchange> measured_exchanges() {
-    return {
-        {8, "16 bits", "bf16", {{2, {0.59, 0.6}}}},
-        {8, "4 bits", "int4:128:signed:bf16:h32", {{2, {0.77, 0.21}}}},
-        {8, "2 bits", "lloyd4:128:h128", {{2, {0.95, 0.38}}}},
-        {32, "16 bits", "bf16", {{2, {-0.19, 0.04}}}},
-        {32, "4 bits", "int4:128:signed:bf16:h32", {{2, {-0.39, 0.26}}, {4, {3.24, 0.41}}, {8, {9.89, 0.13}}}},
-        {32, "2 bits", "lloyd4:128:h128", {{2, {0.6, 0.24}}, {4, {5.44, 0.02}}}},
-        {128, "16 bits", "bf16", {{2, {7.32, 0.06}}}},
-        {128, "4 bits", "int4:128:signed:bf16:h32", {{2, {7.39, 0.11}}}},
-        {128, "2 bits", "lloyd4:128:h128", {{2, {13.79, 0.06}}}},
-    };
-}
+constexpr measured_exchange measured_exchanges[] = {
+    {8, "16 bits", "bf16", {{{0.7, 0.09}, {3.13, 0.67}, {4.66, 0.33}}}},
+    {8, "4 bits", "int4:128:signed:bf16:h32", {{{0.59, 0.16}, {3.42, 0.78}, {4.23, 0.05}}}},
+    {8, "2 bits", "lloyd4:128:h128", {{{0.62, 0.31}, {5.93, 0.09}, {6.36, 0.01}}}},
+    {32, "16 bits", "bf16", {{{-1.04, 0.19}, {3.22, 0.28}, {10.11, 0.19}}}},
+    {32, "4 bits", "int4:128:signed:bf16:h32", {{{-0.73, 0.64}, {2.9, 0.28}, {10.04, 0.25}}}},
+    {32, "2 bits", "lloyd4:128:h128", {{{0.69, 0.52}, {4.42, 0.19}, {11.76, 0.6}}}},
+    {128, "16 bits", "bf16", {{{5.88, 0.33}, {17.53, 0.26}, {30.03, 0.3}}}},
+    {128, "4 bits", "int4:128:signed:bf16:h32", {{{5.72, 0.12}, {17.63, 0.86}, {30.1, 1.1}}}},
+    {128, "2 bits", "lloyd4:128:h128", {{{8.59, 0.6}, {23.7, 0.62}, {35.52, 0.3}}}},
+};
 
-/// The same machine for synchronous training, islands in the place of nodes: a hop inside an island takes the links of
-/// its nodes.
-settings across_islands(const settings& s, const island_settings& given) {
-    settings across = s;
-    const int islands = given.local.islands;
-    across.ranks = zeropp::two_level(islands, s.ranks.size() / islands);
-    across.speed.inter_node = given.between;
-    if (s.ranks.groups() != islands) {
-        across.speed.intra_node = s.speed.inter_node;
-        across.speed.intra_node.bytes_per_second /= s.ranks.group_size(0);
-    }
-    return across;
-}
-
-void add_synchronous(std::vector<option>& options, settings s) {
+/// The formats of the measured trainings.
+settings with_measured_formats(settings s) {
+    s.weights = format_named("int8:256:fp16");
+    s.gradients_intra_node = format_named("int8:256:bf16:h32");
+    s.gradients_inter_node = format_named("int4:128:signed:bf16:h32");
     s.differences = format_named("lloyd2:128:unbiased:h128");
     s.difference_gradients = format_named("lloyd3:128:h128");
-    const auto add = [&](const char* name, const parts& of, const measured_loss& loss) {
-        const run r = predict_run(s, name, of);
-        options.push_back({name, static_cast<double>(r.by_node.total().inter_node), predict_layout(s, name, of).total(),
-                           r.time.without_overlap(), loss});
+    if (s.by_layer) {
+        s.by_layer->differences = s.differences;
+        s.by_layer->block_gradients = s.difference_gradients;
+        s.by_layer->embedding_gradients = s.gradients_inter_node;
+    }
+    return s;
+}
+
+/// A topology for synchronous training.
+struct placement {
+    settings on;
+    std::string topology;  // empty if there is no choice
+    double crossing = 1;   // bytes that an island sends to others for each one that a "node" of the topology sends
+};
+
+/// For ZeRO-3. NCCL's rings over all nodes cross each link once, so the slowest link counts.
+placement on_rings(settings s) {
+    if (s.islands) {
+        const zeropp::link_speed& between = s.islands->between;
+        zeropp::link_speed& link = s.speed.inter_node;
+        if (s.ranks.groups() == s.islands->local.islands) link = between;
+        link = {std::min(link.bytes_per_second, between.bytes_per_second),
+                std::max(link.latency_seconds, between.latency_seconds)};
+    }
+    return {s, {}};
+}
+
+/// For collectives of the library, which send from rank to rank. With several nodes in an island there are two
+/// topologies: islands in the place of nodes, so that ranks of a node share its link inside the island; and nodes, which
+/// share their island's link.
+std::vector<placement> placements(const settings& s) {
+    if (!s.islands) return {{s, {}}};
+    const zeropp::link_speed& between = s.islands->between;
+    const zeropp::link_speed& node = s.speed.inter_node;
+    const int islands = s.islands->local.islands, nodes = s.ranks.groups(), of_island = nodes / islands;
+    settings across = s;
+    across.speed.inter_node = between;
+    if (nodes == islands) return {{across, {}}};
+
+    const int of_node = s.ranks.group_size(0), peers = of_island * of_node - 1;
+    across.ranks = zeropp::two_level(islands, peers + 1);
+    across.speed.inter_node.bytes_per_second = std::min(between.bytes_per_second, of_island * node.bytes_per_second);
+    // A rank's messages to peers on other nodes and on its own are under way at once.
+    across.speed.intra_node = {node.bytes_per_second / of_node * peers / (peers + 1 - of_node), node.latency_seconds};
+    if (of_node > 1) {
+        across.speed.intra_node.bytes_per_second = std::min(
+            across.speed.intra_node.bytes_per_second, s.speed.intra_node.bytes_per_second * peers / (of_node - 1));
+    }
+
+    settings shared = s;
+    const double crossing = static_cast<double>(of_island) * (nodes - of_island) / (nodes - 1);
+    shared.speed.inter_node = {std::min(node.bytes_per_second, between.bytes_per_second / crossing),
+                               std::max(node.latency_seconds, between.latency_seconds)};
+    const auto text = [](const zeropp::two_level& ranks) {
+        return ", on two_level(" + std::to_string(ranks.groups()) + ", " + std::to_string(ranks.group_size(0)) + ")";
     };
-    add("ZeRO-3", {}, zero3_loss);
-    add("ZeRO++", {.qwz = true, .hpz = true, .qgz = true}, zeropp_loss);
-    add("differences: signs, three levels", {.differences = true}, three_levels_loss);
-    if (s.by_layer) add("differences by layer", {.by_layer = true}, by_layer_loss);
+    return {{across, text(across.ranks)}, {shared, text(shared.ranks), crossing}};
+}
+
+void add_synchronous(std::vector<option>& options, const settings& s) {
+    const auto add = [&](const placement& at, const std::string& name, const parts& of, const measured_loss& loss) {
+        run r = predict_run(at.on, name, of);
+        if (of.hpz && s.islands) {
+            // Secondary groups lie inside islands, whatever the topology of the other collectives.
+            r.time.backward = predict_run(s, name, of).time.backward;
+            r.by_node.backward = {};
+        }
+        options.push_back({name + at.topology, static_cast<double>(r.by_node.total().inter_node) * at.crossing,
+                           predict_layout(at.on, name, of).total(), r.time.without_overlap(), loss});
+    };
+    add(on_rings(s), "ZeRO-3", {}, zero3_loss);
+    for (const placement& at : placements(s)) {
+        add(at, "ZeRO++", {.qwz = true, .hpz = true, .qgz = true}, zeropp_loss);
+        add(at, "differences: signs, three levels", {.differences = true}, three_levels_loss);
+        if (s.by_layer) add(at, "differences by layer", {.by_layer = true}, by_layer_loss);
+    }
 }
 
 void add_local_steps(std::vector<option>& options, settings s, const island_settings& given) {
     zeropp::local_steps& local = s.islands.emplace(given).local;
     local.delay = 0;
-    for (const measured_exchange& exchange : measured_exchanges()) {
-        const auto& losses = exchange.losses;
-        const auto found =
-            std::find_if(losses.begin(), losses.end(), [&](const auto& of) { return of.islands >= local.islands; });
-        const loss_on& nearest = found != losses.end() ? *found : losses.back();
+    const auto found = std::lower_bound(measured_islands.begin(), measured_islands.end(), local.islands);
+    const auto nearest = found != measured_islands.end() ? found : std::prev(found);
+    for (const measured_exchange& exchange : measured_exchanges) {
         local.every = exchange.every;
         local.differences = format_named(exchange.format);
         local.residuals = residual_format("int8", exchange.format);
@@ -93,8 +146,8 @@ void add_local_steps(std::vector<option>& options, settings s, const island_sett
             options.push_back({std::string(exchange.bits) + " every " + std::to_string(exchange.every) + " steps, " +
                                    (inside == 0 ? "ZeRO-3" : "ZeRO++") + " inside",
                                static_cast<double>(r.exchange) / exchange.every, r.total_memory, r.step_seconds,
-                               nearest.loss, nearest.islands == local.islands ? 0 : nearest.islands,
-                               nearest.islands < local.islands});
+                               exchange.losses[static_cast<std::size_t>(nearest - measured_islands.begin())],
+                               *nearest == local.islands ? 0 : *nearest});
         }
     }
 }
@@ -119,11 +172,12 @@ std::string seconds_text(double seconds) { return fixed(seconds, seconds < 10 ? 
 
 }  // namespace
 
-std::vector<option> predict_options(const settings& s) {
+std::vector<option> predict_options(const settings& given) {
+    const settings s = with_measured_formats(given);
     std::vector<option> options;
-    add_synchronous(options, s.islands ? across_islands(s, *s.islands) : s);
+    add_synchronous(options, s);
     if (s.islands) add_local_steps(options, s, *s.islands);
-    std::stable_sort(options.begin(), options.end(), [](const option& a, const option& b) {
+    std::stable_sort(std::next(options.begin()), options.end(), [](const option& a, const option& b) {
         const double of_a = std::max(a.loss.percent, 0.0), of_b = std::max(b.loss.percent, 0.0);
         return of_a != of_b ? of_a < of_b : a.sent > b.sent;
     });
@@ -133,7 +187,8 @@ std::vector<option> predict_options(const settings& s) {
 std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget) {
     const bool any = loss_budget == std::numeric_limits<double>::infinity();
     const auto allowed = [&](const option& o) {
-        return fits_in(s, o) && (any || (o.loss.percent <= loss_budget && !o.on_fewer));
+        const bool on_fewer = s.islands && o.islands != 0 && o.islands < s.islands->local.islands;
+        return fits_in(s, o) && (any || (o.loss.percent <= loss_budget && !on_fewer));
     };
     double shortest = std::numeric_limits<double>::infinity();
     for (const option& o : options) {
@@ -157,15 +212,19 @@ void print_recommendation(std::ostream& out, const settings& s) {
     } else {
         const zeropp::link_speed& link = s.islands ? s.islands->between : s.speed.inter_node;
         const int islands = s.islands ? s.islands->local.islands : s.ranks.groups();
-        const option& fastest = options[recommended(s, options, std::numeric_limits<double>::infinity())];
+        const std::string ranks = has_equal_groups(s.ranks)
+                                      ? std::to_string(islands) + " x " + std::to_string(s.ranks.size() / islands)
+                                      : nodes_text(s.ranks);
+        const option& at_any_loss = options[recommended(s, options, std::numeric_limits<double>::infinity())];
         out << "| link | parameters | islands x ranks | ZeRO-3's step | loss at most " << s.loss_budget
             << " % | sent a step | memory of a rank | step | loss here | at any loss | step | loss here |\n"
                "|---|---:|---:|---:|---|---:|---:|---:|---:|---|---:|---:|\n| "
             << link.bytes_per_second * 8e-9 << " Gbit/s, " << link.latency_seconds * 1e3 << " ms | "
-            << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion | " << islands << " x "
-            << s.ranks.size() / islands << " | " << seconds_text(options.front().seconds);
+            << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion | " << ranks << " | "
+            << seconds_text(options.front().seconds);
         for (const std::string& cell : cells(options[best])) out << " | " << cell;
-        out << " | " << fastest.name << " | " << seconds_text(fastest.seconds) << " | " << loss_text(fastest) << " |\n";
+        out << " | " << at_any_loss.name << " | " << seconds_text(at_any_loss.seconds) << " | "
+            << loss_text(at_any_loss) << " |\n";
     }
     out << "\nAll settings, least loss first: bytes that an island sends in a step, memory of a rank, step, loss\n";
     for (const option& o : options) {

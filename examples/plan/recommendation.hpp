@@ -23,16 +23,16 @@ struct option {
     std::uint64_t memory;  // of a rank, in bytes
     double seconds;        // of a step, without overlap
     measured_loss loss;
-    int islands = 0;        // islands of the measured training, or 0 if as many as planned
-    bool on_fewer = false;  // the loss was measured on fewer islands than planned
+    int islands = 0;  // islands of the measured training, or 0 if as many as planned
 };
 
-/// Synchronous settings and, if s.islands is set, local steps with the intervals and formats that were measured. Least
-/// loss first; below that of bf16 counts as equal, and then most bytes are first: ZeRO-3 is the first of all.
-std::vector<option> predict_options(const settings& s);
+/// Synchronous settings and, if given.islands is set, local steps, all with the formats and intervals that were
+/// measured. ZeRO-3 is first. Others are sorted by loss; a loss below bf16's counts as 0. Of equal losses, the option
+/// that sends more bytes is first.
+std::vector<option> predict_options(const settings& given);
 
 /// Index of the recommended option. Of those that fit into memory, with a loss of at most `loss_budget` percent and a
-/// step at most a tenth longer than the shortest of them, it is the first. Number of options if there is none. A finite
+/// step at most a tenth longer than the shortest of them, it is the first. `options.size()` if there is none. A finite
 /// budget leaves out losses on fewer islands.
 std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget);
 

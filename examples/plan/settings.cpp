@@ -265,7 +265,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     auto* const advise = app.add_flag(
         "--advise", s.advise,
-        "print the recommended setting alone; with --islands, local steps whose loss was measured compete");
+        "print the recommended setting, then all, in the formats of the measured losses; with --islands, local steps "
+        "compete");
     app.add_option("--loss-budget", s.loss_budget,
                    "advise: most held-out loss, as measured, above synchronous bf16's, in percent")
         ->check(between(0.0, 100.0))
@@ -273,6 +274,13 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     app.add_option("--json", s.json_file, "write everything to this file");
     app.add_option("--sweep", s.sweep_file, "write a plot of the speed-up against link rates across, for gnuplot");
+    for (const char* const without_effect :
+         {"--plain", "--weights", "--gradients-intra-node", "--gradients-inter-node", "--differences",
+          "--difference-gradients", "--by-layer-differences", "--by-layer-block-gradients",
+          "--by-layer-embedding-gradients", "--secondary", "--error-feedback", "--every", "--delay", "--exchange",
+          "--mirror", "--json", "--sweep"}) {
+        advise->excludes(without_effect);
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& e) {
@@ -375,6 +383,12 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     if (s.advise && compute == 0) {
         throw std::invalid_argument(
             "--advise: expected --compute-ms above 0, for without it the fewest bytes are best");
+    }
+    if (s.advise && islands == 1) throw std::invalid_argument("--islands: expected at least 2 with --advise, given 1");
+    if (memory != 0 && other >= memory) {
+        std::ostringstream problem;
+        problem << "--other-memory-gb: expected fewer than the " << memory << " of --gpu-memory-gb, given " << other;
+        throw std::invalid_argument(problem.str());
     }
     if (!s.sweep_file.empty() && s.ranks.groups() == 1) {
         throw std::invalid_argument("--sweep: expected at least 2 nodes, for there is no link across one");

@@ -68,7 +68,7 @@ struct settings {
     zeropp::compute_time compute;
     double memory = 0;        // of a GPU, in bytes; 0: not known
     double other_memory = 0;  // bytes of its other contents
-    bool advise = false;      // print the recommended setting alone
+    bool advise = false;      // print the recommended setting, then all
     double loss_budget = 1;   // most held-out loss of it above bf16's, in percent
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
