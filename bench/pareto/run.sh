@@ -6,7 +6,7 @@
 #   bench/pareto/run.sh [--seeds "2 3 4"] [--large] [--build-dir DIR] [--runs DIR] [--results DIR]
 #
 #   --seeds "N..."    seeds of the comparison (default: "2 3 4"); rates are chosen with seed 1
-#   --large           trains a larger model too, from the first seed: seven trainings of four minutes (estimated)
+#   --large           trains a larger model too: three trainings and four from each seed, of two minutes each
 #   --build-dir DIR   where to build (default: build/bench)
 #   --runs DIR        configurations and results; a result there with equal configuration and arguments is used again
 #                     (default: build/pareto)

@@ -4,7 +4,7 @@
 study.py PROGRAM RUNS RESULTS --seeds N... [--large]
 
 PROGRAM is zero3_gpt. Rates are chosen with seed TUNING_SEED, which no mean includes. Then every entry of `entries` is trained
-from all seeds, and with --large those of `large_entries` from the first. Writes configurations and results into RUNS, does not train again
+from all seeds, and with --large every entry of `large_entries` too. Writes configurations and results into RUNS, does not train again
 where a result is there, and makes pareto.md and pareto.png in RESULTS after each seed.
 
 The text is Python's own library. Trainings see a byte .7 times on average, so they memorise little that held-out text lacks.
@@ -249,7 +249,7 @@ def rates_text(row):
 def table_of(rows):
     return table(["run", "formats, or purpose", "rate; outer rate, momentum", "fewer bytes", "bytes a token", "MB of a rank", "held-out loss",
                   "difference"],
-                 [[r["name"], r["entry"].purpose, rates_text(r), f"{r['reduction']:.1f}x", f"{r['sent']:.3g}",
+                 [[r["name"], r["entry"].purpose, rates_text(r), f"{r['reduction']:.1f}x", f"{float(format(r['sent'], '.3g')):g}",
                    f"{r['memory'] / 1e6:.1f}", f"{statistics.mean(r['losses']):.4f}", mean_text(r["differences"])] for r in rows])
 
 
@@ -325,12 +325,11 @@ With a warm-up of {STEPS // SHORT_WARMUP} steps in place of {STEPS // WARMUP}, {
     if large:
         page += f"""## A larger model
 
-{large["parameters"]} parameters, {LARGE[1]} steps, seed {seeds[0]}. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["losses"].items())}.
+{large["parameters"]} parameters, {LARGE[1]} steps, the same seeds. bf16's held-out losses of seed {TUNING_SEED} by peak rate: {", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in large["losses"].items())}.
 
 {table_of(large["rows"])}
 
-Outer pairs, and the proportion of the islands' rate to the synchronous one, are the small model's. With one seed, small
-differences are noise.
+Outer pairs, and the proportion of the islands' rate to the synchronous one, are the small model's.
 """
     (results / "pareto.md").write_text(page.rstrip() + "\n")
     draw(rows, results / "pareto.png")
@@ -384,7 +383,7 @@ def main():
     rate = min(losses, key=losses.get)
     of_islands = rate * tuned["rates"][2] / tuned["rates"][0]
     large = {"losses": losses,
-             "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds[:1], {0: rate, 2: of_islands}, LARGE, "large "),
+             "rows": rows_of(train, large_entries(tuned["outer"]), args.seeds, {0: rate, 2: of_islands}, LARGE, "large "),
              "parameters": train(f"large tuning {rate:g}", Entry(""), TUNING_SEED, rate, LARGE)["parameters"]}
     make_page(args.seeds, large)
 
