@@ -81,8 +81,8 @@ placement on_rings(settings s) {
 }
 
 /// For collectives of the library, which send from rank to rank. With several nodes in an island there are two
-/// topologies: islands in the place of nodes, so that ranks of a node share its link inside the island; and nodes, which
-/// share their island's link.
+/// topologies. Islands in the place of nodes: ranks of a node share its link inside the island. Nodes: they share their
+/// island's link.
 std::vector<placement> placements(const settings& s) {
     if (!s.islands) return {{s, {}}};
     const zeropp::link_speed& between = s.islands->between;
