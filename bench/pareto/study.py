@@ -91,6 +91,9 @@ def name_of(islands, interval, bits):
     return ("" if islands == 2 else f"{islands} islands, ") + f"H={interval}, {bits} bits"
 
 
+GRID = {name_of(*exchange): exchange for exchange in itertools.product(ISLANDS, INTERVALS, EXCHANGES)}
+
+
 def entries(outer):
     """Trainings of the comparison by name; `outer` has the chosen pair by islands and interval."""
     every = {
@@ -104,8 +107,8 @@ def entries(outer):
         "slower blocks": Entry("control: blocks learn at 0.8 of the rate, nothing saved", ours={"block_rate": 0.8}),
         CONTROL_NAME: local(1, CONTROL, 16, outer[1, CONTROL], "control: the outer step alone, nothing saved"),
     }
-    for islands, interval, bits in itertools.product(ISLANDS, INTERVALS, EXCHANGES):
-        every[name_of(islands, interval, bits)] = local(islands, interval, bits, outer[islands, interval])
+    for name, (islands, interval, bits) in GRID.items():
+        every[name] = local(islands, interval, bits, outer[islands, interval])
     variant = functools.partial(local, 2, CONTROL, 4, outer[2, CONTROL])
     name = name_of(2, CONTROL, 4)
     every[f"{name}, ZeRO++ inside"] = variant("islands of two nodes with all of ZeRO++", ZEROPP, (4, 1))
@@ -266,6 +269,7 @@ def report(results, seeds, parameters, tuned, rows, large):
     four, two = name_of(2, CONTROL, 4), name_of(2, CONTROL, 2)
     within = max((r for r in rows if r["entry"].islands != 1 and statistics.mean(r["differences"]) <= 1), key=lambda r: r["reduction"])
     noise = statistics.median(statistics.stdev(r["differences"]) for r in rows[1:]) if len(seeds) > 1 else None
+
     def losses_of(label, losses):
         return [label, *(f"{loss:.4f}" for loss in losses.values())]
 
@@ -343,8 +347,7 @@ def draw(rows, image):
         values = row["differences"]
         return f'"{label}" {row["reduction"]} {statistics.mean(values)} {standard_error(values)}\n'
 
-    grid = [name_of(*exchange) for exchange in itertools.product(ISLANDS, INTERVALS, EXCHANGES)]
-    sets = ["".join(line(name, row) for name, row in of.items() if name not in grid)]
+    sets = ["".join(line(name, row) for name, row in of.items() if name not in GRID)]
     for islands in ISLANDS:
         # The first point of an interval is labelled.
         sets.append("\n".join("".join(line("" if bits != max(EXCHANGES) else f"H={interval}", of[name_of(islands, interval, bits)])

@@ -68,14 +68,18 @@ struct placement {
     double crossing = 1;   // bytes that an island sends to others for each one that a "node" of the topology sends
 };
 
+/// A node's link to others, of which each byte takes `crossing` bytes of the island's link to the others.
+zeropp::link_speed limited(const zeropp::link_speed& node, const zeropp::link_speed& between, double crossing) {
+    return {std::min(node.bytes_per_second, between.bytes_per_second / crossing),
+            std::max(node.latency_seconds, between.latency_seconds)};
+}
+
 /// For ZeRO-3. NCCL's rings over all nodes cross each link once, so the slowest link counts.
 placement on_rings(settings s) {
     if (s.islands) {
         const zeropp::link_speed& between = s.islands->between;
         zeropp::link_speed& link = s.speed.inter_node;
-        if (s.ranks.groups() == s.islands->local.islands) link = between;
-        link = {std::min(link.bytes_per_second, between.bytes_per_second),
-                std::max(link.latency_seconds, between.latency_seconds)};
+        link = s.ranks.groups() == s.islands->local.islands ? between : limited(link, between, 1);
     }
     return {s, {}};
 }
@@ -104,8 +108,7 @@ std::vector<placement> placements(const settings& s) {
 
     settings shared = s;
     const double crossing = static_cast<double>(of_island) * (nodes - of_island) / (nodes - 1);
-    shared.speed.inter_node = {std::min(node.bytes_per_second, between.bytes_per_second / crossing),
-                               std::max(node.latency_seconds, between.latency_seconds)};
+    shared.speed.inter_node = limited(node, between, crossing);
     const auto text = [](const zeropp::two_level& ranks) {
         return ", on two_level(" + std::to_string(ranks.groups()) + ", " + std::to_string(ranks.group_size(0)) + ")";
     };
