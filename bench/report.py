@@ -69,14 +69,17 @@ def time_text(microseconds):
 
 
 def place_text(place):
-    kind, *rest = place.split("_")
-    return f"{kind} {' '.join(rest)}"
+    shape = re.fullmatch(r"cluster_(\d+)x(\d+)_(\d+)([kmg])bit", place)
+    if not shape:
+        return place.replace("_", " ")
+    nodes, per_node, rate, unit = shape.groups()
+    return f"{nodes} nodes x {per_node} ranks, {rate} {unit.upper() if unit != 'k' else unit}bit/s"
 
 
 def collective_rows(results, collective):
     """Yields (place, chunks, row) for every row of a collective."""
     for (place, what), contents in results.items():
-        if "rows" in contents and contents["program"] == COLLECTIVES[collective] + "_perf":
+        if contents.get("program") == COLLECTIVES[collective] + "_perf":
             for row in contents["rows"]:
                 yield place, contents.get("chunks", 1), row
 
@@ -208,38 +211,42 @@ def plot(folder, name, heading, unit, heads, rows):
     """Plots bars: a group for each row, a bar for each column after the first. Returns the image as Markdown."""
     if not rows:
         return ""
-    lines = [" ".join(["where"] + heads)]
+    lines = [" ".join(f'"{head}"' for head in ["where", *heads])]
     lines += [" ".join(f'"{cell}"' if i == 0 else str(cell) for i, cell in enumerate(row)) for row in rows]
     with tempfile.NamedTemporaryFile("w", suffix=".dat") as data:
         data.write("\n".join(lines) + "\n")
         data.flush()
-        settings = f"data='{data.name}'; image='{folder / name}.png'; heading='{heading}'; unit='{unit}'"
+        settings = f"data='{data.name}'; image='{folder / name}.png'; heading='{heading}'; unit='{unit}'; "
+        settings += f"columns={len(heads) + 1}"
         subprocess.run(["gnuplot", "-e", settings, str(pathlib.Path(__file__).parent / "bars.gnuplot")], check=True)
     return f"![{heading}]({name}.png)\n"
 
 
 def plot_collective(results, folder, collective):
+    """Bars of the largest tensor on the smallest cluster with the slowest links, each series by its fastest run."""
     of_cluster = [x for x in collective_rows(results, collective) if x[0].startswith("cluster")]
     if not of_cluster:
         return ""
     largest = max(row["size"] for _, _, row in of_cluster)
-    times = {}  # {place: {series: milliseconds}}
-    ours = {}  # {series: place in the plot}
-    for place, chunks, row in of_cluster:
-        if row["size"] != largest:
-            continue
-        series = row["quantizer"] + (f",{chunks}-chunks" if chunks > 1 else "")
-        ours[series] = quantizer_order(row["quantizer"]), chunks
-        ours["bare-" + row["quantizer"]] = quantizer_order(row["quantizer"]), float("inf")
-        group = times.setdefault(place, {})
-        group[series] = row["out_of_place"]["time_us"] / 1e3
-        # Runs in chunks have separate native and bare times; one of each is enough.
-        for name, contestant in (("native-fp32", "native_fp32"), ("native-bf16", "native_bf16"),
-                                 ("ours-in-bf16", "ours_bf16"), ("bare-" + row["quantizer"], "bare_exchange")):
-            group.setdefault(name, row[contestant]["time_us"] / 1e3)
-    heads = ["native-fp32", "native-bf16", "ours-in-bf16"] + sorted(ours, key=ours.get)
-    rows = [[place_text(place)] + [group.get(h, "-") for h in heads] for place, group in times.items()]
-    return plot(folder, collective, f"{COLLECTIVES[collective]}, {size_text(largest)} of fp32", "time, ms", heads, rows)
+    place = min((place for place, _, _ in of_cluster), key=place_order)
+    rows = [row for where, _, row in of_cluster if where == place and row["size"] == largest]
+    bits = {row["quantizer"]: -quantizer_order(row["quantizer"])[0][-1] for row in rows if "int" in row["quantizer"]}
+    times = {}
+
+    def add(series, contestant):
+        times[series] = min(times.get(series, float("inf")), contestant["time_us"] / 1e3)
+
+    for row in sorted(rows, key=lambda row: quantizer_order(row["quantizer"])):
+        for series, key in (("MPI, 32 bits", "native_fp32"), ("MPI, 16 bits", "native_bf16"), ("ours, 16 bits", "ours_bf16")):
+            add(series, row[key])
+        if row["quantizer"] in bits:
+            add(f"ours, {bits[row['quantizer']]} bits", row["out_of_place"])
+    fewest = min(bits, key=bits.get)
+    for row in rows:
+        if row["quantizer"] == fewest:
+            add(f"bare messages, {bits[fewest]} bits", row["bare_exchange"])
+    heading = f"{COLLECTIVES[collective]}: {size_text(largest)} of fp32, {place_text(place)}"
+    return plot(folder, collective, heading, "time, ms", list(times), [["", *(round(t, 1) for t in times.values())]])
 
 
 def plot_codec(results, folder):
@@ -247,11 +254,11 @@ def plot_codec(results, folder):
     largest = max((r["size"] for r in contents["rows"]), default=0)
     groups = {}
     for r in contents["rows"]:
-        if r["size"] == largest:
-            groups.setdefault(f"{r['operation']} {r['type']}", {})[r["quantizer"]] = r["fraction_of_loop"]
+        if r["size"] == largest and r["type"] == "float":
+            groups.setdefault(r["operation"].replace("reduce_", "reduce_\\n"), {})[r["quantizer"]] = r["fraction_of_loop"]
     quantizers = sorted({q for values in groups.values() for q in values}, key=quantizer_order)
     rows = [[group] + [values.get(q, "-") for q in quantizers] for group, values in groups.items()]
-    return plot(folder, "codec", f"host codec on one thread, {size_text(largest)}", "speed, of a plain loop", quantizers, rows)
+    return plot(folder, "codec", f"host codec on one thread, {size_text(largest)} of fp32", "speed, of a plain loop", quantizers, rows)
 
 
 def plot_training(results, folder):

@@ -24,6 +24,7 @@ constexpr measured_loss zero3_loss{0, 0};
 constexpr measured_loss zeropp_loss{-0.2, 0.41};
 constexpr measured_loss three_levels_loss{1.56, 0.09};
 constexpr measured_loss by_layer_loss{0.48, 0.21};
+constexpr int measured_nodes = 2;
 
 constexpr std::array measured_islands{2, 4, 8};
 
@@ -123,8 +124,10 @@ void add_synchronous(std::vector<option>& options, const settings& s) {
             r.time.backward = predict_run(s, name, of).time.backward;
             r.by_node.backward = {};
         }
+        const bool elsewhere = loss.error != 0 && at.on.ranks.groups() != measured_nodes;
         options.push_back({name + at.topology, static_cast<double>(r.by_node.total().inter_node) * at.crossing,
-                           predict_layout(at.on, name, of).total(), r.time.without_overlap(), loss});
+                           predict_layout(at.on, name, of).total(), r.time.without_overlap(), loss,
+                           elsewhere ? std::to_string(measured_nodes) + " nodes" : std::string()});
     };
     add(on_rings(s), "ZeRO-3", {}, zero3_loss);
     for (const placement& at : placements(s)) {
@@ -150,7 +153,8 @@ void add_local_steps(std::vector<option>& options, settings s, const island_sett
                                    (inside == 0 ? "ZeRO-3" : "ZeRO++") + " inside",
                                static_cast<double>(r.exchange) / exchange.every, r.total_memory, r.step_seconds,
                                exchange.losses[static_cast<std::size_t>(nearest - measured_islands.begin())],
-                               *nearest == local.islands ? 0 : *nearest});
+                               *nearest == local.islands ? std::string() : std::to_string(*nearest) + " islands",
+                               *nearest < local.islands});
         }
     }
 }
@@ -163,7 +167,7 @@ std::string loss_text(const option& o) {
     text.precision(2);
     text << o.loss.percent << " %";
     if (o.loss.error != 0) text << " ± " << std::noshowpos << o.loss.error;
-    if (o.islands != 0) text << ", " << std::noshowpos << o.islands << " islands";
+    if (!o.measured_on.empty()) text << ", " << o.measured_on;
     return text.str();
 }
 
@@ -190,8 +194,7 @@ std::vector<option> predict_options(const settings& given) {
 std::size_t recommended(const settings& s, const std::vector<option>& options, double loss_budget) {
     const bool any = loss_budget == std::numeric_limits<double>::infinity();
     const auto allowed = [&](const option& o) {
-        const bool on_fewer = s.islands && o.islands != 0 && o.islands < s.islands->local.islands;
-        return fits_in(s, o) && (any || (o.loss.percent <= loss_budget && !on_fewer));
+        return fits_in(s, o) && (any || (o.loss.percent <= loss_budget && !o.on_fewer_islands));
     };
     double shortest = std::numeric_limits<double>::infinity();
     for (const option& o : options) {
@@ -220,7 +223,8 @@ void print_recommendation(std::ostream& out, const settings& s) {
                                       : nodes_text(s.ranks);
         const option& at_any_loss = options[recommended(s, options, std::numeric_limits<double>::infinity())];
         out << "| link | parameters | islands x ranks | ZeRO-3's step | loss at most " << s.loss_budget
-            << " % | sent a step | memory of a rank | step | loss here | at any loss | step | loss here |\n"
+            << " % | sent a step | memory of a rank | step | loss of 137 thousand parameters | at any loss | step "
+               "| loss of 137 thousand parameters |\n"
                "|---|---:|---:|---:|---|---:|---:|---:|---:|---|---:|---:|\n| "
             << link.bytes_per_second * 8e-9 << " Gbit/s, " << link.latency_seconds * 1e3 << " ms | "
             << fixed(static_cast<double>(s.elements()) / 1e9, 1) << " billion | " << ranks << " | "
@@ -229,7 +233,8 @@ void print_recommendation(std::ostream& out, const settings& s) {
         out << " | " << at_any_loss.name << " | " << seconds_text(at_any_loss.seconds) << " | "
             << loss_text(at_any_loss) << " |\n";
     }
-    out << "\nAll settings, least loss first: bytes that an island sends in a step, memory of a rank, step, loss\n";
+    out << "\nAll settings, least loss first: bytes that an island sends in a step, memory of a rank, step,\nloss of "
+           "137 thousand parameters\n";
     for (const option& o : options) {
         out << "- ";
         for (const std::string& cell : cells(o)) out << cell << (cell == o.name ? ": " : ", ");
