@@ -1,6 +1,6 @@
-// Messages of any bytes, as from a rank gone mad: every standard quantizer, and one of three levels, decodes, sums and
-// encodes them again without touching a byte outside, which AddressSanitizer sees since every array is an allocation of
-// its exact size; and what comes out is what the documentation says of these bits, read one by one.
+// Messages of any bytes, as from a rank gone mad: quantizers of every kind decode, sum and encode them again without
+// touching a byte outside, which AddressSanitizer sees since every array is an allocation of its exact size; and what
+// comes out is what the documentation says of these bits, read one by one.
 
 #include "fuzz/decoder_input.hpp"
 #include "fuzz/reader.hpp"

@@ -14,8 +14,13 @@
 
 namespace zeropp_test {
 
-/// The standard quantizers, and one with codes that share bytes.
-using fuzzed_quantizers = zeropp::standard_quantizers::with<zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>;
+/// One of each width, scheme, type of scale and packing: each costs ten seconds of compilation.
+using fuzzed_quantizers = zeropp::named_quantizers<
+    zeropp::cast_to<float>, zeropp::cast_to<zeropp::bfloat16>, zeropp::block_integer<8, 256>,
+    zeropp::block_integer<6, 128, zeropp::symmetric, zeropp::half>, zeropp::quantizer_named<"int4:128:signed:bf16:h32">,
+    zeropp::block_integer<4, 128, zeropp::asymmetric, zeropp::half>, zeropp::quantizer_named<"int2:64:signed:bf16:h32">,
+    zeropp::block_float<zeropp::e5m2, 128>, zeropp::mxfp6<zeropp::e2m3>, zeropp::mxfp4,
+    zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>;
 
 /// What is done with the messages.
 enum class decoding { to_fp32, to_fp16, to_bf16, sums, encoded_sums };
