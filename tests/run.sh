@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
 # Builds and runs the tests on a bare Debian or Ubuntu machine, installing what is missing:
 #
-#   tests/run.sh [--all | --everywhere] [--fuzz-seconds N] [--build-dir DIR]
+#   tests/run.sh [--all | --everywhere] [--minutes N] [--fuzz-seconds N] [--build-dir DIR]
 #
 #   (nothing)           the tests that a change has to pass first, unoptimised, in six to twelve minutes on two cores: unit
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
 #   --all               all tests of correctness for this machine, in 35 to 70 minutes; continuous integration does
 #   --everywhere        what takes longer, or another MPI, processor or Debian. By hand, before a release
+#   --minutes N         with --all: a part that would not end within this time is left out (default: 80)
 #   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 30)
 #   --build-dir DIR     where to build (default: build/tests)
 #
-# Parts of --all, warnings being errors in all of them:
+# Parts of --all, in this order, warnings being errors in all of them:
+#   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
 #   everything   g++, unoptimised: all tests, examples, benchmarks, consumer projects, clusters, simulations and nvcc
+#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
+#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 #   asan+ubsan   clang, AddressSanitizer and UndefinedBehaviorSanitizer: unit tests of the library but those of accuracy, of
 #                plans and of the emulated GPU
 #   tsan         clang, ThreadSanitizer: tests that have threads, but those of accuracy and of formats alone
 #   fuzzing      clang, libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: each fuzz target for a while
-#   style        clang-format, the width of lines, shellcheck and clang-tidy: tests/style.sh
-#   PyTorch      examples/torch as pip installs it, against PyTorch itself, which it installs (5 GB)
 #   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
-#   docs         the documentation site, with every program that it shows, and its checks seen to fail
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
 #   optimised    the same on Open MPI, at -O3, as users compile
@@ -42,11 +43,14 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/script.sh"
 flag all
 flag everywhere
+value minutes ''
 value fuzz_seconds ''
 folder build_dir "$root/build/tests"
 parse_options "$@"
 if [ "$all$everywhere" = nono ] && [ -n "$fuzz_seconds" ]; then options_wrong "--fuzz-seconds is for --all and --everywhere"; fi
 if [ "$all" = yes ] && [ "$everywhere" = yes ]; then options_wrong "--all and --everywhere are two runs"; fi
+if [ "$all" = no ] && [ -n "$minutes" ]; then options_wrong "--minutes is for --all"; fi
+[[ $minutes =~ ^([1-9][0-9]*)?$ ]] || options_wrong "--minutes needs a whole number, not: $minutes"
 [[ $fuzz_seconds =~ ^([1-9][0-9]*)?$ ]] || options_wrong "--fuzz-seconds needs a whole number, not: $fuzz_seconds"
 cd "$root"
 
@@ -55,8 +59,24 @@ parts=0
 summary=()
 left_out=()
 
+# Seconds that each part of --all may take, on the slower of the machines that it runs on, and the sum of the whole run.
+declare -A share=([style]=300 [everything]=1500 [PyTorch]=700 [docs]=250 [asan+ubsan]=500 [tsan]=240 [fuzzing]=300 [JAX]=120)
+limit=$((${minutes:-80} * 60))
+
+# in_time NAME: false if too little time is left for this part of --all, which the end of the run then says.
+in_time() {
+    if [ "$all" = no ] || [ $((SECONDS + share[$1])) -le $limit ]; then return 0; fi
+    left_out+=("$1: $((limit - SECONDS)) s were left of $((limit / 60)) min, and it may take ${share[$1]} s")
+    return 1
+}
+
 # row NAME STATUS SECONDS TEXT
-row() { summary+=("$(printf '%-12s %-6s  %5d s  %s' "$@")"); }
+row() {
+    summary+=("$(printf '%-12s %-6s  %5d s  %s' "$@")")
+    if [ "$all" = yes ] && [ "$3" -gt "${share[$1]:-$3}" ]; then
+        summary+=("             ^ slower than its share of ${share[$1]} s")
+    fi
+}
 
 # The sum over all Catch2 programs of a part, from ctest's own log. An MPI program is counted once, by its first rank.
 # Fuzz targets say how many inputs they have tried.
@@ -72,6 +92,7 @@ count_assertions() {
 run_part() {
     local name=$1 preset=$2 start=$SECONDS status=passed built
     shift 2
+    in_time "$name" || return 0
     local directory=$build_dir/${name// /-}
     local log=$directory.log
     mkdir -p "$directory"
@@ -100,6 +121,7 @@ run_part() {
 run_script() {
     local name=$1 start=$SECONDS status=passed result=0
     shift
+    in_time "$name" || return 0
     printf '\n==== %s ====\n' "$name"
     "$@" </dev/null 2>&1 | tee "$build_dir/${name// /-}.log" || result=$?
     if [ $result -eq 77 ]; then
@@ -133,7 +155,7 @@ start=$SECONDS
 packages=(cmake ninja-build g++ catch2 openmpi-bin libopenmpi-dev nlohmann-json3-dev libcli11-dev libopenblas-dev
     libxxhash-dev libboost-context-dev)
 clang=
-if [ "$all" = yes ]; then packages+=(iproute2 pkgconf python3 valgrind libsimgrid-dev libeigen3-dev); fi
+if [ "$all" = yes ]; then packages+=(iproute2 pkgconf python3 python3-venv valgrind libsimgrid-dev libeigen3-dev); fi
 if [ "$everywhere" = yes ]; then packages+=(mpich libmpich-dev debootstrap g++-aarch64-linux-gnu qemu-user); fi
 require_packages "${packages[@]}"
 find_cuda_headers
@@ -175,16 +197,22 @@ run_fuzzing() {
 with_gcc=(-DCMAKE_CXX_COMPILER=g++ "${cuda_headers[@]}")
 with_clang=("-DCMAKE_CXX_COMPILER=clang++-$clang" -DZEROPP_WERROR=ON "${cuda_headers[@]}")
 if [ "$all" = yes ]; then
+    # PyTorch comes over the network while others compile. Its packages are installed above: apt-get runs once at a time.
+    mkdir -p "$build_dir"
+    tests/torch/run.sh --install --build-dir "$build_dir/torch" </dev/null >"$build_dir/install_torch.log" 2>&1 &
+    installing=$!
+    # First the parts that fail most often.
+    run_script style tests/style.sh --build-dir "$build_dir/style"
     run_part everything ci "${with_gcc[@]}"
+    wait $installing || true  # the part says what is wrong
+    run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch" -- --ignore "$root/tests/torch/test_launchers.py"
+    run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     if [ -n "$clang" ]; then
         run_part asan+ubsan asan-ubsan "${with_clang[@]}"
         run_part tsan tsan "${with_clang[@]}"
     fi
     run_fuzzing
-    run_script style tests/style.sh --build-dir "$build_dir/style"
-    run_script PyTorch tests/torch/run.sh --build-dir "$build_dir/torch" -- --ignore "$root/tests/torch/test_launchers.py"
     run_script JAX tests/jax/run.sh --c-library "$build_dir/everything" --build-dir "$build_dir/jax"
-    run_script docs tests/docs/run.sh --build-dir "$build_dir/documentation"
     left_out+=("another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels:
           --everywhere" "a GPU: tests/gpu.sh" \
         "more than 2^32 elements: docs/concepts/commands.md says how")

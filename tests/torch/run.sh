@@ -2,13 +2,15 @@
 # Installs PyTorch, pytest and the source distribution of examples/torch into an environment of their own. Tests zeropp_torch
 # against PyTorch itself, on gloo, with ranks that are processes of this machine:
 #
-#   tests/torch/run.sh [--torch VERSION] [--torch-index URL] [--build-dir DIR] [--cuda] [--launchers] [-- PYTEST-ARGUMENTS...]
+#   tests/torch/run.sh [--torch VERSION] [--torch-index URL] [--build-dir DIR] [--cuda] [--launchers] [--install]
+#                      [-- PYTEST-ARGUMENTS...]
 #
 #   --torch VERSION   which PyTorch; some 5 GB (default: 2.13.0)
 #                     newest: the newest one, release candidates and nightly builds included
 #   --torch-index URL where pip finds PyTorch, with PyPI for the rest (default: PyPI alone)
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
+#   --install         makes the environment, and tests nothing
 #   --launchers       with transformers, accelerate, Lightning, torchtitan and peft, for the tests of examples/torch/launchers and LoRA
 #
 # Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
@@ -19,6 +21,7 @@ value torch_index ''
 folder build_dir "$root/build/torch"
 flag cuda
 flag launchers
+flag install
 operands_anywhere=yes
 parse_options "$@"
 
@@ -42,6 +45,7 @@ if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; 
         exit 77
     }
 fi
+[ "$install" = no ] || exit 0
 if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, peft, torchtitan, transformers" 2>/dev/null; then
     "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 peft==0.21.2 torchtitan==0.2.2 \
         transformers==5.24.0
