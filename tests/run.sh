@@ -248,8 +248,8 @@ elif [ "$everywhere" = yes ]; then
     left_out+=("all tests of correctness for this machine: --all")
 else
     run_part loop loop "${with_gcc[@]}"
-    left_out+=("optimised builds, sanitizers, fuzzing, valgrind, nvcc, benchmarks, clusters of network namespaces,
-          consumer projects, headers by themselves, definitions twice, what must not compile: --all" \
+    left_out+=("the codec with each instruction set, sanitizers, fuzzing, valgrind, nvcc, benchmarks, clusters of network
+          namespaces, consumer projects, headers by themselves, definitions twice, what must not compile: --all" \
         "another MPI, processor and Debian: --everywhere" "a GPU: tests/gpu.sh")
 fi
 
