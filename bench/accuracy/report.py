@@ -156,7 +156,7 @@ Numbers beside the points are those of the table; formats of 16 and 32 bits are 
 
 ## What blocks, schemes, rotation and search do: SQNR in dB
 
-Scales in fp32 (`spike...`: fp16) where the name does not say; the last three are those of the [trainings](convergence.md).
+Scales in fp32 where the name does not say; the last three are those of the [trainings](convergence.md).
 
 {block_size_table(contents['block_sizes'])}
 ## Sums over ranks: relative L2 error

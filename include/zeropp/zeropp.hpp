@@ -35,7 +35,6 @@
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
-#include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>

@@ -68,11 +68,7 @@ std::vector<float> elements_of(Q q, const std::byte* message, std::size_t count,
         }
         params p;
         if constexpr (params_bytes<Q> != 0) std::memcpy(&p, message + params_at + i / block * sizeof p, sizeof p);
-        if constexpr (positional_quantizer<Q>) {
-            values[i] = q.decode(code, p, static_cast<std::uint32_t>(i % block));
-        } else {
-            values[i] = q.decode(code, p);
-        }
+        values[i] = q.decode(code, p);
     }
     return values;
 }

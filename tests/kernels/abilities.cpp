@@ -6,7 +6,6 @@
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/scale_search.hpp>
-#include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <cstddef>
@@ -61,11 +60,6 @@ TEST_CASE("kernels: noise belongs to elements, wherever they are encoded", "[ker
     kernels::check_encodings<float>(stochastic<block_integer<4, 128>>(0x123456789abcdef0u, 7));
     kernels::check_encodings<zeropp::bfloat16>(stochastic<hadamard<block_integer<4, 32>>>(3, std::uint64_t{1} << 40));
     kernels::check_sums(block_integer<8, 64>(), stochastic<block_integer<4, 128>>(5, 1));
-}
-
-TEST_CASE("kernels: quantizers that know positions", "[kernels]") {
-    kernels::check_tensors<zeropp::bfloat16>(zeropp::spike_reserving<4, 128>());
-    kernels::check_sums(zeropp::spike_reserving<2, 32>(), zeropp::spike_reserving<3, 512>());
 }
 
 TEST_CASE("kernels: messages with a scale", "[kernels]") {

@@ -29,8 +29,8 @@ using plain = block_integer<4, 128>;
 using searched = hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128>;
 using dithered = stochastic<hadamard<plain>>;
 
-/// A quantizer's abilities, a letter each: rotates, searches, fits twice, dithers, knows positions, scales messages,
-/// has five codes in a byte.
+/// A quantizer's abilities, a letter each: rotates, searches, fits twice, dithers, scales messages, has five
+/// codes in a byte.
 template <quantizer Q>
 std::string abilities_of() {
     std::string letters;
@@ -38,7 +38,6 @@ std::string abilities_of() {
     if (searching_quantizer<Q>) letters += 's';
     if (refitting_quantizer<Q>) letters += 't';
     if (stochastic_quantizer<Q>) letters += 'd';
-    if (positional_quantizer<Q>) letters += 'p';
     if (message_scaled_quantizer<Q>) letters += 'm';
     if (ternary_quantizer<Q>) letters += '5';
     return letters;
@@ -70,7 +69,6 @@ TEST_CASE("quantizers have the abilities that they were given", "[quantizer][abi
     CHECK(abilities_of<hadamard<lloyd_max<2, 128>, 128>>() == "rt");
     CHECK(abilities_of<lloyd_max<3, 32, unbiased>>() == "t5");
     CHECK(abilities_of<toy_searching>() == "s");
-    CHECK(abilities_of<toy_positional>() == "p");
     CHECK(abilities_of<toy_message_scaled>() == "m");
     CHECK(bounded_quantizer<searched>);
     CHECK(bounded_quantizer<dithered>);

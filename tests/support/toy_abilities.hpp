@@ -36,47 +36,6 @@ struct toy_searching {
 };
 static_assert(zeropp::searching_quantizer<toy_searching>);
 
-/// Sign and magnitude in 4 bits, with one step for each half of a block. `add`, `encode` and `decode` take positions.
-struct toy_positional {
-    static constexpr int block_size = 512;
-    static constexpr int code_bits = 4;
-
-    /// Steps of the elements before position 256, and from 256 on.
-    struct params {
-        float step[2];
-    };
-    struct stats {
-        float absmax[2] = {0.0f, 0.0f};
-        bool broken = false;
-
-        void add(float x, std::uint32_t position) noexcept {
-            broken = broken || !std::isfinite(x);
-            absmax[position / 256] = std::fmax(absmax[position / 256], std::fabs(x));
-        }
-        void merge(const stats& other) noexcept {
-            broken = broken || other.broken;
-            for (int i = 0; i != 2; ++i) absmax[i] = std::fmax(absmax[i], other.absmax[i]);
-        }
-    };
-
-    params fit(const stats& s) const noexcept {
-        constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-        if (s.broken) return {{nan, nan}};
-        return {{s.absmax[0] / 4.0f, s.absmax[1] / 4.0f}};
-    }
-    std::uint32_t encode(float x, const params& p, std::uint32_t position) const noexcept {
-        const float step = p.step[position / 256];
-        const float steps = step > 0.0f ? std::nearbyint(std::fabs(x) / step) : 0.0f;
-        return static_cast<std::uint32_t>(steps) | (std::signbit(x) ? 8u : 0u);
-    }
-    float decode(std::uint32_t code, const params& p, std::uint32_t position) const noexcept {
-        const float x = static_cast<float>(code & 7u) * p.step[position / 256];
-        return (code & 8u) != 0 ? -x : x;
-    }
-    static zeropp::short_text name() { return "toy-positional"; }
-};
-static_assert(zeropp::positional_quantizer<toy_positional> && zeropp::quantizer<toy_positional>);
-
 /// Integers of 8 bits with one step for a whole message, from its largest finite magnitude. A block's parameter says
 /// whether the block is finite. It has 3 bytes, so that the message's scale behind the parameters must be aligned.
 struct toy_message_scaled {

@@ -12,32 +12,6 @@
 
 namespace zeropp {
 
-/// A quantizer that needs each element's position in its block: it has `stats.add(x, position)`, `encode(x, params,
-/// position)` and `decode(code, params, position)` in place of the functions without it.
-template <class Q>
-concept positional_quantizer = requires(const Q& q, typename Q::stats stats, const typename Q::params& params, float x,
-                                        std::uint32_t code, std::uint32_t position) {
-    { stats.add(x, position) }
-    noexcept;
-    { q.encode(x, params, position) }
-    noexcept->std::same_as<std::uint32_t>;
-    { q.decode(code, params, position) }
-    noexcept->std::same_as<float>;
-};
-
-namespace detail {
-template <class Q>
-concept encodes_elements = positional_quantizer<Q> ||
-    requires(const Q& q, typename Q::stats stats, const typename Q::params& params, float x, std::uint32_t code) {
-    { stats.add(x) }
-    noexcept;
-    { q.encode(x, params) }
-    noexcept->std::same_as<std::uint32_t>;
-    { q.decode(code, params) }
-    noexcept->std::same_as<float>;
-};
-}  // namespace detail
-
 /// Arithmetic on one block of elements, without loops over tensors or memory access. A quantizer is a small trivially
 /// copyable value. Every function is noexcept and ZEROPP_HOST_DEVICE, except `name`, which is host only:
 ///   `block_size`          elements that share parameters: a power of two from 8 to 65536
@@ -59,12 +33,18 @@ concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyabl
                     std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
                     (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
                     ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
-                    detail::encodes_elements<Q>&& requires(const Q& q, typename Q::stats stats,
-                                                           const typename Q::stats& other) {
+                    requires(const Q& q, typename Q::stats stats, const typename Q::stats& other,
+                             const typename Q::params& params, float x, std::uint32_t code) {
+    { stats.add(x) }
+    noexcept;
     { stats.merge(other) }
     noexcept;
     { q.fit(other) }
     noexcept->std::same_as<typename Q::params>;
+    { q.encode(x, params) }
+    noexcept->std::same_as<std::uint32_t>;
+    { q.decode(code, params) }
+    noexcept->std::same_as<float>;
     { q.name() } -> std::convertible_to<short_text>;
 };
 
@@ -176,9 +156,8 @@ inline constexpr bool has_integer_arithmetic = false;
 ///   `stats`               depend only on a block's elements farthest from zero on either side
 ///   `reaches_above`       true if an element may be above `highest_code`, by less than 2^31 steps
 template <class Q>
-concept integer_quantizer =
-    quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 && !positional_quantizer<Q> &&
-    !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 &&
+                            !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
     { Q::highest_code } -> std::convertible_to<std::int32_t>;
@@ -193,8 +172,8 @@ inline constexpr bool has_float_arithmetic = false;
 /// A quantizer with codes that are floats of a `format` (`small_float`). Codecs may process several at a time.
 ///   `multiplier(params)`  factor of a code's value: `decode` is their `product`
 template <class Q>
-concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !positional_quantizer<Q> &&
-                          !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !message_scaled_quantizer<Q> &&
+                          requires(const Q& q, const typename Q::params& params) {
     typename Q::format;
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
@@ -207,36 +186,14 @@ inline constexpr bool stores_elements = false;
 
 namespace detail {
 
-/// Call a quantizer as its abilities require. `position` is the element's index in its block.
-template <quantizer Q>
-constexpr ZEROPP_HOST_DEVICE void add_element(typename Q::stats& stats, float x, std::uint32_t position) noexcept {
-    if constexpr (positional_quantizer<Q>) {
-        stats.add(x, position);
-    } else {
-        stats.add(x);
-    }
-}
-
+/// The code of an element. Only a `stochastic_quantizer` needs the noise.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
-                                                          std::uint32_t position, float noise) noexcept {
-    static_assert(!(positional_quantizer<Q> && stochastic_quantizer<Q>), "no codec rounds positional codes at random");
-    if constexpr (positional_quantizer<Q>) {
-        return q.encode(x, params, position);
-    } else if constexpr (stochastic_quantizer<Q>) {
+                                                          [[maybe_unused]] float noise) noexcept {
+    if constexpr (stochastic_quantizer<Q>) {
         return q.encode(x, params, noise);
     } else {
         return q.encode(x, params);
-    }
-}
-
-template <quantizer Q>
-constexpr ZEROPP_HOST_DEVICE float decode_element(const Q& q, std::uint32_t code, const typename Q::params& params,
-                                                  std::uint32_t position) noexcept {
-    if constexpr (positional_quantizer<Q>) {
-        return q.decode(code, params, position);
-    } else {
-        return q.decode(code, params);
     }
 }
 

@@ -17,8 +17,7 @@ namespace zeropp {
 template <quantizer Base, int Candidates = 16>
 struct scale_search : Base {
     static_assert(Candidates >= 2 && Candidates <= 32, "scale_search: Candidates must be from 2 to 32");
-    static_assert(!positional_quantizer<Base> && !searching_quantizer<Base> && !refitting_quantizer<Base> &&
-                      !stochastic_quantizer<Base>,
+    static_assert(!searching_quantizer<Base> && !refitting_quantizer<Base> && !stochastic_quantizer<Base>,
                   "scale_search: the base quantizer must encode elements by value, with parameters that are fitted");
 
     using typename Base::params;

@@ -17,49 +17,6 @@ namespace {
 using namespace zeropp_test;
 using zeropp::cast_to;
 
-/// A block of toy_positional by itself: its steps, of its halves, and codes.
-struct positional_block {
-    float step[2] = {0.0f, 0.0f};
-    std::vector<std::uint32_t> codes;
-    std::vector<float> decoded;
-
-    explicit positional_block(const std::vector<float>& x) {
-        bool finite = true;
-        for (std::size_t i = 0; i != x.size(); ++i) {
-            finite = finite && std::isfinite(x[i]);
-            step[i / 256] = std::max(step[i / 256], float_quotient(std::fabs(x[i]), 4.0f));
-        }
-        if (!finite) step[0] = step[1] = std::numeric_limits<float>::quiet_NaN();
-        for (std::size_t i = 0; i != x.size(); ++i) {
-            const float s = step[i / 256];
-            const double steps =
-                s > 0.0f ? std::nearbyint(static_cast<double>(float_quotient(std::fabs(x[i]), s))) : 0.0;
-            codes.push_back(static_cast<std::uint32_t>(steps) + (std::signbit(x[i]) ? 8u : 0u));
-            const float size = static_cast<float>(steps) * s;
-            decoded.push_back(std::signbit(x[i]) ? -size : size);
-        }
-    }
-};
-
-/// The message of toy_positional, and what it decodes to.
-std::vector<std::uint8_t> positional_message(const std::vector<float>& values, std::size_t count,
-                                             std::vector<float>& decoded) {
-    const std::size_t params = ((count + 1) / 2 + 3) / 4 * 4;
-    std::vector<std::uint8_t> bytes((params + (count + 511) / 512 * 8 + 15) / 16 * 16);
-    decoded.clear();
-    for (std::size_t begin = 0; begin < values.size(); begin += 512) {
-        const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
-        const std::size_t n = std::min<std::size_t>(512, values.size() - begin);
-        const positional_block block({first, first + static_cast<std::ptrdiff_t>(n)});
-        for (std::size_t i = begin; i != begin + n; ++i) {
-            bytes[i / 2] = static_cast<std::uint8_t>(bytes[i / 2] | block.codes[i - begin] << (4 * (i % 2)));
-        }
-        std::memcpy(&bytes[params + begin / 512 * 8], block.step, 8);
-        decoded.insert(decoded.end(), block.decoded.begin(), block.decoded.end());
-    }
-    return bytes;
-}
-
 /// The message of toy_message_scaled, and what it decodes to.
 std::vector<std::uint8_t> scaled_message(const std::vector<float>& values, std::size_t count,
                                          std::vector<float>& decoded) {
@@ -155,10 +112,6 @@ void check_quantizer(const Q& q, MessageOf message_of, const Rotated& of_rotated
 }
 
 }  // namespace
-
-TEST_CASE("a user's quantizer is told where in its block an element is", "[codec][host][positional]") {
-    check_quantizer(toy_positional{}, positional_message, toy_positional{});
-}
 
 TEST_CASE("a user's quantizer is given the largest magnitude of each message", "[codec][host][message_scaled]") {
     check_quantizer(toy_message_scaled{}, scaled_message, rotated_and_scaled{});

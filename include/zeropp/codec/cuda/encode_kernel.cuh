@@ -281,7 +281,7 @@ private:
         } else {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) {
-                if (Whole || i < valid) add_element<Q>(stats, x[i], position(granule, i));
+                if (Whole || i < valid) stats.add(x[i]);
             }
         }
     }
@@ -303,9 +303,7 @@ private:
                                      std::size_t granule, int valid) const {
         float x[granule_size];
         values::of(f, x);
-        const auto encode_with = [&](auto noise) {
-            return encode_granule(part.scale.apply(q), x, p, position(granule, 0), valid, noise);
-        };
+        const auto encode_with = [&](auto noise) { return encode_granule(part.scale.apply(q), x, p, valid, noise); };
         if constexpr (stochastic_quantizer<Q>) {
             const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
             return encode_with([&](int i) { return words.at(i); });
@@ -328,7 +326,7 @@ private:
     /// f <- new residuals, of the error of `codes`.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
-        decode_granule(part.scale.apply(q), codes, p, position(granule, 0), [&](int i, float x) { f.x[i] -= x; });
+        decode_granule(part.scale.apply(q), codes, p, [&](int i, float x) { f.x[i] -= x; });
         residuals.mix(part.from.residuals, granule, valid, f.x);
     }
 
@@ -343,11 +341,6 @@ private:
             }
             *reinterpret_cast<params*>(part.params + block * params_bytes<Q>) = stored;
         }
-    }
-
-    /// Position of a granule's element i in its block.
-    __device__ static std::uint32_t position(std::size_t granule, int i) {
-        return static_cast<std::uint32_t>(granule % block_granules) * granule_size + static_cast<std::uint32_t>(i);
     }
 
     /// Clears the padding behind codes, parameters and scale.

@@ -74,9 +74,8 @@ struct coded_granule : loaded_scale<Q> {
         return g;
     }
 
-    __device__ void add_to(float (&sum)[granule_size], const Q& q, std::size_t granule) const {
-        const auto position = static_cast<std::uint32_t>(granule * granule_size % Q::block_size);
-        decode_granule(this->apply(q), codes, params, position, [&](int i, float x) { sum[i] += x; });
+    __device__ void add_to(float (&sum)[granule_size], const Q& q) const {
+        decode_granule(this->apply(q), codes, params, [&](int i, float x) { sum[i] += x; });
     }
 };
 
@@ -100,7 +99,7 @@ struct float_sums {
 /// sums[k] <- sums[k] + granules coded(c, k) of `Messages` messages, in order, for `Run` granules in a row of one
 /// block. `Begin`: sums are empty. All threads of a warp must call this together.
 template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
-__device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float_sums* sums) {
+__device__ void add_messages(const Q& q, Coded coded, float_sums* sums) {
     if constexpr (integer_quantizer<Q>) {
         const integer_converter<Q::code_bits> integers(threadIdx.x);
 #pragma unroll
@@ -131,9 +130,7 @@ __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float
 #pragma unroll
         for (int k = 0; k != Run; ++k) {
 #pragma unroll
-            for (int c = 0; c != Messages; ++c) {
-                coded(c, k).add_to(sums[k].sum, q, granule + static_cast<std::size_t>(k));
-            }
+            for (int c = 0; c != Messages; ++c) coded(c, k).add_to(sums[k].sum, q);
         }
     }
 }
@@ -188,7 +185,7 @@ struct message_source {
 #pragma unroll 1
         for (int c = 0; c != contributors; ++c) {
             coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
-                .add_to(values.sum, from, granule);
+                .add_to(values.sum, from);
             message += stride;
         }
         return values;
@@ -225,11 +222,11 @@ struct sum_source : message_source<From> {
         }
     }
     template <int Run>
-    __device__ void fragments(const raw* r, std::size_t granule, fragment* f) const {
+    __device__ void fragments(const raw* r, fragment* f) const {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = float_sums::of_nothing<From>();
         add_messages<Contributors, Run, true>(
-            this->from, granule, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
+            this->from, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
     }
     template <bool KeepNan = true>
     __device__ static void values(const fragment& f, float (&x)[granule_size]) {
@@ -264,7 +261,7 @@ struct sum_source<From, 0> : message_source<From> {
         for (; c < this->contributors; ++c) add<1, Run>(s, message, granule, r);
     }
     template <int Run>
-    __device__ static void fragments(const raw* r, std::size_t, fragment* f) {
+    __device__ static void fragments(const raw* r, fragment* f) {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = r[k];
     }
@@ -292,7 +289,7 @@ private:
 #pragma unroll
         for (std::size_t n = 0; n != N; n += Run) {
             add_messages<Messages, Run, false>(
-                this->from, granule(n),
+                this->from,
                 [&](int c, int k) -> const coded_granule<From>& { return coded[c][n + static_cast<std::size_t>(k)]; },
                 r + n);
         }

@@ -31,9 +31,7 @@ template <quantizer Q, class Size>
 void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
     for_each_piece<static_cast<std::size_t>(Q::block_size)>(n, [&](std::size_t begin, auto some) {
         typename Q::stats stats;
-        for (std::size_t i = 0; i != some; ++i) {
-            add_element<Q>(stats, values[begin + i], static_cast<std::uint32_t>(i));
-        }
+        for (std::size_t i = 0; i != some; ++i) stats.add(values[begin + i]);
         *params++ = q.fit(stats);
     });
 }
@@ -98,10 +96,10 @@ const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* n
     return noise + ahead;
 }
 
-/// codes <- codes of n <= `piece_size` values of one block; the first is at `position` in the block.
+/// codes <- codes of n <= `piece_size` values of one block.
 template <quantizer Q, class Size>
-void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, std::uint32_t position,
-                  encoded_elements what, std::byte* codes) {
+void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, encoded_elements what,
+                  std::byte* codes) {
     // A copy stays in registers: written codes could alias the original, if both are bytes.
     const typename Q::params params = of_block;
     constexpr std::size_t piece = std::min(piece_size, static_cast<std::size_t>(Q::block_size));
@@ -111,8 +109,7 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
     if constexpr (stochastic_quantizer<Q>) noise = noise_of(q, what, n, room);
     for (std::size_t i = 0; i != n; ++i) {
         const float of_element = stochastic_quantizer<Q> ? noise[i] : 0.0f;
-        words[i] = static_cast<code_word<Q::code_bits>>(
-            encode_element(q, values[i], params, position + static_cast<std::uint32_t>(i), of_element));
+        words[i] = static_cast<code_word<Q::code_bits>>(encode_element(q, values[i], params, of_element));
     }
     pack_codes<Q>(words, n, codes);
 }
@@ -123,8 +120,7 @@ void encode_blocks(const Q& q, const typename Q::params* params, const float* va
                    std::byte* codes) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     for_each_piece<std::min(piece_size, block_size)>(n, [&](std::size_t begin, auto some) {
-        encode_piece(q, params[begin / block_size], values + begin, some,
-                     static_cast<std::uint32_t>(begin % block_size), {what.index + begin, what.sums},
+        encode_piece(q, params[begin / block_size], values + begin, some, {what.index + begin, what.sums},
                      codes + code_bytes<Q>(begin));
     });
 }
@@ -189,11 +185,8 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
     for_each_piece<piece>(n, [&](std::size_t done, auto some) {
         const std::size_t first = begin + done;
         const typename Q::params params = read_params<Q>(from, first);
-        const auto position = static_cast<std::uint32_t>(first % block_size);
         const std::byte* const codes = from.codes + code_bytes<Q>(first);
-        const auto each = [&](std::size_t i, std::uint32_t code) {
-            use(done + i, decode_element(q, code, params, position + static_cast<std::uint32_t>(i)));
-        };
+        const auto each = [&](std::size_t i, std::uint32_t code) { use(done + i, q.decode(code, params)); };
         if constexpr (Q::code_bits == 8) {
             // In place: a copy would be written in pieces smaller than the loads of AVX2 loops.
             for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));

@@ -68,8 +68,7 @@ void divide(float* x, Size n, float divisor) {
 
 /// True if 4-bit codes of a block can be decoded through a table of 16 values.
 template <quantizer Q>
-inline constexpr bool decodes_by_table =
-    Q::code_bits == 4 && !positional_quantizer<Q> && static_cast<std::size_t>(Q::block_size) % 32 == 0;
+inline constexpr bool decodes_by_table = Q::code_bits == 4 && static_cast<std::size_t>(Q::block_size) % 32 == 0;
 
 /// table[code] <- the decoded code, as a T.
 template <quantizer Q, class T>
