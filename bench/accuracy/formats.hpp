@@ -38,7 +38,7 @@ struct format_accuracy {
 /// Measures the formats that have names in the library.
 std::vector<format_accuracy> measure_standard_formats(const sample& s);
 
-/// Measures integer formats in blocks of 32, 128, 512 and 2048 with scales in fp32, gains of abilities,
+/// Measures integer formats in blocks of 32, 128, 512 and 2048 with scales in fp32, rotated ones,
 /// and formats of bench/convergence.
 std::vector<format_accuracy> measure_block_sizes(const sample& s);
 

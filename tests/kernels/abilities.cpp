@@ -5,7 +5,6 @@
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <cstddef>
@@ -17,7 +16,6 @@ namespace kernels = zeropp_test::kernels;
 using zeropp::block_integer;
 using zeropp::hadamard;
 using zeropp::lloyd_max;
-using zeropp::scale_search;
 using zeropp::stochastic;
 
 // A named namespace: nvcc warns of an unused function in an unnamed one, and no program needs `decode`.
@@ -42,11 +40,6 @@ struct rotated_and_scaled : hadamard<block_integer<4, 128>, 64> {
 static_assert(zeropp::message_scaled_quantizer<rotated_and_scaled> && zeropp::rotating_quantizer<rotated_and_scaled>);
 
 }  // namespace zeropp_test::kernels
-
-TEST_CASE("kernels: the parameters of least error", "[kernels]") {
-    kernels::check_encodings<zeropp::bfloat16>(scale_search<block_integer<4, 128>>());
-    kernels::check_encodings<float>(scale_search<hadamard<block_integer<3, 2048, zeropp::signed_absmax>, 256>, 4>());
-}
 
 TEST_CASE("kernels: codes of one bit and of few levels", "[kernels]") {
     kernels::check_tensors<zeropp::bfloat16>(hadamard<lloyd_max<2, 128, zeropp::unbiased>, 128>());

@@ -10,32 +10,6 @@
 
 namespace zeropp_test {
 
-/// Tries four candidate parameters; the second and third have the least error.
-struct toy_searching {
-    static constexpr int block_size = 16;
-    static constexpr int code_bits = 1;
-    static constexpr int candidates = 4;
-
-    struct params {
-        std::uint8_t candidate;
-    };
-    struct stats {
-        void add(float) noexcept {}
-        void merge(const stats&) noexcept {}
-    };
-
-    params fit(const stats&) const noexcept { return {0}; }
-    params candidate(const params&, int k) const noexcept { return {static_cast<std::uint8_t>(k)}; }
-    std::uint32_t error(float, const params& p, const params&) const noexcept {
-        constexpr std::uint32_t errors[] = {5, 3, 3, 9};
-        return errors[p.candidate];
-    }
-    std::uint32_t encode(float x, const params&) const noexcept { return std::signbit(x) ? 1u : 0u; }
-    float decode(std::uint32_t code, const params&) const noexcept { return code != 0 ? -1.0f : 1.0f; }
-    static zeropp::short_text name() { return "toy-searching"; }
-};
-static_assert(zeropp::searching_quantizer<toy_searching>);
-
 /// Integers of 8 bits with one step for a whole message, from its largest finite magnitude. A block's parameter says
 /// whether the block is finite. It has 3 bytes, so that the message's scale behind the parameters must be aligned.
 struct toy_message_scaled {

@@ -10,7 +10,6 @@
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <algorithm>
@@ -44,7 +43,7 @@ inline std::string without_defaults(std::string_view name) {
 /// Names of a set of compiled quantizers.
 ///
 /// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
-/// "fp8_e4m3:128", "mxfp4", "int4:128:signed:fp16:search16:h128". Defaults ("symmetric" for integers, scale "fp32")
+/// "fp8_e4m3:128", "mxfp4", "int4:128:signed:fp16:h128". Defaults ("symmetric" for integers, scale "fp32")
 /// may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
 template <quantizer... Quantizers>
 struct named_quantizers {
@@ -124,7 +123,6 @@ using standard_quantizers = named_quantizers<
     block_integer<4, 128, signed_absmax, half>, block_integer<4, 128, signed_absmax, bfloat16>,
     block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>, hadamard<block_integer<8, 256, symmetric, half>>,
     hadamard<block_integer<4, 128, symmetric, half>>, hadamard<block_integer<4, 128, signed_absmax, half>, 128>,
-    hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128>,
     stochastic<block_integer<4, 128, symmetric, half>>, block_float<e4m3, 128>, block_float<e5m2, 128>, mxfp8<e4m3>,
     mxfp8<e5m2>, mxfp6<e2m3>, mxfp6<e3m2>, mxfp4, nvfp4>;
 

@@ -79,20 +79,6 @@ concept rotating_quantizer = quantizer<Q> && requires {
              (Q::hadamard_size & (Q::hadamard_size - 1)) == 0);
 };
 
-/// A quantizer that tries several parameters on a block and keeps the first of least error, summed over its elements:
-///   `candidates`                number of candidates
-///   `candidate(fitted, k)`      the k-th candidate; 0 is `fitted` itself. NaN stays NaN
-///   `error(x, params, fitted)`  error of an element with `params`, in whole units of any size that depend on `fitted`
-///                               alone, at most 2^31 / block_size
-template <class Q>
-concept searching_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, int k, float x) {
-    { Q::candidates } -> std::convertible_to<int>;
-    { q.candidate(params, k) }
-    noexcept->std::same_as<typename Q::params>;
-    { q.error(x, params, params) }
-    noexcept->std::same_as<std::uint32_t>;
-};
-
 /// A quantizer that fits a block in two passes over its elements, the second relative to the parameters of the first:
 ///   `sums`                data of a block for `refit`. Default-constructed, it describes no element;
 ///                         `add(x, params)` takes in one element, `merge(s)` the elements of another one. `params` are

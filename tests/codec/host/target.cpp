@@ -9,7 +9,6 @@
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "support/catch.hpp"
@@ -229,7 +228,6 @@ void check_encoding(const std::uint16_t (&rare)[N], std::size_t finite, float le
     check(zeropp::block_integer<8, 64, zeropp::signed_absmax, half>());
     check(zeropp::block_integer<4, 128, zeropp::symmetric, half>());
     check(zeropp::block_integer<4, 128, zeropp::signed_absmax, bfloat16>());
-    check(zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>());
     static_assert(zeropp::integer_quantizer<up_to_100>);
     check(up_to_100());
 }
@@ -275,8 +273,7 @@ TEST_CASE("every instruction set of the processor gives the same bits", "[codec]
     check_targets<zeropp::block_integer<4, 2048, zeropp::asymmetric>>();
     check_targets<zeropp::nvfp4>();
     check_targets<zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>();
-    using shifted = zeropp::block_integer<4, 128, zeropp::asymmetric>;
-    check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::scale_search<shifted>>>>();
+    check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::asymmetric>>>>();
 }
 
 TEST_CASE("every instruction set converts every element of 16 bits, and every float to one, alike",

@@ -4,7 +4,6 @@
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 using namespace zeropp;
@@ -15,7 +14,6 @@ using rotated = hadamard<four_bits>;
 
 template struct shipped::encoded<rotated, float, bfloat16>;
 template struct shipped::encoded<hadamard<block_integer<4, 2048>, 256>, bfloat16>;
-template struct shipped::encoded<scale_search<four_bits>, bfloat16>;
 template struct shipped::encoded<hadamard<signs, 128>, float>;
 template struct shipped::encoded<hadamard<lloyd_max<3, 128>, 128>, bfloat16>;
 template struct shipped::encoded<stochastic<four_bits>, bfloat16>;

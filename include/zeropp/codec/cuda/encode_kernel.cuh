@@ -194,7 +194,7 @@ private:
         }
         merge_stats<lanes>(stats);
         [[maybe_unused]] params best[std::size_t{Blocks}];
-        if constexpr (fits_twice<Q>) {
+        if constexpr (refitting_quantizer<Q>) {
 #pragma unroll
             for (std::size_t r = 0; r != Blocks; ++r) best[r] = part.scale.apply(q).fit(stats[r]);
             refit_in_teams<lanes>(part.scale.apply(q), best, [&](std::size_t r, auto use) {
@@ -289,7 +289,7 @@ private:
     /// Parameters of a block: `best` if Q fits twice.
     __device__ params block_params(const typename Q::stats& stats, const params& best,
                                    const section_cursor& part) const {
-        if constexpr (fits_twice<Q>) {
+        if constexpr (refitting_quantizer<Q>) {
             return best;
         } else {
             return part.scale.apply(q).fit(stats);

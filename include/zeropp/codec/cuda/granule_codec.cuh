@@ -89,10 +89,9 @@ __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     return noise;
 }
 
-/// Integer quantizers that round to nearest with parameters fitted to the block: no search, second pass or dithering.
+/// Integer quantizers that round to nearest with parameters fitted to the block: no second pass or dithering.
 template <class Q>
-concept encodes_integers =
-    integer_quantizer<Q> && !searching_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>;
+concept encodes_integers = integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>;
 
 /// a * b + c, rounded once.
 __device__ inline float fused(float a, float b, float c) {

@@ -39,9 +39,8 @@ struct kernel_residuals<none> {
 /// `previous` and `next` may be the same memory: each granule is read by the thread that writes it, before it does.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
-    static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !refitting_quantizer<Storage> &&
-                      !stochastic_quantizer<Storage> && !message_scaled_quantizer<Storage> &&
-                      !ternary_quantizer<Storage>,
+    static_assert(!rotating_quantizer<Storage> && !refitting_quantizer<Storage> && !stochastic_quantizer<Storage> &&
+                      !message_scaled_quantizer<Storage> && !ternary_quantizer<Storage>,
                   "residuals on GPUs are stored by a quantizer of single elements");
 
     feedback<Storage> state;

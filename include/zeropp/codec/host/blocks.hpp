@@ -36,35 +36,13 @@ void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* par
     });
 }
 
-/// The candidate with the least error on n values of a block.
-template <searching_quantizer Q, class Size>
-typename Q::params best_params(const Q& q, const float* values, Size n, const typename Q::params& fitted) {
-    typename Q::params best = fitted;
-    std::uint32_t least = ~0u;
-    for (int k = 0; k != Q::candidates; ++k) {
-        const typename Q::params params = q.candidate(fitted, k);
-        std::uint32_t error = 0;
-        for (std::size_t i = 0; i != n; ++i) error += q.error(values[i], params, fitted);
-        if (error < least) {
-            least = error;
-            best = params;
-        }
-    }
-    return best;
-}
-
-/// params[b] <- better parameters of block b of n values than the fitted ones, if Q searches or fits twice. At most
+/// params[b] <- better parameters of block b of n values than the fitted ones, if Q fits twice. At most
 /// `stretch_blocks` blocks.
 template <quantizer Q, class Size>
 void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* values, [[maybe_unused]] Size n,
                   [[maybe_unused]] typename Q::params* params) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    if constexpr (searching_quantizer<Q>) {
-        for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
-            typename Q::params& of_block = params[begin / block_size];
-            of_block = best_params(q, values + begin, some, of_block);
-        });
-    } else if constexpr (refitting_quantizer<Q>) {
+    if constexpr (refitting_quantizer<Q>) {
+        constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
         // All sums before the first refit, so that the latency of one overlaps with others.
         typename Q::sums sums[stretch_blocks<Q>];
         for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {

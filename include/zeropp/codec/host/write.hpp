@@ -51,8 +51,7 @@ inline constexpr bool encodes_as_they_lie = [] {
     constexpr bool as_they_lie =
         std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
-    if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !refitting_quantizer<Q> &&
-                  !stochastic_quantizer<Q>) {
+    if constexpr (unit != 0 && integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>) {
         // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
         constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
         return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
