@@ -70,8 +70,7 @@ TEST_CASE("accuracy: formats hold what was simulated beforehand", "[bench][accur
                                          {"int4:128:signed:h32", 19.7, 19.8},
                                          {"mxfp8_e4m3", 30.7, 29.6},
                                          {"mxfp6_e2m3", 31.0, 29.3},
-                                         {"mxfp4", 18.8, 17.0},
-                                         {"nvfp4", 20.4, 20.4}};
+                                         {"mxfp4", 18.8, 17.0}};
     for (const figures& f : simulated) {
         CAPTURE(f.format);
         CHECK(sqnr(distribution::gauss, f.format) >= f.gauss - 0.1);
@@ -107,18 +106,17 @@ TEST_CASE("accuracy: bits per element, scales included", "[bench][accuracy]") {
                                              {"mxfp8_e5m2", 8 + 8 / 32.0},
                                              {"mxfp6_e2m3", 6 + 8 / 32.0},
                                              {"mxfp6_e3m2", 6 + 8 / 32.0},
-                                             {"mxfp4", 4 + 8 / 32.0},
-                                             {"nvfp4", 4 + 8 / 16.0}};
+                                             {"mxfp4", 4 + 8 / 32.0}};
     const std::vector<format_accuracy> formats =
         measure_standard_formats({"uniform", {values_of(distribution::uniform, 1, elements)}});
     CHECK(formats.size() == bits.size());
     for (const format_accuracy& found : formats) {
         CAPTURE(found.format);
         REQUIRE(bits.count(found.format) == 1);
-        // At most a partial block, a message scale and padding.
+        // At most a partial block and padding.
         const double excess = found.bits_per_element - bits.at(found.format);
         CHECK(excess >= 0);
-        CHECK(excess * static_cast<double>(elements) <= 8 * (16 + 4 + 10));
+        CHECK(excess * static_cast<double>(elements) <= 8 * (16 + 10));
     }
 }
 

@@ -12,7 +12,7 @@ using zeropp::hadamard;
 TEST_CASE("kernels: error feedback, whatever residuals are stored as", "[kernels]") {
     kernels::check_feedback<zeropp::bfloat16>(block_integer<8, 128>(), block_integer<4, 128>());
     kernels::check_feedback<float>(cast_to<float>(), hadamard<block_integer<4, 32>>());
-    kernels::check_feedback<zeropp::half>(cast_to<zeropp::bfloat16>(), zeropp::nvfp4());
+    kernels::check_feedback<zeropp::half>(cast_to<zeropp::bfloat16>(), zeropp::mxfp4());
 }
 
 TEST_CASE("kernels: error feedback in blocks of more than a warp, and than a team holds", "[kernels]") {

@@ -423,19 +423,6 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
     });
 }
 
-TEST_CASE("lists: one scale for a message of several tensors, where the quantizer has one") {
-    on_threads(2, "message scale", [&](zeropp::thread_transport& transport, expectations& expect) {
-        zeropp::communicator comm(zeropp::two_level(1, 2), transport);
-        const zeropp::nvfp4 q;
-        std::vector<std::vector<float>> tensors{std::vector<float>(64), std::vector<float>(64)};
-        std::vector<std::vector<float>> shards{std::vector<float>(32, 6.0f), std::vector<float>(32, 0.75f)};
-        const tensor_list<float> full(comm.topology(), listed(tensors));
-        zeropp::quantized_all_gather(host{}, comm, q, tensor_list<float>(listed(shards)), full);
-        expect(tensors[0] == std::vector<float>(64, 6.0f));
-        expect(tensors[1] == std::vector<float>(64, 0.75f));
-    });
-}
-
 TEST_CASE("lists: what is wrong with a list is said where it is made") {
     const zeropp::two_level ranks(2, 2);
     std::vector<float> ten(10);

@@ -10,7 +10,6 @@
 
 #include "support/catch.hpp"
 #include "support/floating_format.hpp"
-#include "support/toy_abilities.hpp"
 #include "support/toy_quantizer.hpp"
 
 #include <cmath>
@@ -28,15 +27,13 @@ using plain = block_integer<4, 128>;
 using rotated = hadamard<block_integer<4, 128, signed_absmax, half>, 128>;
 using dithered = stochastic<hadamard<plain>>;
 
-/// A quantizer's abilities, a letter each: rotates, fits twice, dithers, scales messages, has five codes in a
-/// byte.
+/// A quantizer's abilities, a letter each: rotates, fits twice, dithers, has five codes in a byte.
 template <quantizer Q>
 std::string abilities_of() {
     std::string letters;
     if (rotating_quantizer<Q>) letters += 'r';
     if (refitting_quantizer<Q>) letters += 't';
     if (stochastic_quantizer<Q>) letters += 'd';
-    if (message_scaled_quantizer<Q>) letters += 'm';
     if (ternary_quantizer<Q>) letters += '5';
     return letters;
 }
@@ -63,7 +60,6 @@ TEST_CASE("quantizers have the abilities that they were given", "[quantizer][abi
     CHECK(abilities_of<hadamard<stochastic<plain>>>() == "rd");
     CHECK(abilities_of<hadamard<lloyd_max<2, 128>, 128>>() == "rt");
     CHECK(abilities_of<lloyd_max<3, 32, unbiased>>() == "t5");
-    CHECK(abilities_of<toy_message_scaled>() == "m");
     CHECK(bounded_quantizer<rotated>);
     CHECK(bounded_quantizer<dithered>);
     CHECK_FALSE(bounded_quantizer<hadamard<toy_quantizer, 8>>);
@@ -84,28 +80,12 @@ TEST_CASE("abilities show in names, and names choose them", "[quantizer][abiliti
     CHECK_THROWS_AS(own::parse("int4:128:stochastic"), precondition_error);
 }
 
-TEST_CASE("abilities cost no bytes but the scale of a message", "[quantizer][abilities][wire_layout]") {
+TEST_CASE("abilities cost no bytes", "[quantizer][abilities][wire_layout]") {
     for (const std::size_t n : {0u, 1u, 127u, 128u, 129u, 1000u}) {
         CHECK(wire_bytes(rotated{}, n) == wire_bytes(block_integer<4, 128, signed_absmax, half>{}, n));
         CHECK(wire_bytes(dithered{}, n) == wire_bytes(plain{}, n));
-        // A code a byte, 3 bytes for each block of 8, then a float where it is aligned.
-        const std::size_t params_end = n + (n + 7) / 8 * 3;
-        const wire_layout<toy_message_scaled> layout(n);
-        CHECK(layout.params_offset == n);
-        CHECK(layout.scale_offset == (params_end + 3) / 4 * 4);
-        CHECK(layout.bytes == (layout.scale_offset + 4 + 15) / 16 * 16);
-        CHECK(wire_layout<plain>(n).scale_offset == wire_layout<plain>(n).params_offset + (n + 127) / 128 * 4);
+        CHECK(wire_layout<plain>(n).params_end == wire_layout<plain>(n).params_offset + (n + 127) / 128 * 4);
     }
-}
-
-TEST_CASE("the largest finite magnitude of a message", "[quantizer][abilities]") {
-    std::uint32_t absmax = 0;
-    for (const std::uint32_t bits : {0x3f800000u, 0xc0400000u, 0x7f800000u, 0xff800000u, 0x7fc00001u, 0x80000000u}) {
-        absmax = detail::take_magnitude(absmax, float_of(bits));
-    }
-    CHECK(float_of(absmax) == 3.0f);
-    CHECK(detail::take_magnitude(0, float_of(0xff7fffffu)) == 0x7f7fffffu);
-    CHECK(detail::take_magnitude(0, float_of(0x80000001u)) == 1u);
 }
 
 TEST_CASE("rotations there and back multiply by powers of two that cancel", "[quantizer][abilities]") {

@@ -55,15 +55,14 @@ const std::vector<std::string> names{"fp32",
                                      "mxfp8_e5m2",
                                      "mxfp6_e2m3",
                                      "mxfp6_e3m2",
-                                     "mxfp4",
-                                     "nvfp4"};
+                                     "mxfp4"};
 
 }  // namespace
 
 TEST_CASE("a name is a type, and every quantizer with a name has its own", "[quantizer][named]") {
     using zeropp::quantizer_named;
     STATIC_REQUIRE(std::same_as<quantizer_named<"fp32">, zeropp::cast_to<float>>);
-    STATIC_REQUIRE(std::same_as<quantizer_named<"nvfp4">, zeropp::nvfp4>);
+    STATIC_REQUIRE(std::same_as<quantizer_named<"mxfp4">, zeropp::mxfp4>);
     STATIC_REQUIRE(
         std::same_as<quantizer_named<"int8:64:fp16">, zeropp::block_integer<8, 64, zeropp::symmetric, zeropp::half>>);
     STATIC_REQUIRE(std::same_as<quantizer_named<"lloyd2:128:unbiased:h128">,
@@ -169,20 +168,20 @@ TEST_CASE("names of floats", "[quantizer][named]") {
     using zeropp::half;
     using set = zeropp::named_quantizers<block_float<e4m3, 128>, block_float<e4m3, 128, half>, block_float<e5m2, 128>,
                                          block_float<e5m2, 128, half>, zeropp::mxfp8<e4m3>, zeropp::mxfp8<e5m2>,
-                                         zeropp::mxfp6<e2m3>, zeropp::mxfp6<e3m2>, zeropp::mxfp4, zeropp::nvfp4>;
+                                         zeropp::mxfp6<e2m3>, zeropp::mxfp6<e3m2>, zeropp::mxfp4>;
     CHECK(set::list() == "fp8_e4m3:128, fp8_e4m3:128:fp16, fp8_e5m2:128, fp8_e5m2:128:fp16, mxfp8_e4m3, mxfp8_e5m2, "
-                         "mxfp6_e2m3, mxfp6_e3m2, mxfp4, nvfp4");
+                         "mxfp6_e2m3, mxfp6_e3m2, mxfp4");
     std::size_t index = 0;
     for (const std::string name : {"fp8_e4m3:128", "fp8_e4m3:128:fp16", "fp8_e5m2:128", "fp8_e5m2:128:fp16",
-                                   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4"}) {
+                                   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4"}) {
         CAPTURE(name);
         CHECK(set::parse(name).index() == index);
         CHECK(set::name(set::parse(name)) == name);
         ++index;
     }
     CHECK(set::parse("fp8_e4m3:128:fp32").index() == 0);
-    for (const std::string wrong : {"fp8:128", "fp8_e4m3", "fp8_e4m3:128:symmetric", "mxfp8", "mxfp4:32", "mxfp4_e2m1",
-                                    "mxfp4:fp32", "nvfp4:fp32", "nvfp4:16"}) {
+    for (const std::string wrong :
+         {"fp8:128", "fp8_e4m3", "fp8_e4m3:128:symmetric", "mxfp8", "mxfp4:32", "mxfp4_e2m1", "mxfp4:fp32"}) {
         CAPTURE(wrong);
         CHECK_THROWS_AS(set::parse(wrong), zeropp::precondition_error);
     }

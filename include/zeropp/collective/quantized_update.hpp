@@ -200,10 +200,10 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           shard is one of shards. Scratch as quantized_update_workspace_bytes(...), or with full as
 ///           quantized_update_gather_workspace_bytes(...), aligned to 16 bytes
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type: the same bits
-///           in all groups. They do not depend on execution, transport or chunks; with a message_scaled_quantizer, on
-///           chunks alone. A block with a difference that is not finite becomes NaN. An element of the replica that is
-///           not finite counts as 0: the update after it is of finite weights again. full == the replicas, each part
-///           through their quantizer `IntraNode`; the same bits on all ranks
+///           in all groups. They do not depend on execution, transport or chunks. A block with a difference that is
+///           not finite becomes NaN. An element of the replica that is not finite counts as 0: the update after it is
+///           of finite weights again. full == the replicas, each part through their quantizer `IntraNode`; the same
+///           bits on all ranks
 /// Moves     each message between groups once, to the ranks of the same index, by an all_gather, or a broadcast of the
 ///           owners if not all groups own shards. Nothing within the group; with full, one message of `IntraNode` for
 ///           each of its other ranks, group and chunk

@@ -124,7 +124,7 @@ using standard_quantizers = named_quantizers<
     block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>, hadamard<block_integer<8, 256, symmetric, half>>,
     hadamard<block_integer<4, 128, symmetric, half>>, hadamard<block_integer<4, 128, signed_absmax, half>, 128>,
     stochastic<block_integer<4, 128, symmetric, half>>, block_float<e4m3, 128>, block_float<e5m2, 128>, mxfp8<e4m3>,
-    mxfp8<e5m2>, mxfp6<e2m3>, mxfp6<e3m2>, mxfp4, nvfp4>;
+    mxfp8<e5m2>, mxfp6<e2m3>, mxfp6<e3m2>, mxfp4>;
 
 namespace detail {
 template <int Bits, int Block, int Window>

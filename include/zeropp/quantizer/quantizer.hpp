@@ -121,15 +121,6 @@ concept stochastic_quantizer = quantizer<Q> &&
     noexcept->std::same_as<rounding_noise>;
 };
 
-/// A quantizer with a number for each message. Codecs find the largest finite magnitude of the message's elements and
-/// store it behind the parameters. Both sides use `scaled_for(absmax)` for this message. No other quantizer's bits
-/// depend on how a collective cuts a tensor into messages, and so on its chunks.
-template <class Q>
-concept message_scaled_quantizer = quantizer<Q> && requires(const Q& q, float absmax) {
-    { q.scaled_for(absmax) }
-    noexcept->std::same_as<Q>;
-};
-
 /// True if Q declares itself an `integer_quantizer`. Each type does so for itself: a derived type may have other
 /// arithmetic.
 template <class Q>
@@ -143,7 +134,7 @@ inline constexpr bool has_integer_arithmetic = false;
 ///   `reaches_above`       true if an element may be above `highest_code`, by less than 2^31 steps
 template <class Q>
 concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 &&
-                            !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+                            requires(const Q& q, const typename Q::params& params) {
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
     { Q::highest_code } -> std::convertible_to<std::int32_t>;
@@ -158,8 +149,8 @@ inline constexpr bool has_float_arithmetic = false;
 /// A quantizer with codes that are floats of a `format` (`small_float`). Codecs may process several at a time.
 ///   `multiplier(params)`  factor of a code's value: `decode` is their `product`
 template <class Q>
-concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !message_scaled_quantizer<Q> &&
-                          requires(const Q& q, const typename Q::params& params) {
+concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> &&
+    requires(const Q& q, const typename Q::params& params) {
     typename Q::format;
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
@@ -206,23 +197,11 @@ constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
 template <rotating_quantizer Q>
 struct on_rotated_values : Q {
     static constexpr int hadamard_size = 1;
-
-    constexpr ZEROPP_HOST_DEVICE on_rotated_values
-    scaled_for(float magnitude) const noexcept requires message_scaled_quantizer<Q> {
-        return {Q::scaled_for(magnitude)};
-    }
 };
 
 /// The type of Q on values that are rotated already, made of a Q.
 template <rotating_quantizer Q>
 struct unrotated : std::type_identity<on_rotated_values<Q>> {};
-
-/// The larger of `absmax` and |x|, or `absmax` if x is not finite. As bits, so that magnitudes merge in any order.
-constexpr ZEROPP_HOST_DEVICE inline std::uint32_t take_magnitude(std::uint32_t absmax, float x) noexcept {
-    const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
-    const std::uint32_t finite = magnitude < infinity_bits ? magnitude : 0u;
-    return finite > absmax ? finite : absmax;
-}
 
 }  // namespace detail
 

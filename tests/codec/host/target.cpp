@@ -271,7 +271,6 @@ TEST_CASE("every instruction set of the processor gives the same bits", "[codec]
     check_targets<zeropp::hadamard<zeropp::block_float<zeropp::e4m3, 32>, 16>>();
     check_targets<zeropp::mxfp4>();
     check_targets<zeropp::block_integer<4, 2048, zeropp::asymmetric>>();
-    check_targets<zeropp::nvfp4>();
     check_targets<zeropp::hadamard<zeropp::lloyd_max<3, 128>, 128>>();
     check_targets<zeropp::stochastic<zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::asymmetric>>>>();
 }

@@ -17,7 +17,6 @@ template struct shipped::encoded<hadamard<block_integer<4, 2048>, 256>, bfloat16
 template struct shipped::encoded<hadamard<signs, 128>, float>;
 template struct shipped::encoded<hadamard<lloyd_max<3, 128>, 128>, bfloat16>;
 template struct shipped::encoded<stochastic<four_bits>, bfloat16>;
-template struct shipped::encoded<nvfp4, bfloat16>;
 template struct shipped::subtracted<rotated, float, bfloat16>;
 template struct shipped::fed_back<four_bits, eight_bits, bfloat16>;
 template struct shipped::fed_back<rotated, eight_bits, bfloat16>;

@@ -40,7 +40,7 @@ struct kernel_residuals<none> {
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
     static_assert(!rotating_quantizer<Storage> && !refitting_quantizer<Storage> && !stochastic_quantizer<Storage> &&
-                      !message_scaled_quantizer<Storage> && !ternary_quantizer<Storage>,
+                      !ternary_quantizer<Storage>,
                   "residuals on GPUs are stored by a quantizer of single elements");
 
     feedback<Storage> state;

@@ -15,25 +15,9 @@
 
 namespace zeropp::detail {
 
-/// Scale of a message, if messages of Q have one. apply(q) is the quantizer with it.
+/// The codes of one granule in one message, and the parameters of its block.
 template <quantizer Q>
-struct loaded_scale {
-    __device__ static loaded_scale load(const std::byte*, std::size_t) { return {}; }
-    __device__ const Q& apply(const Q& q) const { return q; }
-};
-template <message_scaled_quantizer Q>
-struct loaded_scale<Q> {
-    float absmax;
-
-    __device__ static loaded_scale load(const std::byte* message, std::size_t scale_offset) {
-        return {*reinterpret_cast<const float*>(message + scale_offset)};
-    }
-    __device__ Q apply(const Q& q) const { return q.scaled_for(absmax); }
-};
-
-/// The codes of one granule in one message, the parameters of its block, and the scale of the message if it has one.
-template <quantizer Q>
-struct coded_granule : loaded_scale<Q> {
+struct coded_granule {
     packed_codes<Q::code_bits> codes;
     typename Q::params params;
 
@@ -61,12 +45,11 @@ struct coded_granule : loaded_scale<Q> {
         }
     }
 
-    /// Loads all but the codes: the parameters of the granule's block, and the scale.
+    /// Loads all but the codes: the parameters of the granule's block.
     template <class Cursor>
     __device__ static coded_granule load_block(const std::byte* message, const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
         coded_granule g;
-        static_cast<loaded_scale<Q>&>(g) = loaded_scale<Q>::load(message, s.scale_offset);
         if constexpr (params_bytes<Q> != 0) {
             g.params = *reinterpret_cast<const typename Q::params*>(message + s.params_offset +
                                                                     granule / block_granules * params_bytes<Q>);
@@ -75,7 +58,7 @@ struct coded_granule : loaded_scale<Q> {
     }
 
     __device__ void add_to(float (&sum)[granule_size], const Q& q) const {
-        decode_granule(this->apply(q), codes, params, [&](int i, float x) { sum[i] += x; });
+        decode_granule(q, codes, params, [&](int i, float x) { sum[i] += x; });
     }
 };
 
@@ -164,7 +147,6 @@ struct message_source {
     struct cursor {
         const std::byte* first;
         std::size_t params_offset;
-        std::size_t scale_offset;
         std::size_t elements;
     };
 
@@ -172,7 +154,7 @@ struct message_source {
     __device__ cursor open(const Slices&, const section& of, std::size_t, int s) const {
         const std::size_t codes = layout.codes_at(of.place);
         return {messages + static_cast<std::size_t>(s) * layout.bytes + codes, layout.params_at(of.place) - codes,
-                layout.scale_offset - codes, of.count};
+                of.count};
     }
 
     /// x <- sums, once they are rotated back, as values.

@@ -103,45 +103,30 @@ void encode_blocks(const Q& q, const typename Q::params* params, const float* va
     });
 }
 
-/// Addresses of a section's codes and parameters in a message, and of the message's scale.
+/// Addresses of a section's codes and parameters in a message.
 template <class Byte>
 struct coded {
     Byte* codes;
     Byte* params;
-    Byte* scale;
 
     template <quantizer Q>
     coded(const wire_layout<Q>& layout, const message_place& place, Byte* message)
-        : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)),
-          scale(message + layout.scale_offset) {}
+        : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)) {}
     // Without this, nvcc takes the constructor below for the only copy constructor.
     coded(const coded&) = default;
     /// Converts to addresses of constant bytes.
-    coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte>
-        : codes(other.codes), params(other.params), scale(other.scale) {}
+    coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte> : codes(other.codes),
+                                                                                          params(other.params) {}
 
     /// The same section of the message that begins `bytes` bytes later.
     coded behind(std::size_t bytes) const {
         coded other = *this;
         other.codes += bytes;
         other.params += bytes;
-        other.scale += bytes;
         return other;
     }
 };
 using coded_section = coded<const std::byte>;
-
-/// `q`, with the scale of the section's message if messages have one.
-template <quantizer Q>
-Q quantizer_of(const Q& q, const coded_section& from) {
-    if constexpr (message_scaled_quantizer<Q>) {
-        float absmax;
-        std::memcpy(&absmax, from.scale, sizeof absmax);
-        return q.scaled_for(absmax);
-    } else {
-        return q;
-    }
-}
 
 /// Parameters of the block with element `first`, if Q has any.
 template <quantizer Q>
@@ -154,8 +139,8 @@ typename Q::params read_params(const coded_section& from, std::size_t first) {
     return params;
 }
 
-/// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back. `q` has
-/// the message's scale (`quantizer_of`). `begin` is a multiple of the block size or of `piece_size`, whichever is less.
+/// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back.
+/// `begin` is a multiple of the block size or of `piece_size`, whichever is less.
 template <quantizer Q, class Size, class Use>
 void decode_elements(const Q& q, const coded_section& from, std::size_t begin, Size n, Use use) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
