@@ -2,7 +2,6 @@
 
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/codec/cuda/refit.cuh>
-#include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/stochastic.hpp>

@@ -9,12 +9,10 @@
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "support/catch.hpp"
-#include "support/floating_format.hpp"
 #include "support/toy_quantizer.hpp"
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <variant>
 

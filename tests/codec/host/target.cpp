@@ -236,12 +236,7 @@ void check_encoding(const std::uint16_t (&rare)[N], std::size_t finite, float le
 template <class Q>
 void check_fingerprint(std::uint64_t expected) {
     constexpr std::size_t n = 4099;
-    std::vector<float> tensor;
-    std::uint32_t state = 12345;
-    for (std::size_t i = 0; i != n; ++i) {
-        state = state * 1664525u + 1013904223u;
-        tensor.push_back((static_cast<float>(state >> 16) - 32768.0f) / 256.0f);
-    }
+    const std::vector<float> tensor = exact_floats(n, 12345);
     on_every_target([&](auto target) {
         CAPTURE(static_cast<int>(target), zeropp::short_text(Q{}.name()).str());
         std::vector<std::byte> message(zeropp::wire_bytes(Q{}, n));
