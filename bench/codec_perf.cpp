@@ -9,7 +9,6 @@
 #include "support/quantizers.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
-#include "support/trace.hpp"
 
 #include <zeropp/zeropp.hpp>
 
@@ -19,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -119,16 +117,6 @@ double clock_ghz() {
 #endif
 }
 
-/// Writes the trace of run() to a file of `folder`, one address on each line. Returns the file's name.
-std::string write_trace(const std::string& folder, int number, const std::function<void()>& run) {
-    const std::string name = std::to_string(number) + ".trace";
-    std::filesystem::create_directories(folder);
-    std::ofstream file(std::filesystem::path(folder) / name);
-    for (const std::uint64_t address : trace(run)) file << std::hex << address << '\n';
-    if (!file) throw std::runtime_error("cannot write " + name + " into " + folder);
-    return name;
-}
-
 /// One operation of the codec with one quantizer.
 struct operation {
     std::string quantizer;
@@ -226,7 +214,7 @@ void add_operations(const Q& q, const zeropp::host_threads& one, std::shared_ptr
 /// Measures all operations of one quantizer on tensors of one size and type, alternating with plain loops. Returns the
 /// number of wrong elements.
 template <class T>
-std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer, int& traces) {
+std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const std::string& quantizer) {
     const std::size_t elements = bytes / sizeof(T);
     const zeropp::host_threads one(1);
     const zeropp::host_threads several(o.threads);
@@ -305,9 +293,6 @@ std::uint64_t measure(report& rows, const options& o, std::size_t bytes, const s
             json["threads_times"] = times;
             json["threads_loop_times"] = loop_times;
         }
-        if (!o.trace_folder.empty()) {
-            json["trace"] = write_trace(o.trace_folder, traces++, [&] { op.run(one); });
-        }
         cells.insert(cells.end(),
                      {checked ? std::to_string(found[k].wrong) : "N/A", checked ? sqnr_cell(found[k]) : "N/A"});
         json["wrong"] = checked ? nlohmann::ordered_json(found[k].wrong) : nlohmann::ordered_json(nullptr);
@@ -332,11 +317,10 @@ int run(const options& o, const program_facts& program) {
     if (o.threads > 1) rows.comment("times: as fast as on one thread, codec and plain loop");
     rows.heading();
     std::uint64_t wrong = 0;
-    int traces = 0;
     for (const std::string& type : o.datatypes) {
         for (const std::size_t bytes : o.sizes()) {
             for (const std::string& quantizer : o.quantizers) {
-                with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes, quantizer, traces); });
+                with_datatype(type, [&]<class T>(T) { wrong += measure<T>(rows, o, bytes, quantizer); });
             }
         }
     }

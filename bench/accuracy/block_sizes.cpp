@@ -15,13 +15,7 @@ using rotated = zeropp::named_quantizers<
 using rotated_widely = zeropp::named_quantizers<zeropp::hadamard<zeropp::block_integer<4, 128>, 128>,
                                                 zeropp::hadamard<zeropp::block_integer<4, 512>, 256>,
                                                 zeropp::hadamard<zeropp::block_integer<4, 2048>, 256>>;
-using spikes = zeropp::named_quantizers<zeropp::spike_reserving<4, 32>, zeropp::spike_reserving<4, 128>,
-                                        zeropp::spike_reserving<4, 512>, zeropp::spike_reserving<4, 2048>>;
-/// Rotation with signed range, then scale search too, then a wide rotation too.
-using gains = zeropp::named_quantizers<
-    zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax>>,
-    zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>>,
-    zeropp::hadamard<zeropp::scale_search<zeropp::block_integer<4, 128, zeropp::signed_absmax>>, 128>>;
+using rotated_signed = zeropp::named_quantizers<zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax>>>;
 
 /// Formats of bench/convergence that have no names in the library.
 using trained =
@@ -41,7 +35,7 @@ std::vector<format_accuracy> measure_all(const sample& s) {
 
 std::vector<format_accuracy> measure_block_sizes(const sample& s) {
     return measure_all<integers<8>, integers<8, zeropp::asymmetric>, integers<6>, integers<4>,
-                       integers<4, zeropp::asymmetric>, rotated, rotated_widely, spikes, gains, trained>(s);
+                       integers<4, zeropp::asymmetric>, rotated, rotated_widely, rotated_signed, trained>(s);
 }
 
 }  // namespace zeropp_bench

@@ -38,8 +38,8 @@ struct format_accuracy {
 /// Measures the formats that have names in the library.
 std::vector<format_accuracy> measure_standard_formats(const sample& s);
 
-/// Measures integer formats in blocks of 32, 128, 512 and 2048 with scales in fp32 (spike-reserving: fp16), gains of
-/// abilities, and formats of bench/convergence.
+/// Measures integer formats in blocks of 32, 128, 512 and 2048 with scales in fp32, rotated ones,
+/// and formats of bench/convergence.
 std::vector<format_accuracy> measure_block_sizes(const sample& s);
 
 /// Measures `q` on `s`. Throws std::runtime_error if a result is not finite.

@@ -154,9 +154,9 @@ Bits per element are those of whole messages: codes, scales and padding, `8 * wi
 
 Numbers beside the points are those of the table; formats of 16 and 32 bits are left out of the plot.
 
-## What blocks, schemes, rotation and search do: SQNR in dB
+## What blocks, schemes and rotation do: SQNR in dB
 
-Scales in fp32 (`spike...`: fp16) where the name does not say; the last three are those of the [trainings](convergence.md).
+Scales in fp32 where the name does not say; the last three are those of the [trainings](convergence.md).
 
 {block_size_table(contents['block_sizes'])}
 ## Sums over ranks: relative L2 error

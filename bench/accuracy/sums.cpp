@@ -66,7 +66,6 @@ std::vector<sum_accuracy> measure_sums(distribution d, int nodes, int ranks_per_
     measure(hadamard<block_integer<8, 512>>{}, hadamard<block_integer<4, 128>>{});
     measure(block_integer<8, 256>{}, block_integer<8, 256>{});
     measure(hadamard<block_integer<8, 512>>{}, hadamard<int4_signed>{});
-    measure(hadamard<block_integer<8, 512>>{}, hadamard<zeropp::scale_search<int4_signed>, 128>{});
     return all;
 }
 

@@ -5,8 +5,7 @@
 
 Compiles tests/simt/nvcc/*.cu, or takes what those tests have made of them in DIR, and reads the machine code with
 nvdisasm, which it gets from PyPI where there is none. For each kernel it takes the ordinary way round the main loop:
-the shortest on which all loads are as wide as they get. Slow ways (a NaN, a tile cut short) are not on it; what a loop
-inside it goes round for, a search of parameters, is on it once.
+the shortest on which all loads are as wide as they get. Slow ways (a NaN, a tile cut short) are not on it.
 
 Counts are of instructions that a thread executes for each byte that is loaded or stored there, parameters of blocks
 left out. What they make of a copy's speed is the model of `predicted`, calibrated on the figures that another model, of a
@@ -82,8 +81,6 @@ WANTED_UNALIGNED = 0.85
 
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)([^;]*);")
 LOADS, STORES = ("LDG", "LD"), ("STG", "ST")
-# A search has an inner loop.
-SEARCHES = re.compile(r"to .*:search")
 LABEL = re.compile(r"^(\.L_x_\d+):")
 REGISTER = re.compile(r"\bR(\d+)\b")
 
@@ -306,8 +303,8 @@ def shown(tree):
         options = {"symmetric": "", "signed_absmax": ":signed"}.get(scheme, f":{scheme}")
         options += "" if scale == "float" else f":{scale}"
         return f"int{bits}:{block}{options}"
-    if name in ("hadamard", "scale_search"):
-        return f"{shown(arguments[0])}:{'h' if name == 'hadamard' else 'search'}{shown(arguments[1])}"
+    if name == "hadamard":
+        return f"{shown(arguments[0])}:h{shown(arguments[1])}"
     if name == "stochastic":
         return f"{shown(arguments[0])}:stochastic"
     if name == "tensor_source":
@@ -412,8 +409,8 @@ def tables(found, version):
              "What a multiprocessor starts in a clock, what the GPUs do, and the model that makes fractions",
              "of a copy's speed from counts are in the script, each with its source. Counts are instructions of a thread for",
              "each byte loaded or stored on the ordinary way round the main loop; parameters of blocks are left out. Where no",
-             "store is on that way (as many messages as are told at run time) or a search goes round a loop inside it, it is only",
-             "a part of the work: nothing is predicted there, and the counts are for the test alone.", "",
+             "store is on that way (as many messages as are told at run time), it is only a part of the work: nothing is predicted",
+             "there, and the counts are for the test alone.", "",
              "`tests/ptx/run.sh` fails where a count has grown by more than 3 %, or fewer warps fit or bytes are in flight."]
     lines += ["", "## Targets", "", "Fractions of a copy's speed on an H200, predicted:", "",
               "| kernel | before | now | wanted | met | binds | instructions for a byte |", "|---|---:|---:|---:|---|---|---:|"]
@@ -443,7 +440,7 @@ def tables(found, version):
             if "issue" not in row:
                 cells += ["-"] * (len(columns) - 1)
             else:
-                whole = row["stores"] != "-" and not SEARCHES.search(name)
+                whole = row["stores"] != "-"
                 cells += [f"{predicted(row, gpu)[0]:.2f}" if whole else "-" for gpu in gpus]
                 cells += [predicted(row, gpu)[1] if whole else "-" for gpu in gpus[-1:]]
                 cells += [f"{row[pipe]:.2f}" for pipe in ("issue", *PIPES)]

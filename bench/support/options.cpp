@@ -149,8 +149,6 @@ parsed_options parse_options(int argc, const char* const* argv, const program_fa
             ->capture_default_str();
         app.add_option("--target", o.target, "instructions to use: baseline, avx2 or avx512 [the best there are]")
             ->check(CLI::IsMember({"baseline", "avx2", "avx512"}));
-        app.add_option("--trace", o.trace_folder,
-                       "write the addresses of all instructions that each pass executes into files of this folder");
     }
     if (program.has_chunks) {
         app.add_option("--chunks", o.chunks,

@@ -31,8 +31,6 @@ struct options {
     int threads = 1;
     /// Empty: the best one.
     std::string target;
-    /// Empty: no trace.
-    std::string trace_folder;
 
     /// Sizes from `min_bytes` to `max_bytes`, by `step_factor`, or by `step_bytes` if the factor is 1.
     std::vector<std::size_t> sizes() const;

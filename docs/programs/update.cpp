@@ -40,7 +40,6 @@ int main() try {
             if (step == 1) sent_at_first = comm.world().total().inter_node_bytes;
         }
         const std::uint64_t sent = comm.world().total().inter_node_bytes;
-        zeropp::require_equal_replicas(exec, comm, replica);  // for when in doubt: compares hashes
 
         // However many steps were made, weights are off by no more than one difference loses.
         const std::size_t own = zeropp::partition(n, comm.size()).offset(comm.rank());

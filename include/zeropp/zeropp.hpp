@@ -34,8 +34,6 @@
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/named.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
-#include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>

@@ -8,7 +8,6 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <cstddef>
@@ -55,23 +54,12 @@ void append_loop_results(const std::vector<float>& values, std::vector<std::byte
     results.insert(results.end(), floats, floats + loops.size() * sizeof(float));
 }
 
-/// The parameters that a search tries; `count` of them, for compilers must not know how many.
-template <class Q>
-void append_candidates(std::size_t count, std::vector<std::byte>& results) {
-    std::vector<typename Q::params> tried(count);
-    for (std::size_t k = 0; k != count; ++k)
-        tried[k] = Q{}.candidate({1.0f, -7.0f}, static_cast<int>(k) % Q::candidates);
-    const auto* const bytes = reinterpret_cast<const std::byte*>(tried.data());
-    results.insert(results.end(), bytes, bytes + count * sizeof(typename Q::params));
-}
-
 inline std::vector<std::byte> contraction_results(const std::vector<float>& values) {
     std::vector<std::byte> results;
     append_codec_results<block_integer<8, 256>, block_integer<4, 128, signed_absmax>>(values, results);
     append_codec_results<block_integer<6, 64, asymmetric>, block_integer<4, 128, asymmetric, half>>(values, results);
-    append_codec_results<hadamard<scale_search<block_integer<4, 128, asymmetric>>>,
-                         stochastic<hadamard<block_integer<4, 128>>>>(values, results);
-    append_candidates<scale_search<block_integer<4, 128, asymmetric>, 32>>(values.size(), results);
+    append_codec_results<hadamard<block_integer<4, 128, asymmetric>>, stochastic<hadamard<block_integer<4, 128>>>>(
+        values, results);
     append_loop_results<block_integer<4, 128>>(values, results);
     append_loop_results<block_integer<4, 128, asymmetric>>(values, results);
     return results;

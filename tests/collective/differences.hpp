@@ -23,18 +23,15 @@ std::vector<float> updated(const std::vector<float>& weights, const std::vector<
     std::vector<float> after;
     for (const float x : reference::gathered(differences, ranks, described(q), reference::fp32)) {
         const double sum = reference::single(base(after.size()) + static_cast<double>(x));
-        after.push_back(static_cast<float>(format_of<T>.nearest(sum)));
+        after.push_back(static_cast<float>(format_of<T>.rounded(sum)));
     }
     return after;
 }
 
 /// Weights after `step` steps of a walk: every element moves by about a thousandth of itself or of one.
 inline std::vector<float> walked(std::vector<float> weights, std::uint64_t step) {
-    std::uint64_t state = step * 0x9e3779b97f4a7c15u + 1;
-    for (float& w : weights) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        w += static_cast<float>((static_cast<double>(state >> 11) * 0x1p-52 - 1) * 1e-3);
-    }
+    zeropp_test::random_source random(step);
+    for (float& w : weights) w += static_cast<float>((2 * random.uniform() - 1) * 1e-3);
     return weights;
 }
 

@@ -97,7 +97,7 @@ bool gaps_intact(guarded<T>& array, const drawn_tensor& t, std::size_t ranks) {
 }
 
 inline std::vector<float> values_of(const drawn_tensor& t, std::size_t number, std::size_t rank,
-                                    const reference::float_format& format) {
+                                    const reference::floating_format& format) {
     return tensor_of(t.n, format, number * 64 + rank);
 }
 

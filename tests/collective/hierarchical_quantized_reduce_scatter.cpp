@@ -175,7 +175,7 @@ TEST_CASE("reduce-scatter: NaN and Inf reach the elements that share a block wit
     const zeropp::block_integer<4, 128> inter_node;
     const results_by_rank clean = reduce(map, fulls, int8, inter_node, {});
     // In the slice of rank 1, blocks of 256: elements [256, 512) on the first hop, whole blocks of the second.
-    fulls[2][700 + 300] = static_cast<float>(reference::nan);
+    fulls[2][700 + 300] = zeropp::quiet_nan;
     // In that of rank 3: the tail [512, 700) on the first hop.
     fulls[0][2100 + 699] = -INFINITY;
     SECTION("larger blocks on the first hop") {

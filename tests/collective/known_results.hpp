@@ -29,15 +29,9 @@ inline node_map nodes(int ranks) {
     return map;
 }
 
-/// Rank r's gradient; that of rank 0 is also the tensor of weights. Multiples of 1/256, exact in any arithmetic.
+/// Rank r's gradient; that of rank 0 is also the tensor of weights.
 inline std::vector<float> tensor(int rank) {
-    std::vector<float> values;
-    std::uint32_t state = 12345u + 777u * static_cast<std::uint32_t>(rank);
-    for (std::size_t i = 0; i != elements; ++i) {
-        state = state * 1664525u + 1013904223u;
-        values.push_back((static_cast<float>(state >> 16) - 32768.0f) / 256.0f);
-    }
-    return values;
+    return zeropp_test::exact_floats(elements, 12345u + 777u * static_cast<std::uint32_t>(rank));
 }
 
 /// FNV-1a over the bits, lowest byte first.

@@ -72,7 +72,8 @@ struct plain_outer {
             mean[i] = rounded(sum / static_cast<double>(of_islands.size()));
         }
     }
-    void apply(std::vector<std::vector<float>>& of_islands, const outer_options& o, const reference::float_format& to) {
+    void apply(std::vector<std::vector<float>>& of_islands, const outer_options& o,
+               const reference::floating_format& to) {
         const auto rate = static_cast<double>(o.learning_rate), factor = static_cast<double>(o.momentum);
         const auto alpha = static_cast<double>(o.alpha);
         for (std::size_t i = 0; i != anchor.size(); ++i) {
@@ -82,7 +83,7 @@ struct plain_outer {
             for (auto& w : of_islands) {
                 const double own = rounded(alpha * static_cast<double>(w[i]));
                 const double blended = rounded(own + rounded(rounded(1.0 - alpha) * anchor[i]));
-                w[i] = static_cast<float>(to.nearest(alpha == 0 ? anchor[i] : blended));
+                w[i] = static_cast<float>(to.rounded(alpha == 0 ? anchor[i] : blended));
             }
         }
     }

@@ -93,7 +93,6 @@ void check(const node_map& map, std::size_t n, int first_groups = 0) {
                     results[step][r] = full.values();
                 }
             }
-            zeropp::require_equal_replicas(host{}, comm, replica);
         });
     });
     const std::size_t slice = (n + ranks - 1) / ranks;
@@ -407,7 +406,6 @@ TEST_CASE("updates: rotated differences of slices that end inside a window, on e
                     zeropp::quantized_update(host{}, comm, rotated4{}, reference::slice_of(then, ranks, r),
                                              replica.to(version, full));
                 }
-                zeropp::require_equal_replicas(host{}, comm, replica);
                 for (std::size_t i = 0; i != n; ++i) off[r] = std::fmax(off[r], std::fabs(full[i] - then[i]));
                 // What is kept has all but arrived; what is gathered is off by 8 bits of a window's sum.
                 const std::vector<float> own = reference::slice_of(then, ranks, r);
@@ -418,29 +416,6 @@ TEST_CASE("updates: rotated differences of slices that end inside a window, on e
             });
             for (const float o : off) CHECK(o < 0.05f);
         }
-    }
-}
-
-TEST_CASE("updates: nodes that keep other bits are found, and those that keep the same are not") {
-    std::vector<std::string> found(6);
-    on_ranks(6, "a changed bit", [&](zeropp::thread_transport& transport) {
-        const zeropp::two_level nodes(3, 2);
-        zeropp::communicator comm(nodes, transport);
-        const auto r = at(comm.rank());
-        zeropp::workspace<zeropp::host_space> storage(replica_of<float>::storage_bytes(nodes, 60));
-        replica_of<float> replica(nodes, comm.rank(), 60, storage.view());
-        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(10, 1.0f), replica.to(1));
-        zeropp::require_equal_replicas(host{}, comm, replica);
-        if (r == 5) storage.view().data()[7] ^= std::byte{1};
-        try {
-            zeropp::require_equal_replicas(host{}, comm, replica);
-        } catch (const zeropp::integrity_error& e) {
-            found[r] = e.what();
-        }
-    });
-    for (const std::size_t r : {0u, 2u, 4u}) CHECK(found[r] == "");
-    for (const std::size_t r : {1u, 3u, 5u}) {
-        CHECK(found[r] == "require_equal_replicas: expected rank 5 to keep the bits of rank 1, given others");
     }
 }
 

@@ -3,6 +3,8 @@
 /// What the tests of the collectives share: element types, inputs, arrays with guards, topologies, ranks on threads.
 
 #include "support/collective_reference.hpp"
+#include "support/guarded.hpp"
+#include "support/samples.hpp"
 #include "support/watchdog.hpp"
 
 #include <zeropp/core/element.hpp>
@@ -58,19 +60,19 @@ namespace collective_test {
 
 /// The reference's description of an element type.
 template <class T>
-inline constexpr reference::float_format format_of = reference::fp32;
+inline constexpr reference::floating_format format_of = reference::fp32;
 template <>
-inline constexpr reference::float_format format_of<zeropp::half> = reference::fp16;
+inline constexpr reference::floating_format format_of<zeropp::half> = reference::fp16;
 template <>
-inline constexpr reference::float_format format_of<zeropp::bfloat16> = reference::bf16;
+inline constexpr reference::floating_format format_of<zeropp::bfloat16> = reference::bf16;
 template <>
-inline constexpr reference::float_format format_of<float24>{16, -126, 127};
+inline constexpr reference::floating_format format_of<float24>{8, 15};
 
 /// The reference's version of a quantizer of the library.
 template <zeropp::quantizer Q>
 reference::quantizer described(const Q& q) {
     reference::quantizer d(zeropp::short_text(q.name()).str());
-    if (d.scheme == reference::quantizer::kind::lossless) d.block = Q::block_size;
+    if (d.format.lossless()) d.format.block_size = Q::block_size;
     return d;
 }
 
@@ -90,60 +92,34 @@ std::vector<T> narrowed(const std::vector<float>& values) {
 
 /// A tensor of `n` numbers that `format` can hold, another one for each seed: magnitudes that differ between blocks,
 /// lone outliers, zeros of both signs, a stretch of zeros and numbers near the smallest.
-inline std::vector<float> tensor_of(std::size_t n, const reference::float_format& format, std::uint64_t seed) {
+inline std::vector<float> tensor_of(std::size_t n, const reference::floating_format& format, std::uint64_t seed) {
     std::vector<float> values;
-    std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    zeropp_test::random_source random(seed);
     for (std::size_t i = 0; i != n; ++i) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const double uniform = static_cast<double>(state >> 11) * 0x1p-52 - 1;
+        const double uniform = 2 * random.uniform() - 1;
+        const std::size_t kind = random.below(97 * 31);
         double x = uniform * std::ldexp(1.0, static_cast<int>((i / 61 + seed) % 9) - 4);
-        if (state % 97 == 0) x *= 30;
-        if (state % 31 == 1) x = std::copysign(0.0, uniform);
+        if (kind % 97 == 0) x *= 30;
+        if (kind % 31 == 1) x = std::copysign(0.0, uniform);
         if (i / 300 % 7 == 5) x = 0;
-        if (i / 300 % 11 == 9) x = std::ldexp(uniform, format.smallest_exponent - 3);
-        values.push_back(static_cast<float>(format.nearest(x)));
+        if (i / 300 % 11 == 9) x = std::ldexp(uniform, format.smallest_exponent() - 3);
+        values.push_back(static_cast<float>(format.rounded(x)));
     }
     return values;
 }
 
-/// An array with guard bytes on both sides, poisoned until it is written. `shift` moves it off its alignment of 16.
+/// An array between guards. `shift` moves it off its alignment, in bytes.
 template <class T>
-class guarded {
+class guarded : public zeropp_test::guarded<T> {
 public:
-    explicit guarded(std::size_t n, std::size_t shift = 0)
-        : n_(n), shift_(shift), bytes_(n * sizeof(T) + 2 * guard + 16, poison) {}
+    explicit guarded(std::size_t n, std::size_t shift = 0) : zeropp_test::guarded<T>(n, 0xa5, shift) {}
 
-    T* data() {
-        const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
-        return reinterpret_cast<T*>(bytes_.data() + (16 - address % 16) % 16 + guard + shift_);
-    }
-    zeropp::host_view<T> view() { return {data(), n_}; }
-    std::vector<float> values() { return widened(data(), n_); }
+    zeropp::host_view<T> view() { return {this->data(), this->size()}; }
+    std::vector<float> values() { return widened(this->data(), this->size()); }
 
     void fill(const std::vector<T>& elements) {
-        if (!elements.empty()) std::memcpy(data(), elements.data(), elements.size() * sizeof(T));
+        if (!elements.empty()) std::memcpy(this->data(), elements.data(), elements.size() * sizeof(T));
     }
-
-    /// Whether nothing was written outside the array.
-    bool intact() {
-        const auto* first = reinterpret_cast<unsigned char*>(data());
-        const auto* last = first + n_ * sizeof(T);
-        const auto untouched = [](unsigned char b) { return b == poison; };
-        return std::all_of(bytes_.data(), const_cast<unsigned char*>(first), untouched) &&
-               std::all_of(const_cast<unsigned char*>(last), bytes_.data() + bytes_.size(), untouched);
-    }
-    /// Whether nothing was written at all.
-    bool untouched() const {
-        return std::all_of(bytes_.begin(), bytes_.end(), [](unsigned char b) { return b == poison; });
-    }
-
-private:
-    static constexpr unsigned char poison = 0xa5;
-    static constexpr std::size_t guard = 64;
-
-    std::size_t n_;
-    std::size_t shift_;
-    std::vector<unsigned char> bytes_;
 };
 
 /// Where two arrays differ first, to the bit (all NaN are one); empty when they do not.

@@ -1,4 +1,4 @@
-// expect: hadamard: the base quantizer must not be rotated already, know positions, or scale whole messages
+// expect: hadamard: the base quantizer must not be rotated already
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 

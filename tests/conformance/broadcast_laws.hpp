@@ -35,7 +35,7 @@ void broadcasts(Transport& world, expectations& expect, std::size_t bytes, int r
     const Execution exec;
     const bool is_root = world.rank() < roots;
     std::vector<std::byte> apart(is_root ? bytes : 0);
-    guarded_bytes received(place(roots, bytes));
+    guarded<std::byte> received(place(roots, bytes));
     std::byte* const own = in_place && is_root ? received.data() + place(world.rank(), bytes) : apart.data();
     if (is_root) message(world.rank(), to_all).write(own, bytes);
     world.broadcast(exec, is_root ? own : nullptr, received.data(), bytes, roots);

@@ -4,6 +4,7 @@
 /// over `world`.
 
 #include "support/expectations.hpp"
+#include "support/guarded.hpp"
 
 #include <algorithm>
 #include <array>
@@ -41,25 +42,6 @@ private:
     std::array<std::byte, period> bytes_;
 };
 
-/// Memory between two strips that must stay untouched.
-class guarded_bytes {
-public:
-    explicit guarded_bytes(std::size_t bytes) : memory_(bytes + 2 * strip, fill) {}
-
-    std::byte* data() { return memory_.data() + strip; }
-
-    bool intact() const {
-        const auto untouched = [](std::byte b) { return b == fill; };
-        return std::all_of(memory_.begin(), memory_.begin() + strip, untouched) &&
-               std::all_of(memory_.end() - strip, memory_.end(), untouched);
-    }
-
-private:
-    static constexpr int strip = 64;
-    static constexpr std::byte fill{0xa5};
-    std::vector<std::byte> memory_;
-};
-
 inline std::size_t place(int rank, std::size_t bytes) { return static_cast<std::size_t>(rank) * bytes; }
 
 constexpr int to_all = -1;
@@ -69,7 +51,7 @@ template <class Execution, class Transport>
 void gathers(Transport& world, expectations& expect, std::size_t bytes) {
     const Execution exec;
     std::vector<std::byte> send(bytes);
-    guarded_bytes received(place(world.size(), bytes));
+    guarded<std::byte> received(place(world.size(), bytes));
     message(world.rank(), to_all).write(send.data(), bytes);
     world.all_gather(exec, send.data(), received.data(), bytes);
     exec.wait();
@@ -85,7 +67,7 @@ void gathers(Transport& world, expectations& expect, std::size_t bytes) {
 template <class Execution, class Transport>
 void gathers_in_place(Transport& world, expectations& expect, std::size_t bytes) {
     const Execution exec;
-    guarded_bytes all(place(world.size(), bytes));
+    guarded<std::byte> all(place(world.size(), bytes));
     std::byte* const own = all.data() + place(world.rank(), bytes);
     message(world.rank(), to_all).write(own, bytes);
     world.all_gather(exec, own, all.data(), bytes);
@@ -101,7 +83,7 @@ template <class Execution, class Transport>
 void exchanges(Transport& world, expectations& expect, std::size_t bytes) {
     const Execution exec;
     std::vector<std::byte> send(place(world.size(), bytes));
-    guarded_bytes received(place(world.size(), bytes));
+    guarded<std::byte> received(place(world.size(), bytes));
     for (int r = 0; r != world.size(); ++r) message(world.rank(), r).write(send.data() + place(r, bytes), bytes);
     world.all_to_all(exec, send.data(), received.data(), bytes);
     exec.wait();

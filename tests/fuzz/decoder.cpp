@@ -49,11 +49,6 @@ std::vector<float> elements_of(Q q, const std::byte* message, std::size_t count,
     const auto ternary_bytes = [](std::size_t elements) { return elements / 128 * 26 + ceil_div(elements % 128, 5); };
     const std::size_t codes_end = ternary_quantizer<Q> ? ternary_bytes(count) : ceil_div(count * bits, 8);
     const std::size_t params_at = round_up(codes_end, alignof(params));
-    if constexpr (message_scaled_quantizer<Q>) {
-        float absmax;
-        std::memcpy(&absmax, message + round_up(params_at + ceil_div(count, block) * params_bytes<Q>, 4), 4);
-        q = q.scaled_for(absmax);
-    }
     std::vector<float> values(n);
     for (std::size_t i = 0; i != n; ++i) {
         std::uint32_t code = 0;
@@ -68,11 +63,7 @@ std::vector<float> elements_of(Q q, const std::byte* message, std::size_t count,
         }
         params p;
         if constexpr (params_bytes<Q> != 0) std::memcpy(&p, message + params_at + i / block * sizeof p, sizeof p);
-        if constexpr (positional_quantizer<Q>) {
-            values[i] = q.decode(code, p, static_cast<std::uint32_t>(i % block));
-        } else {
-            values[i] = q.decode(code, p);
-        }
+        values[i] = q.decode(code, p);
     }
     return values;
 }

@@ -32,13 +32,12 @@ std::vector<std::string_view> fields_of(std::string_view text, std::string_view 
 bool spells_out(std::string_view name, std::string_view canonical) {
     const auto wanted = fields_of(canonical, ":");
     const auto given = fields_of(name, ":");
-    const std::string_view scale = canonical.starts_with("spike") ? "fp16" : "fp32";
     std::size_t next = 0;
     std::size_t scales = 0;
     for (std::size_t i = 0; i != given.size(); ++i) {
         if (next != wanted.size() && given[i] == wanted[next]) {
             ++next;
-        } else if (i >= 2 && given[i] == scale) {
+        } else if (i >= 2 && given[i] == "fp32") {
             ++scales;
         } else if (i != 2 || given[i] != "symmetric" || !canonical.starts_with("int")) {
             return false;

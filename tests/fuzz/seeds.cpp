@@ -73,7 +73,7 @@ struct each<std::variant<Quantizers...>> {
 
 /// Defaults in their places, and out of them.
 void write_spelt_out_names(const fs::path& folder) {
-    const std::vector<std::string> names{"int8:256:symmetric:fp32", "spike4:128:fp16", "int4:symmetric:128",
+    const std::vector<std::string> names{"int8:256:symmetric:fp32", "mxfp4:fp32", "int4:symmetric:128",
                                          "int4:128:symmetric:symmetric:fp16", "fp32:int8:256"};
     for (std::size_t i = 0; i != names.size(); ++i) {
         write(folder / "names" / ("spelt_out" + std::to_string(i)), {names[i].begin(), names[i].end()});

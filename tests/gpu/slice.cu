@@ -14,5 +14,5 @@ TEST_CASE("kernels: a small slice", "[gpu][slice]") {
     kernels::check_tensors<half>(block_integer<8, 8192>(), {9, 20'001});
     kernels::check_sums(block_integer<8, 256>(), block_integer<4, 128>(), {9, 257, 3001});
     kernels::check_tensors<bfloat16>(hadamard<block_integer<4, 128>>(), {9, 129, 3001});
-    kernels::check_encodings<bfloat16>(nvfp4(), {9, 129, 3001});
+    kernels::check_encodings<bfloat16>(mxfp4(), {9, 129, 3001});
 }

@@ -3,7 +3,6 @@
 #include <zeropp/codec/cuda/message_values.cuh>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 
 namespace kernels = zeropp_test::kernels;
 using zeropp::block_integer;
@@ -13,7 +12,7 @@ using zeropp::hadamard;
 TEST_CASE("kernels: error feedback, whatever residuals are stored as", "[kernels]") {
     kernels::check_feedback<zeropp::bfloat16>(block_integer<8, 128>(), block_integer<4, 128>());
     kernels::check_feedback<float>(cast_to<float>(), hadamard<block_integer<4, 32>>());
-    kernels::check_feedback<zeropp::half>(cast_to<zeropp::bfloat16>(), zeropp::nvfp4());
+    kernels::check_feedback<zeropp::half>(cast_to<zeropp::bfloat16>(), zeropp::mxfp4());
 }
 
 TEST_CASE("kernels: error feedback in blocks of more than a warp, and than a team holds", "[kernels]") {
@@ -23,7 +22,7 @@ TEST_CASE("kernels: error feedback in blocks of more than a warp, and than a tea
 
 TEST_CASE("kernels: error feedback of sums", "[kernels]") {
     kernels::check_feedback_of_sums(hadamard<block_integer<8, 256>>(), block_integer<8, 64>(),
-                                    zeropp::scale_search<hadamard<block_integer<4, 64>>, 3>());
+                                    hadamard<block_integer<4, 64>>());
 }
 
 TEST_CASE("kernels: error feedback of differences", "[kernels]") {

@@ -1,6 +1,5 @@
 #include "kernels/codec_against_host.hpp"
 
-#include <zeropp/codec/cuda/message_scale.cuh>
 #include <zeropp/quantizer/block_float.hpp>
 
 namespace kernels = zeropp_test::kernels;

@@ -1,6 +1,7 @@
 #include <zeropp/layout/wire_layout.hpp>
 
 #include "support/catch.hpp"
+#include "support/samples.hpp"
 
 #include <cstddef>
 
@@ -11,10 +12,9 @@ TEST_CASE("message_place: every tensor has room for its blocks, whatever their s
         message_place place;
         std::size_t blocks = 0;  // those that there are
         std::size_t elements = 0;
-        std::size_t state = 1;
+        zeropp_test::random_source random(1);
         for (std::size_t t = 0; t != 500; ++t) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            const std::size_t n = t % 3 == 0 ? (state >> 40) % 5 : (state >> 40) % 700;
+            const std::size_t n = random.below(t % 3 == 0 ? 5 : 700);
             const message_place next = place.next(n);
             REQUIRE(place.elements % message_place::alignment == 0);
             REQUIRE(next.elements >= place.elements + n);

@@ -18,7 +18,6 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/layout/tensor_list.hpp>
-#include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
@@ -86,7 +85,7 @@ void check_gather(int seed, const Q& q) {
         std::vector<float> expected;
         for (std::size_t r = 0; r != ranks; ++r) {
             for (const float x : described(q).through(tensors[t].slice_of(tensor, ranks, r)).values) {
-                expected.push_back(static_cast<float>(format_of<T>.nearest(x)));
+                expected.push_back(static_cast<float>(format_of<T>.rounded(x)));
             }
         }
         for (std::size_t r = 0; r != ranks; ++r) {
@@ -101,7 +100,7 @@ void check_gather(int seed, const Q& q) {
 template <class T>
 std::vector<float> reduced_slice(const node_map& map, const drawn_tensor& t, std::size_t number, std::size_t r,
                                  const reference::quantizer& intra_node, const reference::quantizer& inter_node,
-                                 bool mean, const reference::float_format& element) {
+                                 bool mean, const reference::floating_format& element) {
     const auto ranks = at(map.ranks());
     const std::size_t n = t.size(ranks, r);
     std::vector<std::vector<float>> fulls;
@@ -171,13 +170,13 @@ void check_reductions(int seed, const IntraNode& intra_node, const InterNode& in
         std::vector<float> whole;
         for (std::size_t r = 0; r != ranks; ++r) {
             INFO("rank " << r);
-            const auto of = [&](const reference::float_format& element) {
+            const auto of = [&](const reference::floating_format& element) {
                 return reduced_slice<T>(drawn.map, tensors[t], t, r, described(intra_node), described(inter_node), mean,
                                         element);
             };
             REQUIRE(difference(slices[r][t], of(format_of<T>)) == "");
             for (const float x : described(intra_node).through(of(reference::fp32)).values) {
-                whole.push_back(static_cast<float>(format_of<T>.nearest(x)));
+                whole.push_back(static_cast<float>(format_of<T>.rounded(x)));
             }
         }
         for (std::size_t r = 0; r != ranks; ++r) {
@@ -420,19 +419,6 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         const tensor_list<float> with_gaps(comm.topology(), {{gapped, {.stride = 10, .elements = 12}}});
         expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, with_gaps, 6); }),
                      "secondary_partition: expected tensors without gaps between slices, given a list with gaps");
-    });
-}
-
-TEST_CASE("lists: one scale for a message of several tensors, where the quantizer has one") {
-    on_threads(2, "message scale", [&](zeropp::thread_transport& transport, expectations& expect) {
-        zeropp::communicator comm(zeropp::two_level(1, 2), transport);
-        const zeropp::nvfp4 q;
-        std::vector<std::vector<float>> tensors{std::vector<float>(64), std::vector<float>(64)};
-        std::vector<std::vector<float>> shards{std::vector<float>(32, 6.0f), std::vector<float>(32, 0.75f)};
-        const tensor_list<float> full(comm.topology(), listed(tensors));
-        zeropp::quantized_all_gather(host{}, comm, q, tensor_list<float>(listed(shards)), full);
-        expect(tensors[0] == std::vector<float>(64, 6.0f));
-        expect(tensors[1] == std::vector<float>(64, 0.75f));
     });
 }
 

@@ -19,9 +19,7 @@ TEST_CASE("planned volume: reduce-scatters send it, of bfloat16 in 6 and 4 bits 
                                             zeropp::block_integer<4, 2048>{});
 }
 
-TEST_CASE("planned volume: all-gathers send it, with a scale for each message besides those of blocks") {
-    check_all_gathers<float>(zeropp::nvfp4{});
-}
+TEST_CASE("planned volume: all-gathers send it, with scales of a byte") { check_all_gathers<float>(zeropp::mxfp4{}); }
 
 TEST_CASE("planned volume: a step is the sum over its tensors and collectives") {
     const zeropp::two_level ranks(3, 4);

@@ -6,17 +6,13 @@
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/named.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include "support/catch.hpp"
-#include "support/floating_format.hpp"
-#include "support/toy_abilities.hpp"
 #include "support/toy_quantizer.hpp"
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -26,20 +22,16 @@ using namespace zeropp;
 using namespace zeropp_test;
 
 using plain = block_integer<4, 128>;
-using searched = hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128>;
+using rotated = hadamard<block_integer<4, 128, signed_absmax, half>, 128>;
 using dithered = stochastic<hadamard<plain>>;
 
-/// A quantizer's abilities, a letter each: rotates, searches, fits twice, dithers, knows positions, scales messages,
-/// has five codes in a byte.
+/// A quantizer's abilities, a letter each: rotates, fits twice, dithers, has five codes in a byte.
 template <quantizer Q>
 std::string abilities_of() {
     std::string letters;
     if (rotating_quantizer<Q>) letters += 'r';
-    if (searching_quantizer<Q>) letters += 's';
     if (refitting_quantizer<Q>) letters += 't';
     if (stochastic_quantizer<Q>) letters += 'd';
-    if (positional_quantizer<Q>) letters += 'p';
-    if (message_scaled_quantizer<Q>) letters += 'm';
     if (ternary_quantizer<Q>) letters += '5';
     return letters;
 }
@@ -61,18 +53,12 @@ TEST_CASE("quantizers have the abilities that they were given", "[quantizer][abi
     CHECK(abilities_of<toy_quantizer>().empty());
     CHECK(abilities_of<hadamard<plain>>() == "r");
     CHECK(abilities_of<hadamard<plain, 128>>() == "r");
-    CHECK(abilities_of<scale_search<plain>>() == "s");
     CHECK(abilities_of<stochastic<plain>>() == "d");
-    CHECK(abilities_of<searched>() == "rs");
     CHECK(abilities_of<dithered>() == "rd");
     CHECK(abilities_of<hadamard<stochastic<plain>>>() == "rd");
-    CHECK(abilities_of<stochastic<scale_search<plain>>>() == "sd");
     CHECK(abilities_of<hadamard<lloyd_max<2, 128>, 128>>() == "rt");
     CHECK(abilities_of<lloyd_max<3, 32, unbiased>>() == "t5");
-    CHECK(abilities_of<toy_searching>() == "s");
-    CHECK(abilities_of<toy_positional>() == "p");
-    CHECK(abilities_of<toy_message_scaled>() == "m");
-    CHECK(bounded_quantizer<searched>);
+    CHECK(bounded_quantizer<rotated>);
     CHECK(bounded_quantizer<dithered>);
     CHECK_FALSE(bounded_quantizer<hadamard<toy_quantizer, 8>>);
     // Bounded, but without an extent.
@@ -80,41 +66,24 @@ TEST_CASE("quantizers have the abilities that they were given", "[quantizer][abi
 }
 
 TEST_CASE("abilities show in names, and names choose them", "[quantizer][abilities][named]") {
-    using own = named_quantizers<plain, hadamard<plain>, searched, dithered, scale_search<block_integer<8, 256>>>;
-    CHECK(own::list() == "int4:128, int4:128:h32, int4:128:signed:fp16:search16:h128, int4:128:h32:stochastic, "
-                         "int8:256:search16");
-    for (const std::string name : {"int4:128", "int4:128:h32", "int4:128:signed:fp16:search16:h128",
-                                   "int4:128:h32:stochastic", "int8:256:search16"}) {
+    using own = named_quantizers<plain, hadamard<plain>, rotated, dithered>;
+    CHECK(own::list() == "int4:128, int4:128:h32, int4:128:signed:fp16:h128, int4:128:h32:stochastic");
+    for (const std::string name :
+         {"int4:128", "int4:128:h32", "int4:128:signed:fp16:h128", "int4:128:h32:stochastic"}) {
         CHECK(own::name(own::parse(name)) == name);
     }
-    CHECK(std::holds_alternative<searched>(own::parse("int4:128:signed:fp16:search16:h128")));
+    CHECK(std::holds_alternative<rotated>(own::parse("int4:128:signed:fp16:h128")));
     CHECK(own::parse("int4:128:symmetric:h32").index() == 1);
     CHECK_THROWS_AS(own::parse("int4:128:h64"), precondition_error);
     CHECK_THROWS_AS(own::parse("int4:128:stochastic"), precondition_error);
 }
 
-TEST_CASE("abilities cost no bytes but the scale of a message", "[quantizer][abilities][wire_layout]") {
+TEST_CASE("abilities cost no bytes", "[quantizer][abilities][wire_layout]") {
     for (const std::size_t n : {0u, 1u, 127u, 128u, 129u, 1000u}) {
-        CHECK(wire_bytes(searched{}, n) == wire_bytes(block_integer<4, 128, signed_absmax, half>{}, n));
+        CHECK(wire_bytes(rotated{}, n) == wire_bytes(block_integer<4, 128, signed_absmax, half>{}, n));
         CHECK(wire_bytes(dithered{}, n) == wire_bytes(plain{}, n));
-        // A code a byte, 3 bytes for each block of 8, then a float where it is aligned.
-        const std::size_t params_end = n + (n + 7) / 8 * 3;
-        const wire_layout<toy_message_scaled> layout(n);
-        CHECK(layout.params_offset == n);
-        CHECK(layout.scale_offset == (params_end + 3) / 4 * 4);
-        CHECK(layout.bytes == (layout.scale_offset + 4 + 15) / 16 * 16);
-        CHECK(wire_layout<plain>(n).scale_offset == wire_layout<plain>(n).params_offset + (n + 127) / 128 * 4);
+        CHECK(wire_layout<plain>(n).params_end == wire_layout<plain>(n).params_offset + (n + 127) / 128 * 4);
     }
-}
-
-TEST_CASE("the largest finite magnitude of a message", "[quantizer][abilities]") {
-    std::uint32_t absmax = 0;
-    for (const std::uint32_t bits : {0x3f800000u, 0xc0400000u, 0x7f800000u, 0xff800000u, 0x7fc00001u, 0x80000000u}) {
-        absmax = detail::take_magnitude(absmax, float_of(bits));
-    }
-    CHECK(float_of(absmax) == 3.0f);
-    CHECK(detail::take_magnitude(0, float_of(0xff7fffffu)) == 0x7f7fffffu);
-    CHECK(detail::take_magnitude(0, float_of(0x80000001u)) == 1u);
 }
 
 TEST_CASE("rotations there and back multiply by powers of two that cancel", "[quantizer][abilities]") {
@@ -135,5 +104,5 @@ TEST_CASE("rotations there and back multiply by powers of two that cancel", "[qu
     check(128, detail::rotation_scale<128>(false), detail::rotation_scale<128>(true));
     check(256, detail::rotation_scale<256>(false), detail::rotation_scale<256>(true));
     CHECK(detail::rotation_size<plain>() == 1);
-    CHECK(detail::rotation_size<searched>() == 128);
+    CHECK(detail::rotation_size<rotated>() == 128);
 }

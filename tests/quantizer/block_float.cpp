@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -28,7 +27,6 @@ using zeropp::e3m2;
 using zeropp::e4m3;
 using zeropp::e5m2;
 using zeropp::half;
-using zeropp::nvfp4;
 
 constexpr float largest = std::numeric_limits<float>::max();
 
@@ -38,21 +36,19 @@ float absmax_of(const std::vector<float>& values) {
     return most;
 }
 
-/// The scale that `fit` must choose for a block, from its absmax and that of its message.
-using scale_rule = std::function<double(const small_float_format& format, float absmax, float message_absmax)>;
+/// The scale that `fit` must choose for a block, from its absmax.
+using scale_rule = std::function<double(const small_float_format& format, float absmax)>;
 
 /// A format of blocks: what is under test, what it should be, and the rule of its scales.
 struct float_model {
     quantizer_model quantizer;
     const small_float_format& format;
     scale_rule scale;
-    /// A block of a message whose absmax is given.
-    quantized_block (*in_message)(const std::vector<float>& block, float absmax);
 };
 
 /// The block's absmax over the largest value, rounded up to what is stored and not below 2^-126.
 template <class Scale>
-double fitted_scale(const small_float_format& format, float absmax, float) {
+double fitted_scale(const small_float_format& format, float absmax) {
     const floating_format stored = std::is_same_v<Scale, half>       ? fp16_format
                                    : std::is_same_v<Scale, bfloat16> ? bf16_format
                                                                      : fp32_format;
@@ -66,31 +62,9 @@ double fitted_scale(const small_float_format& format, float absmax, float) {
 }
 
 /// MX 1.0, section 6.3: the largest power of two in the block, over that of the format.
-double microscaling_scale(const small_float_format& format, float absmax, float) {
+double microscaling_scale(const small_float_format& format, float absmax) {
     if (absmax == 0.0f) return 0x1p-127;
     return std::ldexp(1.0, std::max(std::ilogb(absmax) - std::ilogb(format.largest()), -127));
-}
-
-double nvidia_scale(const small_float_format& format, float absmax, float message_absmax) {
-    const float tensor = std::max(float_quotient(message_absmax, 448.0f * 6.0f), 0x1p-117f);
-    const float ideal = float_quotient(absmax, float_product(static_cast<float>(format.largest()), tensor));
-    const std::uint32_t code = std::max(e4m3_format.nearest(static_cast<double>(ideal)), 1u);
-    return static_cast<double>(float_product(static_cast<float>(e4m3_format.value(code)), tensor));
-}
-
-template <class Q>
-quantized_block round_trip_with(const Q& q, const std::vector<float>& block) {
-    typename Q::stats stats;
-    for (const float x : block) stats.add(x);
-    const auto p = q.fit(stats);
-    quantized_block result;
-    result.params = model_of::bytes(p);
-    for (const float x : block) {
-        result.codes.push_back(q.encode(x, p));
-        result.decoded.push_back(q.decode(result.codes.back(), p));
-        result.bounds.push_back(q.error_bound(x, p));
-    }
-    return result;
 }
 
 template <class Format, int BlockSize, class Scale>
@@ -99,19 +73,7 @@ float_model describe_float() {
     const bool microscaling = std::is_same_v<Scale, zeropp::e8m0>;
     scale_rule rule = microscaling_scale;
     if constexpr (!microscaling) rule = fitted_scale<Scale>;
-    return {describe<quantizer>(), small_format_of<Format>(), rule,
-            [](const std::vector<float>& block, float) { return round_trip_with(quantizer{}, block); }};
-}
-
-/// NVFP4 where every block is a message.
-float_model describe_nvfp4() {
-    quantizer_model model = describe<nvfp4>();
-    model.round_trip = [](const std::vector<float>& block) {
-        return round_trip_with(nvfp4{}.scaled_for(absmax_of(block)), block);
-    };
-    return {model, e2m1_format, nvidia_scale, [](const std::vector<float>& block, float absmax) {
-                return round_trip_with(nvfp4{}.scaled_for(absmax), block);
-            }};
+    return {describe<quantizer>(), small_format_of<Format>(), rule};
 }
 
 std::vector<float_model> microscaling_models() {
@@ -128,7 +90,6 @@ std::vector<float_model> fitted_models() {
 std::vector<float_model> all_models() {
     std::vector<float_model> all = microscaling_models();
     for (auto& m : fitted_models()) all.push_back(m);
-    all.push_back(describe_nvfp4());
     return all;
 }
 
@@ -163,9 +124,9 @@ std::vector<std::vector<float>> telling_blocks() {
 }
 
 /// Codes and values of a block are those of the definition, to the bit.
-bool is_by_definition(const float_model& m, const std::vector<float>& block, float message_absmax) {
-    const quantized_block actual = m.in_message(block, message_absmax);
-    const double scale = m.scale(m.format, absmax_of(block), message_absmax);
+bool is_by_definition(const float_model& m, const std::vector<float>& block) {
+    const quantized_block actual = m.quantizer.round_trip(block);
+    const double scale = m.scale(m.format, absmax_of(block));
     if (std::isnan(scale)) return std::all_of(actual.decoded.begin(), actual.decoded.end(), is_nan);
     const double reciprocal = scale == 0.0 ? 0.0 : static_cast<double>(static_cast<float>(1.0 / scale));
     for (std::size_t i = 0; i != block.size(); ++i) {
@@ -183,11 +144,10 @@ bool is_by_definition(const float_model& m, const std::vector<float>& block, flo
 double sqnr(const float_model& m, const std::vector<float>& values) {
     double signal = 0;
     double noise = 0;
-    const float absmax = absmax_of(values);
     for (std::size_t begin = 0; begin != values.size(); begin += m.quantizer.block_size) {
         const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
         const std::vector<float> block(first, first + static_cast<std::ptrdiff_t>(m.quantizer.block_size));
-        const auto decoded = m.in_message(block, absmax).decoded;
+        const auto decoded = m.quantizer.round_trip(block).decoded;
         for (std::size_t i = 0; i != block.size(); ++i) {
             const double x = static_cast<double>(block[i]);
             const double e = static_cast<double>(decoded[i]) - x;
@@ -208,14 +168,10 @@ TEST_CASE("blocks of floats are what their definition says, to the bit", "[quant
     const auto blocks = telling_blocks();
     for (const auto& m : all_models()) {
         for (const auto& block : blocks) {
-            // Messages whose largest element is in this block, and elsewhere.
-            const float own = absmax_of(block);
-            for (const float message : {own, own < 1e30f ? own * 40.0f : own, own < 1e30f ? own * 50000.0f : own}) {
-                if (is_by_definition(m, block, message)) continue;
-                CAPTURE(m.quantizer.name, text_of(block), text_of(message));
-                FAIL_CHECK("not what the definition gives");
-                return;
-            }
+            if (is_by_definition(m, block)) continue;
+            CAPTURE(m.quantizer.name, text_of(block));
+            FAIL_CHECK("not what the definition gives");
+            return;
         }
     }
 }
@@ -273,7 +229,7 @@ TEST_CASE("what blocks of floats are off is what they say, and hardly less", "[q
             microscaling ? std::max(clipped, std::ldexp(0.5, -m.format.mantissa_bits)) : half_unit / m.format.largest();
         CHECK(closest > 0.99);
         CHECK(closest <= 1.0);
-        CHECK(widest <= most * (m.quantizer.name == "nvfp4" ? 17.0 / 16 : 1.01));
+        CHECK(widest <= most * 1.01);
     }
 }
 
@@ -306,29 +262,6 @@ TEST_CASE("MX by hand", "[quantizer][block_float]") {
     CHECK(mxfp8.round_trip({500.0f}).params == std::vector<std::uint8_t>{127});
 }
 
-TEST_CASE("NVFP4 by hand", "[quantizer][block_float]") {
-    constexpr nvfp4 q = nvfp4{}.scaled_for(2688.0f);
-    STATIC_REQUIRE(q.message_scale == 1.0f);
-    // The block that holds the message's largest element has the largest scale.
-    const auto r = round_trip_with(q, {2688.0f, -1344.0f, 672.0f, 0.0f});
-    CHECK(r.params == std::vector<std::uint8_t>{0x7e});
-    CHECK(r.decoded == std::vector<float>{2688, -1344, 672, 0});
-    // 6.3 / 6 = 1.05 is nearest to 1; 6.3 then lies beyond the largest code.
-    CHECK(round_trip_with(q, {6.3f, 3.2f}).decoded == std::vector<float>{6, 3});
-    // A scale that would be zero is the smallest one.
-    const auto tiny = round_trip_with(q, {0x1p-10f, 0x1p-12f});
-    CHECK(tiny.params == std::vector<std::uint8_t>{1});
-    CHECK(tiny.decoded == std::vector<float>{0x1p-10f, 0});
-    // Messages of zeros, and such that hold nothing finite but zeros.
-    STATIC_REQUIRE(nvfp4{}.scaled_for(0.0f).message_scale == nvfp4{}.message_scale);
-    CHECK(round_trip_with(nvfp4{}, {0.0f, -0.0f}).decoded == std::vector<float>{0, 0});
-    CHECK(is_nan(round_trip_with(nvfp4{}, {0.0f, float_of(0x7f800000u)}).decoded[0]));
-    // NaN is the block's own.
-    CHECK(round_trip_with(q, {float_of(0xffc00000u)}).params == std::vector<std::uint8_t>{0x7f});
-    // A message that claims a unit that is none decodes to NaN.
-    CHECK(is_nan(nvfp4{}.scaled_for(float_of(0x7fc00000u)).decode(1, {1})));
-}
-
 TEST_CASE("accuracy of blocks of floats on Gaussian values", "[quantizer][block_float][accuracy]") {
     const std::vector<float> values = normal_floats(200'192, 73);
     const auto check = [&](const float_model& m, double table) {
@@ -340,15 +273,12 @@ TEST_CASE("accuracy of blocks of floats on Gaussian values", "[quantizer][block_
     check(describe_float<e4m3, 32, zeropp::e8m0>(), 30.7);
     check(describe_float<e2m3, 32, zeropp::e8m0>(), 31.0);
     check(describe_float<e2m1, 32, zeropp::e8m0>(), 18.8);
-    check(describe_nvfp4(), 20.4);
 }
 
 TEST_CASE("blocks of floats take few bytes of parameters", "[quantizer][block_float]") {
     STATIC_REQUIRE(sizeof(block_float<e4m3, 128>::params) == 4);
     STATIC_REQUIRE(sizeof(block_float<e5m2, 128, half>::params) == 2);
     STATIC_REQUIRE(sizeof(zeropp::mxfp4::params) == 1);
-    STATIC_REQUIRE(sizeof(nvfp4::params) == 1);
-    STATIC_REQUIRE(sizeof(nvfp4) == sizeof(float));
 }
 
 TEST_CASE("names of blocks of floats", "[quantizer][block_float]") {
@@ -361,5 +291,4 @@ TEST_CASE("names of blocks of floats", "[quantizer][block_float]") {
     CHECK(zeropp::mxfp6<e3m2>::name().str() == "mxfp6_e3m2");
     CHECK(zeropp::mxfp4::name().str() == "mxfp4");
     CHECK(block_float<e2m1, 64, zeropp::e8m0>::name().str() == "mxfp4:64");
-    CHECK(nvfp4::name().str() == "nvfp4");
 }

@@ -3,7 +3,6 @@
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/spike_reserving.hpp>
 
 #include "support/catch.hpp"
 #include "support/toy_quantizer.hpp"
@@ -49,26 +48,21 @@ const std::vector<std::string> names{"fp32",
                                      "int8:256:fp16:h32",
                                      "int4:128:fp16:h32",
                                      "int4:128:signed:fp16:h128",
-                                     "int4:128:signed:fp16:search16:h128",
                                      "int4:128:fp16:stochastic",
-                                     "spike4:128",
-                                     "spike3:128",
-                                     "spike2:32",
                                      "fp8_e4m3:128",
                                      "fp8_e5m2:128",
                                      "mxfp8_e4m3",
                                      "mxfp8_e5m2",
                                      "mxfp6_e2m3",
                                      "mxfp6_e3m2",
-                                     "mxfp4",
-                                     "nvfp4"};
+                                     "mxfp4"};
 
 }  // namespace
 
 TEST_CASE("a name is a type, and every quantizer with a name has its own", "[quantizer][named]") {
     using zeropp::quantizer_named;
     STATIC_REQUIRE(std::same_as<quantizer_named<"fp32">, zeropp::cast_to<float>>);
-    STATIC_REQUIRE(std::same_as<quantizer_named<"nvfp4">, zeropp::nvfp4>);
+    STATIC_REQUIRE(std::same_as<quantizer_named<"mxfp4">, zeropp::mxfp4>);
     STATIC_REQUIRE(
         std::same_as<quantizer_named<"int8:64:fp16">, zeropp::block_integer<8, 64, zeropp::symmetric, zeropp::half>>);
     STATIC_REQUIRE(std::same_as<quantizer_named<"lloyd2:128:unbiased:h128">,
@@ -165,35 +159,29 @@ TEST_CASE("hops have two or three quantizers, their names, and the largest of th
     STATIC_REQUIRE((decltype(two)::largest_block == 512 && decltype(three)::largest_block == 1024));
 }
 
-TEST_CASE("names of floats and spikes, with their own defaults", "[quantizer][named]") {
+TEST_CASE("names of floats", "[quantizer][named]") {
     using zeropp::block_float;
     using zeropp::e2m3;
     using zeropp::e3m2;
     using zeropp::e4m3;
     using zeropp::e5m2;
     using zeropp::half;
-    using zeropp::spike_reserving;
     using set = zeropp::named_quantizers<block_float<e4m3, 128>, block_float<e4m3, 128, half>, block_float<e5m2, 128>,
                                          block_float<e5m2, 128, half>, zeropp::mxfp8<e4m3>, zeropp::mxfp8<e5m2>,
-                                         zeropp::mxfp6<e2m3>, zeropp::mxfp6<e3m2>, zeropp::mxfp4, zeropp::nvfp4,
-                                         spike_reserving<4, 128>, spike_reserving<4, 128, float>,
-                                         spike_reserving<2, 32, zeropp::bfloat16>>;
+                                         zeropp::mxfp6<e2m3>, zeropp::mxfp6<e3m2>, zeropp::mxfp4>;
     CHECK(set::list() == "fp8_e4m3:128, fp8_e4m3:128:fp16, fp8_e5m2:128, fp8_e5m2:128:fp16, mxfp8_e4m3, mxfp8_e5m2, "
-                         "mxfp6_e2m3, mxfp6_e3m2, mxfp4, nvfp4, spike4:128, spike4:128:fp32, spike2:32:bf16");
+                         "mxfp6_e2m3, mxfp6_e3m2, mxfp4");
     std::size_t index = 0;
-    for (const std::string name :
-         {"fp8_e4m3:128", "fp8_e4m3:128:fp16", "fp8_e5m2:128", "fp8_e5m2:128:fp16", "mxfp8_e4m3", "mxfp8_e5m2",
-          "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "spike4:128", "spike4:128:fp32", "spike2:32:bf16"}) {
+    for (const std::string name : {"fp8_e4m3:128", "fp8_e4m3:128:fp16", "fp8_e5m2:128", "fp8_e5m2:128:fp16",
+                                   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4"}) {
         CAPTURE(name);
         CHECK(set::parse(name).index() == index);
         CHECK(set::name(set::parse(name)) == name);
         ++index;
     }
     CHECK(set::parse("fp8_e4m3:128:fp32").index() == 0);
-    CHECK(set::parse("spike4:128:fp16").index() == 10);
-    for (const std::string wrong : {"fp8:128", "fp8_e4m3", "fp8_e4m3:128:symmetric", "mxfp8", "mxfp4:32", "mxfp4_e2m1",
-                                    "mxfp4:fp32", "nvfp4:fp32", "nvfp4:16", "spike4", "spike4:128:symmetric",
-                                    "spike4:128:symmetric:fp16", "spike2:32", "spike2:32:fp16"}) {
+    for (const std::string wrong :
+         {"fp8:128", "fp8_e4m3", "fp8_e4m3:128:symmetric", "mxfp8", "mxfp4:32", "mxfp4_e2m1", "mxfp4:fp32"}) {
         CAPTURE(wrong);
         CHECK_THROWS_AS(set::parse(wrong), zeropp::precondition_error);
     }

@@ -1,5 +1,4 @@
 #include <zeropp/quantizer/hadamard.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/execution/host.hpp>
@@ -19,7 +18,6 @@ using namespace zeropp_test;
 using zeropp::block_integer;
 using zeropp::hadamard;
 using zeropp::half;
-using zeropp::scale_search;
 using zeropp::signed_absmax;
 
 constexpr std::size_t count = 1 << 19;
@@ -92,11 +90,11 @@ TEST_CASE("accuracy of rotated integers of 4 bits", "[quantizer][accuracy][hadam
     // What the formats were simulated to reach.
     const hadamard<block_integer<4, 128>> h32;
     const hadamard<block_integer<4, 128>, 128> h128;
-    const hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128> best;
+    const hadamard<block_integer<4, 128, signed_absmax, half>, 128> best;
     const std::vector<float> heavy_tailed = student_floats(count, 42);
     CHECK(sqnr_of(h32, heavy_tailed) >= 18.6);
     CHECK(sqnr_of(h128, heavy_tailed) >= 19.1);
-    CHECK(sqnr_of(best, heavy_tailed) >= 20.7);
+    CHECK(sqnr_of(best, heavy_tailed) >= 20.1);
     // Normal data stay normal: 18.6, within what a sample leaves open.
     CHECK(std::fabs(sqnr_of(h32, normal_floats(count, 41)) - 18.6) <= 0.1);
 }

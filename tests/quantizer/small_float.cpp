@@ -105,14 +105,12 @@ TEST_CASE("the figures of the specifications", "[quantizer][small_float]") {
     STATIC_REQUIRE(e4m3::bits == 8);
     STATIC_REQUIRE(e4m3::largest == 448.0f);
     STATIC_REQUIRE(e4m3::largest_exponent == 8);
-    STATIC_REQUIRE(e4m3::smallest == 0x1p-9f);
     STATIC_REQUIRE(e4m3::decode(0x08) == 0x1p-6f);
     STATIC_REQUIRE(e4m3::decode(0x07) == 0.875f * 0x1p-6f);
     STATIC_REQUIRE(e4m3::decode(0xfe) == -448.0f);
     STATIC_REQUIRE(e5m2::bits == 8);
     STATIC_REQUIRE(e5m2::largest == 57344.0f);
     STATIC_REQUIRE(e5m2::largest_exponent == 15);
-    STATIC_REQUIRE(e5m2::smallest == 0x1p-16f);
     STATIC_REQUIRE(e5m2::decode(0x04) == 0x1p-14f);
     STATIC_REQUIRE(e5m2::decode(0x03) == 0.75f * 0x1p-14f);
     STATIC_REQUIRE(e5m2::decode(0x7c) == infinity);
@@ -120,15 +118,12 @@ TEST_CASE("the figures of the specifications", "[quantizer][small_float]") {
     // MX, tables 3 to 5.
     STATIC_REQUIRE(e2m3::largest == 7.5f);
     STATIC_REQUIRE(e2m3::largest_exponent == 2);
-    STATIC_REQUIRE(e2m3::smallest == 0.125f);
     STATIC_REQUIRE(e2m3::decode(0x07) == 0.875f);
     STATIC_REQUIRE(e3m2::largest == 28.0f);
     STATIC_REQUIRE(e3m2::largest_exponent == 4);
-    STATIC_REQUIRE(e3m2::smallest == 0.0625f);
     STATIC_REQUIRE(e3m2::decode(0x03) == 0.1875f);
     STATIC_REQUIRE(e2m1::largest == 6.0f);
     STATIC_REQUIRE(e2m1::largest_exponent == 2);
-    STATIC_REQUIRE(e2m1::smallest == 0.5f);
     STATIC_REQUIRE(e2m1::encode(2.5f) == 4);
     STATIC_REQUIRE(e2m1::encode(-5.0f) == 14);
     for (const std::uint32_t nan : {0x7fu, 0xffu}) CHECK(is_nan(e4m3::decode(nan)));

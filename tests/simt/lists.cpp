@@ -181,10 +181,10 @@ TEST_CASE("kernels on lists: five codes in a byte", "[simt][kernels][lists]") {
     }
 }
 
-TEST_CASE("kernels on lists: scales of messages, noise, blocks of more than a team holds", "[simt][kernels][lists]") {
+TEST_CASE("kernels on lists: scales of a byte, noise, blocks of more than a team holds", "[simt][kernels][lists]") {
     using dithered = zeropp::stochastic<block_integer<4, 128>>;
     for (int seed = 20; seed != 24; ++seed) {
-        check<zeropp::half, zeropp::nvfp4, dithered, zeropp::cast_to<zeropp::bfloat16>>({}, {{}, 7}, seed, 9, 2000);
+        check<zeropp::half, zeropp::mxfp4, dithered, zeropp::cast_to<zeropp::bfloat16>>({}, {{}, 7}, seed, 9, 2000);
         check<float, block_integer<8, 65536>, hadamard<block_integer<4, 2048>, 256>, zeropp::cast_to<float>>(
             {}, {}, seed, 5, 30000);
     }

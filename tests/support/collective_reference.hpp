@@ -2,13 +2,14 @@
 /// \file
 /// Results of collectives on each rank, computed from all ranks' inputs one block, one rank and one node at a time, in
 /// double, with every rounding explicit. Shares no code with the library; derives quantizers from their names
-/// ("int4:128:signed:fp16") and the documentation.
+/// ("int4:128:signed:fp16").
+
+#include "support/reference.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -17,70 +18,35 @@
 
 namespace collective_test::reference {
 
-inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+using zeropp_test::floating_format;
 
-/// A binary floating-point format of `digits` significant bits, including the hidden one.
-struct float_format {
-    int digits;
-    int smallest_exponent;
-    int largest_exponent;
-
-    double largest() const { return (2 - std::ldexp(1.0, 1 - digits)) * std::ldexp(1.0, largest_exponent); }
-    /// Distance between representable numbers around x.
-    double spacing(double x) const {
-        const int exponent = x == 0 ? smallest_exponent : std::max(std::ilogb(x), smallest_exponent);
-        return std::ldexp(1.0, exponent - digits + 1);
-    }
-    /// Rounds to nearest, ties to even; Inf if the result is above the largest.
-    double nearest(double x) const {
-        if (!std::isfinite(x)) return x;
-        const double y = std::nearbyint(x / spacing(x)) * spacing(x);
-        return std::fabs(y) > largest() ? std::copysign(INFINITY, y) : y;
-    }
-    /// Smallest representable magnitude not below |x|, with the sign of x; NaN if there is none.
-    double away_from_zero(double x) const {
-        const double y = std::ceil(std::fabs(x) / spacing(x)) * spacing(x);
-        return y > largest() ? nan : std::copysign(y, x);
-    }
-    /// Largest representable number not above x; NaN if there is none.
-    double below(double x) const {
-        const double y = std::min(std::floor(x / spacing(x)) * spacing(x), largest());
-        return y < -largest() ? nan : y;
-    }
-};
-
-inline constexpr float_format fp32{24, -126, 127};
-inline constexpr float_format fp16{11, -14, 15};
-inline constexpr float_format bf16{8, -126, 127};
+inline constexpr floating_format fp32 = zeropp_test::fp32_format;
+inline constexpr floating_format fp16 = zeropp_test::fp16_format;
+inline constexpr floating_format bf16 = zeropp_test::bf16_format;
 
 /// Rounds a double to float. Sums, products and quotients of two floats come out as in float arithmetic.
-inline double single(double x) { return fp32.nearest(x); }
+inline double single(double x) { return static_cast<double>(static_cast<float>(x)); }
 
 /// A quantizer, derived from its name.
 struct quantizer {
-    enum class kind { symmetric, signed_absmax, asymmetric, lossless };
-
-    kind scheme = kind::symmetric;
-    int bits = 0;
-    std::size_t block = 1;
-    float_format stored = fp32;  // format of scales, or of elements if lossless
+    zeropp_test::reference_format format{zeropp_test::scheme::symmetric, 0, 1, fp32};
 
     quantizer(std::string_view name) {
-        const std::map<std::string_view, float_format> formats{{"fp32", fp32}, {"fp16", fp16}, {"bf16", bf16}};
+        const std::map<std::string_view, floating_format> formats{{"fp32", fp32}, {"fp16", fp16}, {"bf16", bf16}};
         for (bool first = true; !name.empty(); first = false) {
             const std::string_view word = name.substr(0, name.find(':'));
             name.remove_prefix(std::min(name.size(), word.size() + 1));
             if (formats.contains(word)) {
-                stored = formats.at(word);
-                if (first) scheme = kind::lossless;
+                format.stored = formats.at(word);
+                if (first) format.how = zeropp_test::scheme::lossless;
             } else if (word.starts_with("int")) {
-                bits = number(word.substr(3));
+                format.bits = number(word.substr(3));
             } else if (word == "signed") {
-                scheme = kind::signed_absmax;
+                format.how = zeropp_test::scheme::signed_absmax;
             } else if (word == "asymmetric") {
-                scheme = kind::asymmetric;
+                format.how = zeropp_test::scheme::asymmetric;
             } else {
-                block = static_cast<std::size_t>(number(word));
+                format.block_size = static_cast<std::size_t>(number(word));
             }
         }
     }
@@ -92,11 +58,23 @@ struct quantizer {
     };
     outcome through(const std::vector<float>& values) const {
         outcome result;
-        for (std::size_t begin = 0; begin < values.size(); begin += block) {
-            const std::size_t end = std::min(values.size(), begin + block);
-            one_block({values.begin() + static_cast<std::ptrdiff_t>(begin),
-                       values.begin() + static_cast<std::ptrdiff_t>(end)},
-                      result);
+        for (std::size_t begin = 0; begin < values.size(); begin += format.block_size) {
+            const std::size_t n = std::min(format.block_size, values.size() - begin);
+            const auto params =
+                format.lossless() ? zeropp_test::reference_format::parameters{} : format.fit(&values[begin], n);
+            const double steps_off = format.how == zeropp_test::scheme::signed_absmax ? 1.0 : 0.5;
+            for (std::size_t i = begin; i != begin + n; ++i) {
+                const auto x = static_cast<double>(values[i]);
+                if (format.lossless()) {
+                    result.values.push_back(static_cast<float>(format.stored.rounded(x)));
+                    result.error.push_back(std::fabs(format.stored.rounded(x) - x));
+                    continue;
+                }
+                result.values.push_back(format.decode(format.encode(values[i], params), params));
+                // The step and the value also have float's own rounding.
+                const double step = std::fabs(static_cast<double>(params.step));
+                result.error.push_back(step * steps_off * (1 + 1e-3) + std::fabs(x) * 1e-6);
+            }
         }
         return result;
     }
@@ -108,58 +86,6 @@ private:
             throw std::invalid_argument("not a quantizer that the reference knows: " + std::string(digits));
         }
         return n;
-    }
-
-    void one_block(const std::vector<float>& x, outcome& result) const {
-        if (scheme == kind::lossless) {
-            for (const float v : x) {
-                result.values.push_back(static_cast<float>(stored.nearest(v)));
-                result.error.push_back(std::fabs(stored.nearest(v) - static_cast<double>(v)));
-            }
-            return;
-        }
-        const bool finite = std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
-        const double low = *std::min_element(x.begin(), x.end());
-        const double high = *std::max_element(x.begin(), x.end());
-        double origin = 0, ideal = nan, first = 0, last = 0, steps_off = 0.5;
-        if (scheme == kind::symmetric) {
-            last = std::ldexp(1.0, bits - 1) - 1;
-            first = -last;
-            ideal = single(std::max(std::fabs(low), std::fabs(high)) / last);
-        } else if (scheme == kind::signed_absmax) {
-            first = -std::ldexp(1.0, bits - 1);
-            last = -first - 1;
-            steps_off = 1;
-            // Of two equal magnitudes, the negative one is the extreme; of two zeros, the negative zero.
-            const bool negative = -low > high || (-low == high && std::any_of(x.begin(), x.end(), [&](float v) {
-                return std::fabs(v) == high && std::signbit(v);
-            }));
-            ideal = single(std::copysign(std::max(-low, high), negative ? 1.0 : -1.0) / -first);
-        } else {
-            last = std::ldexp(1.0, bits) - 1;
-            origin = stored.below(low);
-            ideal = single(single(high - origin) / last);
-        }
-        const double step = finite ? stored_step(ideal, std::max(-first, last), origin) : nan;
-        for (const float v : x) {
-            const double steps = step == 0 ? 0 : single(single(v - origin) * single(1 / step));
-            const double code = std::isnan(step) ? nan : std::clamp(std::nearbyint(steps), first, last);
-            const double value = single(origin + single(code * step));
-            result.values.push_back(value == 0 ? 0.0f : static_cast<float>(value));  // never negative zero
-            // The step and the value also have float's own rounding.
-            result.error.push_back(std::fabs(step) * steps_off * (1 + 1e-3) + std::fabs(static_cast<double>(v)) * 1e-6);
-        }
-    }
-
-    /// Rounds a step away from zero, so that nothing is clipped. Its reciprocal is finite. If `codes` of the step
-    /// overflow, takes the next smaller one.
-    double stored_step(double ideal, double codes, double origin) const {
-        if (ideal != 0 && std::fabs(ideal) < 0x1p-126) ideal = std::copysign(0x1p-126, ideal);
-        const double step = stored.away_from_zero(ideal);
-        if (!std::isfinite(single(origin + single(step * codes))) && std::isfinite(step)) {
-            return std::copysign(stored.below(std::nextafter(std::fabs(step), 0.0)), step);
-        }
-        return step;
     }
 };
 
@@ -202,11 +128,11 @@ inline std::vector<float> slice_of(const std::vector<float>& tensor, std::size_t
 
 /// `tensor` after each of its shards has gone through its own message, rounded to the element format.
 inline std::vector<float> gathered(const std::vector<float>& tensor, std::size_t ranks, const quantizer& q,
-                                   const float_format& element) {
+                                   const floating_format& element) {
     std::vector<float> full;
     for (std::size_t r = 0; r != ranks; ++r) {
         for (const float x : q.through(slice_of(tensor, ranks, r)).values) {
-            full.push_back(static_cast<float>(element.nearest(x)));
+            full.push_back(static_cast<float>(element.rounded(x)));
         }
     }
     return full;
@@ -223,7 +149,7 @@ struct reduced {
 /// empty.
 inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std::vector<std::vector<float>>& fulls,
                                 std::size_t rank, const quantizer& intra_node, const quantizer& inter_node, bool mean,
-                                const std::vector<float>& previous, const float_format& element) {
+                                const std::vector<float>& previous, const floating_format& element) {
     const auto nodes = nodes_of(node_of_rank);
     const std::size_t ranks = node_of_rank.size();
     const std::size_t n = slice_of(fulls[0], ranks, rank).size();
@@ -265,7 +191,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
     for (std::size_t i = 0; i != n; ++i) {
         const double was = previous.empty() ? 0.0 : static_cast<double>(previous[i]);
         const double value = single(static_cast<double>(total[i]) / divisor);
-        result.shard.push_back(static_cast<float>(element.nearest(previous.empty() ? value : single(was + value))));
+        result.shard.push_back(static_cast<float>(element.rounded(previous.empty() ? value : single(was + value))));
         result.exact[i] = result.exact[i] / divisor + was;
         result.error[i] /= divisor;
     }
@@ -276,7 +202,7 @@ inline reduced reduce_scattered(const std::vector<int>& node_of_rank, const std:
 inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
                                       const std::vector<std::vector<float>>& fulls, const quantizer& intra_node,
                                       const quantizer& inter_node, const quantizer& back, bool mean, bool gathers,
-                                      const float_format& element) {
+                                      const floating_format& element) {
     const std::size_t ranks = node_of_rank.size();
     std::vector<float> result;
     for (std::size_t r = 0; r != ranks; ++r) {
@@ -301,7 +227,7 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
             const auto shard = reduce_scattered(node_of_rank, fulls, r, intra_node, inter_node, mean, {}, fp32).shard;
             sum = back.through(shard).values;
         }
-        for (const float x : sum) result.push_back(static_cast<float>(element.nearest(x)));
+        for (const float x : sum) result.push_back(static_cast<float>(element.rounded(x)));
     }
     return result;
 }

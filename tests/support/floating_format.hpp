@@ -2,6 +2,7 @@
 /// \file
 /// Binary floating-point formats by their definition: the reference for conversions and stored scales.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -20,6 +21,8 @@ struct floating_format {
     std::uint32_t infinity() const { return ((1u << exponent_bits) - 1u) << mantissa_bits; }
     std::uint32_t sign_bit() const { return 1u << (exponent_bits + mantissa_bits); }
     int bytes() const { return (1 + exponent_bits + mantissa_bits) / 8; }
+    int smallest_exponent() const { return 2 - (1 << (exponent_bits - 1)); }
+    double largest() const { return value(infinity() - 1); }
 
     /// Value of an encoding.
     double value(std::uint32_t bits) const {
@@ -27,7 +30,7 @@ struct floating_format {
         const std::uint32_t magnitude = bits & (sign_bit() - 1u);
         const std::uint32_t mantissa = magnitude & ((1u << mantissa_bits) - 1u);
         const int exponent = static_cast<int>(magnitude >> mantissa_bits);
-        const int smallest = 2 - (1 << (exponent_bits - 1)) - mantissa_bits;
+        const int smallest = smallest_exponent() - mantissa_bits;
         if (magnitude > infinity()) return std::numeric_limits<double>::quiet_NaN();
         if (magnitude == infinity()) return sign * std::numeric_limits<double>::infinity();
         if (exponent == 0) return sign * std::ldexp(mantissa, smallest);
@@ -65,6 +68,19 @@ struct floating_format {
         const double to_high = high - magnitude;
         const bool up = to_low > to_high || (to_low == to_high && below % 2 != 0);
         return sign | (up ? below + 1 : below);
+    }
+
+    /// Distance between values around x.
+    double spacing(double x) const {
+        const int exponent = x == 0 ? smallest_exponent() : std::max(std::ilogb(x), smallest_exponent());
+        return std::ldexp(1.0, exponent - mantissa_bits);
+    }
+
+    /// The value of the nearest encoding, or x if it is not finite; without a search.
+    double rounded(double x) const {
+        if (!(std::fabs(x) <= std::numeric_limits<double>::max())) return x;
+        const double y = std::nearbyint(x / spacing(x)) * spacing(x);
+        return std::fabs(y) > largest() ? std::copysign(std::numeric_limits<double>::infinity(), y) : y;
     }
 };
 

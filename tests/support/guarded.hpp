@@ -10,15 +10,15 @@
 
 namespace zeropp_test {
 
-/// `size` elements filled with a byte pattern, between guards of that pattern; aligned to 64 bytes. No T is constructed
-/// in the memory, as in a framework's buffers.
+/// `size` elements filled with a byte pattern, between guards of that pattern; `shift` bytes, fewer than 64, behind a
+/// multiple of 64. No T is constructed in the memory, as in a framework's buffers.
 template <class T>
 class guarded {
 public:
-    guarded(std::size_t size, std::uint8_t pattern)
+    explicit guarded(std::size_t size, std::uint8_t pattern = 0xa5, std::size_t shift = 0)
         : size_(size), pattern_(pattern), memory_(size * sizeof(T) + 4 * guard, pattern) {
         const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + guard;
-        start_ = guard + (64 - address % 64) % 64;
+        start_ = guard + (64 - address % 64) % 64 + shift;
     }
     guarded(const std::vector<T>& values, std::uint8_t pattern) : guarded(values.size(), pattern) {
         if (size_ != 0) std::memcpy(data(), values.data(), size_ * sizeof(T));
@@ -37,9 +37,14 @@ public:
     /// True if the memory around the elements still holds the pattern.
     bool intact() const {
         const auto end = start_ + size_ * sizeof(T);
-        const auto untouched = [&](std::uint8_t b) { return b == pattern_; };
-        return std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(start_), untouched) &&
-               std::all_of(memory_.begin() + static_cast<std::ptrdiff_t>(end), memory_.end(), untouched);
+        const auto is_pattern = [&](std::uint8_t b) { return b == pattern_; };
+        return std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(start_), is_pattern) &&
+               std::all_of(memory_.begin() + static_cast<std::ptrdiff_t>(end), memory_.end(), is_pattern);
+    }
+
+    /// True if nothing was written at all.
+    bool untouched() const {
+        return std::all_of(memory_.begin(), memory_.end(), [&](std::uint8_t b) { return b == pattern_; });
     }
 
 private:

@@ -59,6 +59,16 @@ inline std::vector<float> normal_floats(std::size_t n, std::uint64_t seed, doubl
     return values;
 }
 
+/// n multiples of 1/256, exact in any arithmetic: the tensors of results that are written down.
+inline std::vector<float> exact_floats(std::size_t n, std::uint32_t seed) {
+    std::vector<float> values;
+    for (std::size_t i = 0; i != n; ++i) {
+        seed = seed * 1664525u + 1013904223u;
+        values.push_back((static_cast<float>(seed >> 16) - 32768.0f) / 256.0f);
+    }
+    return values;
+}
+
 /// n floats in stretches of different kinds: ordinary, zero, constant, shifted, tiny, denormal, huge, heavy-tailed. One
 /// stretch in 64, so about one float in 10,000, has a NaN or Inf: every few tensors have one, and most blocks are
 /// finite.

@@ -8,6 +8,7 @@
 #include "support/catch.hpp"
 #include "support/expectations.hpp"
 #include "support/fake_wire.hpp"
+#include "support/samples.hpp"
 #include "support/watchdog.hpp"
 
 #include <zeropp/execution/host.hpp>
@@ -28,7 +29,6 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -377,21 +377,20 @@ TEST_CASE("survivors agree, whenever ranks die", "[transport][shrink]") {
             [&](thread_transport& world, expectations& expect) {
                 expect(true);
                 const auto self = static_cast<std::size_t>(world.rank());
-                std::minstd_rand random(round * ranks + static_cast<unsigned>(self) + 1);
-                random.discard(10);
-                const auto moment = [&] { return std::chrono::microseconds(random() % 20000); };
-                const bool dies = random() % 3 == 0;
+                zeropp_test::random_source random(round * ranks + self + 1);
+                const auto moment = [&] { return std::chrono::microseconds(random.below(20000)); };
+                const bool dies = random.below(3) == 0;
                 const auto end = std::chrono::steady_clock::now() + moment();
                 try {
                     while (!dies || std::chrono::steady_clock::now() < end) {
-                        if (random() % 20 == 0) std::this_thread::sleep_for(moment() / 4);
+                        if (random.below(20) == 0) std::this_thread::sleep_for(moment() / 4);
                         gather(world);
                         if (!dies && std::chrono::steady_clock::now() > end + 20ms) throw peer_error("a local failure");
                     }
                     return;
                 } catch (const zeropp::error&) {
                 }
-                if (random() % 8 == 0) return;  // a second failure
+                if (random.below(8) == 0) return;  // a second failure
                 try {
                     auto [next, survivors] = world.shrink();
                     lists[self] = text_of(survivors);

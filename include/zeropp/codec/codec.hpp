@@ -20,9 +20,6 @@ namespace zeropp {
 /// step. A block of `Storage` has at most 1024 elements, or as many as the quantizer's if that is more.
 template <quantizer Storage>
 struct feedback {
-    static_assert(!message_scaled_quantizer<Storage>,
-                  "feedback: Storage must not scale whole messages, for residuals are kept in parts");
-
     /// The quantizer that stores residuals.
     Storage storage;
     /// Residuals of slot s at byte s * wire_bytes(storage, slice, last), for its whole shard. nullptr stands for zeros.

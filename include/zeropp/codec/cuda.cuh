@@ -7,7 +7,6 @@
 #include <zeropp/codec/cuda/each_kernel.cuh>
 #include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
-#include <zeropp/codec/cuda/message_scale.cuh>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
@@ -17,10 +16,9 @@
 
 namespace zeropp {
 
-/// One kernel for each operation, and two more before `write` where messages have a scale, on the caller's stream: no
-/// allocation, no synchronisation. Pointers are device memory. Messages start on 16-byte boundaries, tensors anywhere;
-/// a shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
-/// own.
+/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
+/// memory. Messages start on 16-byte boundaries, tensors anywhere; a shard on a 16-byte boundary takes the fast path.
+/// If a table gives the order of ranks, each slot is a launch of its own.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
@@ -62,23 +60,10 @@ private:
             std::byte* const to = message_of(q, messages, where, first);
             const kept old = residuals_from(residuals, first);
             with_source(source, where, first, [&]<class From>(const From& from) {
-                find_scales<Q>(stream, from, part, to, old);
                 using kernel = detail::encode_kernel<Q, From, kept, Slices>;
                 detail::launch(stream, part.slots, kernel::tiles(part), kernel{q, from, part, to, old});
             });
         });
-    }
-
-    /// Writes the scales of whole messages. A function by itself: in a lambda, nvcc 12 compiles discarded branches too.
-    template <quantizer Q, class From, class Slices, class Kept>
-    static void find_scales(const cuda_stream& stream, const From& from, const Slices& part, std::byte* messages,
-                            const Kept& old) {
-        if constexpr (message_scaled_quantizer<Q>) {
-            using clear = detail::clear_scale_kernel<Q, Slices>;
-            detail::launch(stream, 1, clear::tiles(part.slots), clear{part, messages});
-            using find = detail::find_scale_kernel<Q, From, Kept, Slices>;
-            detail::launch(stream, part.slots, find::tiles(part), find{from, part, messages, old});
-        }
     }
 
     template <element T>

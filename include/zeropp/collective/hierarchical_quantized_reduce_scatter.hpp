@@ -73,8 +73,7 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
 ///           whole tensors, shard of this rank's shards
 /// Result    shard == this rank's shard of the sum or mean. A node's ranks are summed in float, in order of index, then
 ///           quantized; then nodes are summed in float, in order. A single node takes the intra-node hop alone, nodes
-///           of one rank the inter-node hop alone. The bits do not depend on execution, transport or chunks; with a
-///           message_scaled_quantizer, on chunks alone
+///           of one rank the inter-node hop alone. The bits do not depend on execution, transport or chunks
 /// In place  shard may be this rank's shard of full; otherwise they must not overlap. full is not changed elsewhere
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator

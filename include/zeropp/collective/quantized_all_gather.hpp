@@ -100,8 +100,7 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 ///           quantized_all_gather_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of whole tensors,
 ///           shard of this rank's shards
 /// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included: the same
-///           bits on all ranks. They do not depend on execution, transport or chunks; with a message_scaled_quantizer,
-///           on chunks alone
+///           bits on all ranks. They do not depend on execution, transport or chunks
 /// In place  shard may lie inside full
 /// Moves     each message between nodes once, to the ranks of the same index, then within the node. A list moves as one
 ///           tensor: one message for each chunk

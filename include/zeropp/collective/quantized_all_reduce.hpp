@@ -199,8 +199,7 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
 /// Result    decode(encode(sum or mean)) in float, rounded to the element type once: the same bits on all ranks. The
 ///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. In
 ///           `one_shot`, the sum over the ranks, by index and then by node, each quantized once with the first
-///           hop's quantizer, and not encoded again. The bits do not depend on execution, transport or chunks; with a
-///           message_scaled_quantizer, on chunks alone
+///           hop's quantizer, and not encoded again. The bits do not depend on execution, transport or chunks
 /// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
 ///           not changed. Tensors of a list may have other gaps in result than in full
 /// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `all_gather`: its messages are

@@ -27,13 +27,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 namespace zeropp {
 
@@ -200,10 +195,10 @@ std::size_t quantized_update_gather_workspace_bytes(const Topology& ranks, const
 ///           shard is one of shards. Scratch as quantized_update_workspace_bytes(...), or with full as
 ///           quantized_update_gather_workspace_bytes(...), aligned to 16 bytes
 /// Result    replica == replica + decode(encode(shard - replica)), in float, rounded to its element type: the same bits
-///           in all groups. They do not depend on execution, transport or chunks; with a message_scaled_quantizer, on
-///           chunks alone. A block with a difference that is not finite becomes NaN. An element of the replica that is
-///           not finite counts as 0: the update after it is of finite weights again. full == the replicas, each part
-///           through their quantizer `IntraNode`; the same bits on all ranks
+///           in all groups. They do not depend on execution, transport or chunks. A block with a difference that is
+///           not finite becomes NaN. An element of the replica that is not finite counts as 0: the update after it is
+///           of finite weights again. full == the replicas, each part through their quantizer `IntraNode`; the same
+///           bits on all ranks
 /// Moves     each message between groups once, to the ranks of the same index, by an all_gather, or a broadcast of the
 ///           owners if not all groups own shards. Nothing within the group; with full, one message of `IntraNode` for
 ///           each of its other ranks, group and chunk
@@ -276,58 +271,6 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
                  }
                  replica.stamp(to.version);
              });
-}
-
-/// Compares the groups' replicas by hashes of their bits: for use in doubt, and not for every step.
-///
-/// Moves     8 bytes for each column from each rank to the ranks that serve it in other groups, and the replica to the
-///           host
-/// Order     blocks. Allocates
-/// Requires  replicas of the same version on all ranks
-/// Throws    integrity_error, on the ranks that serve a column alike, if one of them has other bits than the first;
-///           precondition_error as quantized_update
-template <execution Execution, class Communicator, quantizer Exact, quantizer IntraNode>
-void require_equal_replicas(const Execution& exec, Communicator& comm,
-                            const secondary_replica<Exact, typename Execution::space, IntraNode>& replica) {
-    using space = typename Execution::space;
-    const auto groups = static_cast<std::size_t>(comm.topology().groups());
-    detail::prologue call("require_equal_replicas", replica.elements(),
-                          element_traits<typename Exact::element_type>::name);
-    call.quantize_with("", replica.exact());
-    call.agree(agreed_text("version ").append(replica.version().value_or(0)));
-    call.agree(replica.text());
-    call.require([&] { return replica.place_problem(comm.topology(), comm.rank()); });
-    call.require([&]() -> std::string {
-        if (replica.version()) return {};
-        return "expected a secondary replica of a version, given an empty one";
-    });
-    call.begin(comm.world());
-    if (groups == 1 || replica.elements() == 0) return;
-    const auto owners = static_cast<std::size_t>(replica.owners().groups());
-    std::string bits(owners * replica.slot_bytes(), '\0');
-    workspace<space> of_groups(groups * sizeof(std::uint64_t)), own(sizeof(std::uint64_t));
-    // The first two ranks that differ. All columns are compared before any rank throws: others may serve several.
-    std::optional<std::pair<int, int>> differing;
-    for (int j = 0; j != comm.rounds().served(comm.index()); ++j) {
-        detail::run_to_completion(pipeline(exec), comm.world(), [&] {
-            exec.copy_to_host(bits.data(), replica.slot(j * replica.owners().groups()), bits.size());
-        });
-        std::vector<std::uint64_t> hashes(groups, std::hash<std::string_view>()(bits));
-        own.assign(hashes.data(), sizeof(std::uint64_t));
-        detail::run_to_completion(pipeline(exec), comm.world(), [&] {
-            comm.inter_node(j).all_gather(exec, own.view().data(), of_groups.view().data(), sizeof(std::uint64_t));
-            exec.copy_to_host(hashes.data(), of_groups.view().data(), groups * sizeof(std::uint64_t));
-        });
-        const auto equal = std::ranges::adjacent_find(hashes, std::not_equal_to());
-        if (equal == hashes.end() || differing) continue;
-        const auto ranks = column_ranks(comm.topology(), comm.rounds().column(j, comm.index()));
-        differing = {ranks[0], ranks[static_cast<std::size_t>(equal - hashes.begin()) + 1]};
-    }
-    if (!differing) return;
-    const auto [first, other] = *differing;
-    throw integrity_error("require_equal_replicas: expected rank " + std::to_string(other) +
-                              " to keep the bits of rank " + std::to_string(first) + ", given others",
-                          first, other);
 }
 
 }  // namespace zeropp

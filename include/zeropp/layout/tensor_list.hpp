@@ -103,7 +103,7 @@ struct list_tensor {
 
 /// Tensors of one element type that a collective moves as one, in one message for each peer and hop. Each tensor is
 /// divided over the ranks by itself, and its blocks hold no other tensor's elements. So its result has the bits of a
-/// call for it alone, except with a message_scaled_quantizer, where a message has one scale.
+/// call for it alone.
 ///
 /// Takes the place of an array in a call: a list of whole tensors or, for shards, of this rank's shards in that order.
 /// Made once and used in every step: making it allocates a table of 104 bytes for each tensor in Space (48 more for

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Layout of a message: [codes][params][the message's scale, if it has one][padding to 16 bytes]; and the place of one
-/// tensor in a message that carries several.
+/// Layout of a message: [codes][params][padding to 16 bytes]; and the place of one tensor in a message that carries
+/// several.
 
 #include <zeropp/core/math.hpp>
 #include <zeropp/layout/ternary.hpp>
@@ -53,13 +53,8 @@ constexpr ZEROPP_HOST_DEVICE std::size_t code_bytes(std::size_t n) {
     }
 }
 
-/// Bytes of the number that scales a whole message.
-template <quantizer Q>
-inline constexpr std::size_t message_scale_bytes = message_scaled_quantizer<Q> ? sizeof(float) : 0;
-
-/// Layout of a message: codes of all blocks; their parameters, aligned for their type; the largest finite magnitude if
-/// the quantizer wants it; zeros up to a multiple of 16 bytes. Blocks of a tensor lie together, at its place, with
-/// zeros between tensors.
+/// Layout of a message: codes of all blocks; their parameters, aligned for their type; zeros up to a multiple of 16
+/// bytes. Blocks of a tensor lie together, at its place, with zeros between tensors.
 template <quantizer Q>
 struct wire_layout {
     static constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
@@ -71,8 +66,8 @@ struct wire_layout {
     std::size_t codes_end;
     /// Offset of the parameters in bytes.
     std::size_t params_offset;
-    /// Offset of the message's scale in bytes, aligned for it. Without a scale, the end of the parameters.
-    std::size_t scale_offset;
+    /// End of the parameters in bytes.
+    std::size_t params_end;
     /// Bytes of the whole message.
     std::size_t bytes;
 
@@ -80,9 +75,7 @@ struct wire_layout {
     constexpr ZEROPP_HOST_DEVICE explicit wire_layout(std::size_t n, const message_place& last = {})
         : elements(last.elements + n), blocks(last.blocks(block_size) + ceil_div(n, block_size)),
           codes_end(codes_at(last) + code_bytes<Q>(n)), params_offset(round_up(codes_end, alignof(typename Q::params))),
-          scale_offset(
-              round_up(params_offset + blocks * params_bytes<Q>, message_scaled_quantizer<Q> ? alignof(float) : 1)),
-          bytes(round_up(scale_offset + message_scale_bytes<Q>, 16)) {}
+          params_end(params_offset + blocks * params_bytes<Q>), bytes(round_up(params_end, 16)) {}
 
     /// Bytes of the codes of all preceding tensors, by the numbers of elements and blocks reserved for them.
     static constexpr ZEROPP_HOST_DEVICE std::size_t codes_of(std::size_t elements, std::size_t blocks) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Blocks of small floats with a common scale: FP8, the microscaling formats (MX), NVFP4.
+/// Blocks of small floats with a common scale: FP8, the microscaling formats (MX).
 
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/integer_scheme.hpp>
@@ -133,65 +133,7 @@ template <class Format>
 requires(Format::bits == 6) using mxfp6 = block_float<Format, 32, e8m0>;
 using mxfp4 = block_float<e2m1, 32, e8m0>;
 
-/// NVIDIA's 4-bit format: each block of 16 elements becomes floats in `e2m1` and a scale in `e4m3`, in units of a float
-/// for the whole message.
-///
-/// A block's scale is its absmax / 6, rounded to nearest and not to zero. Rounding down clips elements by up to a
-/// sixteenth, or a third in blocks 2^15 times smaller than the message's largest. A code is x * (1 / scale) in float,
-/// rounded to nearest even. A block with NaN or Inf decodes to NaN in every element. Scales are at least 2^-126.
-/// Requires   elements with magnitudes up to the `absmax` of `scaled_for`: larger ones are clipped
-/// Source     NVIDIA, Pretraining Large Language Models with NVFP4 (arXiv 2509.25149), section 2 and appendix B
-struct nvfp4 {
-    static constexpr int block_size = 16;
-    static constexpr int code_bits = e2m1::bits;
-
-    using stats = symmetric::stats;
-    struct params {
-        std::uint8_t scale;
-    };
-
-    /// Unit of the blocks' scales. The default is for messages of zeros.
-    float message_scale = smallest_message_scale;
-
-    /// The quantizer for messages with the largest finite magnitude `absmax`.
-    constexpr ZEROPP_HOST_DEVICE nvfp4 scaled_for(float absmax) const noexcept {
-        const float unit = stored_step<float>(absmax, e4m3::largest * e2m1::largest);
-        return {unit < smallest_message_scale ? smallest_message_scale : unit};
-    }
-
-    constexpr ZEROPP_HOST_DEVICE params fit(const stats& s) const noexcept {
-        const std::uint32_t scale = e4m3::encode(quotient(bits_float(s.absmax), product(e2m1::largest, message_scale)));
-        const std::uint32_t held = scale == 0 ? 1u : scale;
-        return {static_cast<std::uint8_t>(s.absmax >= infinity_bits ? not_a_number : held)};
-    }
-
-    constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x, const params& p) const noexcept {
-        return detail::scaled_float<e2m1>::encode(x, scale_of(p));
-    }
-
-    constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params& p) const noexcept {
-        return detail::scaled_float<e2m1>::decode(code, scale_of(p));
-    }
-
-    /// Half a unit in the last place of x, or the clipped part of x; plus float rounding.
-    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept {
-        return detail::scaled_float<e2m1>::error_bound(x, scale_of(p));
-    }
-
-    static constexpr short_text name() { return "nvfp4"; }
-
-private:
-    static constexpr std::uint32_t not_a_number = e4m3::largest_code + 1u;
-    /// With this unit, the smallest block scale is `smallest_step`.
-    static constexpr float smallest_message_scale = smallest_step / e4m3::smallest;
-
-    constexpr ZEROPP_HOST_DEVICE float scale_of(const params& p) const noexcept {
-        return product(e4m3::decode(p.scale), message_scale);
-    }
-};
-
 static_assert(bounded_quantizer<block_float<e4m3, 128>> && bounded_quantizer<block_float<e5m2, 128, half>> &&
-              bounded_quantizer<mxfp8<e5m2>> && bounded_quantizer<mxfp6<e2m3>> && bounded_quantizer<mxfp4> &&
-              bounded_quantizer<nvfp4> && message_scaled_quantizer<nvfp4>);
+              bounded_quantizer<mxfp8<e5m2>> && bounded_quantizer<mxfp6<e2m3>> && bounded_quantizer<mxfp4>);
 
 }  // namespace zeropp

@@ -51,11 +51,6 @@ struct block_integer {
         return Scheme::template decode<Bits, Scale>(code, p);
     }
 
-    /// Parameters of a range `factor` times as wide as the range of `p`, for `scale_search`.
-    constexpr ZEROPP_HOST_DEVICE params shrunk(const params& p, float factor) const noexcept {
-        return Scheme::template shrunk<Bits, Scale>(p, factor);
-    }
-
     /// Factor of codes in schemes without an offset.
     constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept requires(Scheme::multiplies) {
         return static_cast<float>(p.scale);

@@ -18,8 +18,7 @@ namespace zeropp {
 /// Source     SDP4Bit (arXiv 2410.15526); QuaRot (arXiv 2404.00456)
 template <quantizer Base, int Size = 32>
 struct hadamard : Base {
-    static_assert(!rotating_quantizer<Base> && !message_scaled_quantizer<Base> && !positional_quantizer<Base>,
-                  "hadamard: the base quantizer must not be rotated already, know positions, or scale whole messages");
+    static_assert(!rotating_quantizer<Base>, "hadamard: the base quantizer must not be rotated already");
     static_assert(Size >= 8 && Size <= 256 && Size <= Base::block_size && (Size & (Size - 1)) == 0,
                   "hadamard: Size must be a power of two from 8 to 256, not above the block's size");
 

@@ -77,12 +77,6 @@ struct symmetric {
         return product(static_cast<float>(detail::unfold_sign<Bits>(code)), static_cast<float>(p.scale));
     }
 
-    /// Parameters of a range `factor` times as wide. Elements outside are clipped.
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
-        return {Scale(product(static_cast<float>(p.scale), factor))};
-    }
-
     /// The step between codes, and the largest error in steps.
     template <scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float step(const params<Scale>& p) noexcept {
@@ -141,12 +135,6 @@ struct signed_absmax {
     template <int Bits, scale_type Scale>
     static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
         return symmetric::decode<Bits>(code, p);
-    }
-
-    /// Parameters of a range `factor` times as wide. Elements outside are clipped.
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
-        return symmetric::shrunk<Bits>(p, factor);
     }
 
     /// The step between codes, and the largest error in steps.
@@ -228,14 +216,6 @@ struct asymmetric {
     static constexpr ZEROPP_HOST_DEVICE float decode(std::uint32_t code, const params<Scale>& p) noexcept {
         return static_cast<float>(p.minimum) +
                product(static_cast<float>(static_cast<std::int32_t>(code)), static_cast<float>(p.scale));
-    }
-
-    /// Parameters of a range `factor` times as wide, with its middle. Elements outside are clipped.
-    template <int Bits, scale_type Scale>
-    static constexpr ZEROPP_HOST_DEVICE params<Scale> shrunk(const params<Scale>& p, float factor) noexcept {
-        const float scale = static_cast<float>(p.scale);
-        const float cut = product(scale, (1.0f - factor) * 0.5f * static_cast<float>(top<Bits>));
-        return {Scale(product(scale, factor)), Scale(static_cast<float>(p.minimum) + cut)};
     }
 
     /// The step between codes, and the largest error in steps.

@@ -10,8 +10,6 @@
 #include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
-#include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <algorithm>
@@ -27,13 +25,12 @@ namespace detail {
 /// The name without a default scheme in the third field, and without a default scale there or later.
 inline std::string without_defaults(std::string_view name) {
     std::string kept;
-    const std::string_view scale = name.starts_with("spike") ? "fp16" : "fp32";
     bool scale_given = false;
     for (std::size_t field = 0, begin = 0; begin <= name.size(); ++field) {
         const std::size_t end = std::min(name.find(':', begin), name.size());
         const std::string_view word = name.substr(begin, end - begin);
         const bool default_scheme = field == 2 && word == "symmetric" && name.starts_with("int");
-        const bool default_scale = field >= 2 && word == scale && !scale_given;
+        const bool default_scale = field >= 2 && word == "fp32" && !scale_given;
         scale_given = scale_given || default_scale;
         if (!default_scheme && !default_scale) kept.append(field == 0 ? "" : ":").append(word);
         begin = end + 1;
@@ -46,8 +43,8 @@ inline std::string without_defaults(std::string_view name) {
 /// Names of a set of compiled quantizers.
 ///
 /// A name is FORMAT[:BLOCK][:SCHEME][:SCALE][:ABILITY...], for instance "int8:256", "int4:128:signed:fp16", "bf16",
-/// "fp8_e4m3:128", "mxfp4", "spike4:128", "int4:128:signed:fp16:search16:h128". Defaults ("symmetric" for integers,
-/// scale "fp32", or "fp16" in a format "spike...") may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
+/// "fp8_e4m3:128", "mxfp4", "int4:128:signed:fp16:h128". Defaults ("symmetric" for integers, scale "fp32")
+/// may be spelt out: "int8:256:symmetric:fp32" is "int8:256".
 template <quantizer... Quantizers>
 struct named_quantizers {
     using variant = std::variant<Quantizers...>;
@@ -126,10 +123,8 @@ using standard_quantizers = named_quantizers<
     block_integer<4, 128, signed_absmax, half>, block_integer<4, 128, signed_absmax, bfloat16>,
     block_integer<4, 128, asymmetric, half>, block_integer<4, 2048>, hadamard<block_integer<8, 256, symmetric, half>>,
     hadamard<block_integer<4, 128, symmetric, half>>, hadamard<block_integer<4, 128, signed_absmax, half>, 128>,
-    hadamard<scale_search<block_integer<4, 128, signed_absmax, half>>, 128>,
-    stochastic<block_integer<4, 128, symmetric, half>>, spike_reserving<4, 128>, spike_reserving<3, 128>,
-    spike_reserving<2, 32>, block_float<e4m3, 128>, block_float<e5m2, 128>, mxfp8<e4m3>, mxfp8<e5m2>, mxfp6<e2m3>,
-    mxfp6<e3m2>, mxfp4, nvfp4>;
+    stochastic<block_integer<4, 128, symmetric, half>>, block_float<e4m3, 128>, block_float<e5m2, 128>, mxfp8<e4m3>,
+    mxfp8<e5m2>, mxfp6<e2m3>, mxfp6<e3m2>, mxfp4>;
 
 namespace detail {
 template <int Bits, int Block, int Window>
@@ -140,13 +135,14 @@ using rotated_levels = hadamard<lloyd_max<Levels, 128, Bias>, 128>;
 
 /// All quantizers that have a name in this library: `standard_quantizers`, and formats with few bits. The list compiles
 /// no codec. A new quantizer gets its name here; programs choose it by `quantizer_named`.
-using known_quantizers = standard_quantizers::with<
-    block_integer<8, 64, symmetric, half>, block_integer<6, 64, symmetric, half>, block_integer<4, 64, symmetric, half>,
-    block_integer<6, 128, symmetric, bfloat16>, hadamard<block_integer<8, 256, symmetric, bfloat16>>,
-    detail::rotated<4, 128, 32>, detail::rotated<3, 128, 32>, detail::rotated<2, 64, 32>, detail::rotated<2, 128, 128>,
-    block_float<e4m3, 128, bfloat16>, spike_reserving<3, 256>, spike_reserving<2, 256>, lloyd_max<2, 128>,
-    detail::rotated_levels<4>, detail::rotated_levels<3>, detail::rotated_levels<2>,
-    detail::rotated_levels<4, unbiased>, detail::rotated_levels<3, unbiased>, detail::rotated_levels<2, unbiased>>;
+using known_quantizers =
+    standard_quantizers::with<block_integer<8, 64, symmetric, half>, block_integer<6, 64, symmetric, half>,
+                              block_integer<4, 64, symmetric, half>, block_integer<6, 128, symmetric, bfloat16>,
+                              hadamard<block_integer<8, 256, symmetric, bfloat16>>, detail::rotated<4, 128, 32>,
+                              detail::rotated<3, 128, 32>, detail::rotated<2, 64, 32>, detail::rotated<2, 128, 128>,
+                              block_float<e4m3, 128, bfloat16>, lloyd_max<2, 128>, detail::rotated_levels<4>,
+                              detail::rotated_levels<3>, detail::rotated_levels<2>, detail::rotated_levels<4, unbiased>,
+                              detail::rotated_levels<3, unbiased>, detail::rotated_levels<2, unbiased>>;
 
 namespace detail {
 /// A name as a template argument.

@@ -12,32 +12,6 @@
 
 namespace zeropp {
 
-/// A quantizer that needs each element's position in its block: it has `stats.add(x, position)`, `encode(x, params,
-/// position)` and `decode(code, params, position)` in place of the functions without it.
-template <class Q>
-concept positional_quantizer = requires(const Q& q, typename Q::stats stats, const typename Q::params& params, float x,
-                                        std::uint32_t code, std::uint32_t position) {
-    { stats.add(x, position) }
-    noexcept;
-    { q.encode(x, params, position) }
-    noexcept->std::same_as<std::uint32_t>;
-    { q.decode(code, params, position) }
-    noexcept->std::same_as<float>;
-};
-
-namespace detail {
-template <class Q>
-concept encodes_elements = positional_quantizer<Q> ||
-    requires(const Q& q, typename Q::stats stats, const typename Q::params& params, float x, std::uint32_t code) {
-    { stats.add(x) }
-    noexcept;
-    { q.encode(x, params) }
-    noexcept->std::same_as<std::uint32_t>;
-    { q.decode(code, params) }
-    noexcept->std::same_as<float>;
-};
-}  // namespace detail
-
 /// Arithmetic on one block of elements, without loops over tensors or memory access. A quantizer is a small trivially
 /// copyable value. Every function is noexcept and ZEROPP_HOST_DEVICE, except `name`, which is host only:
 ///   `block_size`          elements that share parameters: a power of two from 8 to 65536
@@ -59,12 +33,18 @@ concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyabl
                     std::is_trivially_copyable_v<typename Q::stats> && std::default_initializable<typename Q::stats> &&
                     (Q::block_size >= 8 && Q::block_size <= 65536 && (Q::block_size & (Q::block_size - 1)) == 0) &&
                     ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
-                    detail::encodes_elements<Q>&& requires(const Q& q, typename Q::stats stats,
-                                                           const typename Q::stats& other) {
+                    requires(const Q& q, typename Q::stats stats, const typename Q::stats& other,
+                             const typename Q::params& params, float x, std::uint32_t code) {
+    { stats.add(x) }
+    noexcept;
     { stats.merge(other) }
     noexcept;
     { q.fit(other) }
     noexcept->std::same_as<typename Q::params>;
+    { q.encode(x, params) }
+    noexcept->std::same_as<std::uint32_t>;
+    { q.decode(code, params) }
+    noexcept->std::same_as<float>;
     { q.name() } -> std::convertible_to<short_text>;
 };
 
@@ -97,20 +77,6 @@ template <class Q>
 concept rotating_quantizer = quantizer<Q> && requires {
     requires(Q::hadamard_size >= 8 && Q::hadamard_size <= 256 && Q::hadamard_size <= Q::block_size &&
              (Q::hadamard_size & (Q::hadamard_size - 1)) == 0);
-};
-
-/// A quantizer that tries several parameters on a block and keeps the first of least error, summed over its elements:
-///   `candidates`                number of candidates
-///   `candidate(fitted, k)`      the k-th candidate; 0 is `fitted` itself. NaN stays NaN
-///   `error(x, params, fitted)`  error of an element with `params`, in whole units of any size that depend on `fitted`
-///                               alone, at most 2^31 / block_size
-template <class Q>
-concept searching_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, int k, float x) {
-    { Q::candidates } -> std::convertible_to<int>;
-    { q.candidate(params, k) }
-    noexcept->std::same_as<typename Q::params>;
-    { q.error(x, params, params) }
-    noexcept->std::same_as<std::uint32_t>;
 };
 
 /// A quantizer that fits a block in two passes over its elements, the second relative to the parameters of the first:
@@ -155,15 +121,6 @@ concept stochastic_quantizer = quantizer<Q> &&
     noexcept->std::same_as<rounding_noise>;
 };
 
-/// A quantizer with a number for each message. Codecs find the largest finite magnitude of the message's elements and
-/// store it behind the parameters. Both sides use `scaled_for(absmax)` for this message. No other quantizer's bits
-/// depend on how a collective cuts a tensor into messages, and so on its chunks.
-template <class Q>
-concept message_scaled_quantizer = quantizer<Q> && requires(const Q& q, float absmax) {
-    { q.scaled_for(absmax) }
-    noexcept->std::same_as<Q>;
-};
-
 /// True if Q declares itself an `integer_quantizer`. Each type does so for itself: a derived type may have other
 /// arithmetic.
 template <class Q>
@@ -176,9 +133,8 @@ inline constexpr bool has_integer_arithmetic = false;
 ///   `stats`               depend only on a block's elements farthest from zero on either side
 ///   `reaches_above`       true if an element may be above `highest_code`, by less than 2^31 steps
 template <class Q>
-concept integer_quantizer =
-    quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 && !positional_quantizer<Q> &&
-    !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 &&
+                            requires(const Q& q, const typename Q::params& params) {
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
     { Q::highest_code } -> std::convertible_to<std::int32_t>;
@@ -193,8 +149,8 @@ inline constexpr bool has_float_arithmetic = false;
 /// A quantizer with codes that are floats of a `format` (`small_float`). Codecs may process several at a time.
 ///   `multiplier(params)`  factor of a code's value: `decode` is their `product`
 template <class Q>
-concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> && !positional_quantizer<Q> &&
-                          !message_scaled_quantizer<Q> && requires(const Q& q, const typename Q::params& params) {
+concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> &&
+    requires(const Q& q, const typename Q::params& params) {
     typename Q::format;
     { q.multiplier(params) }
     noexcept->std::same_as<float>;
@@ -207,36 +163,14 @@ inline constexpr bool stores_elements = false;
 
 namespace detail {
 
-/// Call a quantizer as its abilities require. `position` is the element's index in its block.
-template <quantizer Q>
-constexpr ZEROPP_HOST_DEVICE void add_element(typename Q::stats& stats, float x, std::uint32_t position) noexcept {
-    if constexpr (positional_quantizer<Q>) {
-        stats.add(x, position);
-    } else {
-        stats.add(x);
-    }
-}
-
+/// The code of an element. Only a `stochastic_quantizer` needs the noise.
 template <quantizer Q>
 constexpr ZEROPP_HOST_DEVICE std::uint32_t encode_element(const Q& q, float x, const typename Q::params& params,
-                                                          std::uint32_t position, float noise) noexcept {
-    static_assert(!(positional_quantizer<Q> && stochastic_quantizer<Q>), "no codec rounds positional codes at random");
-    if constexpr (positional_quantizer<Q>) {
-        return q.encode(x, params, position);
-    } else if constexpr (stochastic_quantizer<Q>) {
+                                                          [[maybe_unused]] float noise) noexcept {
+    if constexpr (stochastic_quantizer<Q>) {
         return q.encode(x, params, noise);
     } else {
         return q.encode(x, params);
-    }
-}
-
-template <quantizer Q>
-constexpr ZEROPP_HOST_DEVICE float decode_element(const Q& q, std::uint32_t code, const typename Q::params& params,
-                                                  std::uint32_t position) noexcept {
-    if constexpr (positional_quantizer<Q>) {
-        return q.decode(code, params, position);
-    } else {
-        return q.decode(code, params);
     }
 }
 
@@ -263,23 +197,11 @@ constexpr ZEROPP_HOST_DEVICE float rotation_scale(bool back) {
 template <rotating_quantizer Q>
 struct on_rotated_values : Q {
     static constexpr int hadamard_size = 1;
-
-    constexpr ZEROPP_HOST_DEVICE on_rotated_values
-    scaled_for(float magnitude) const noexcept requires message_scaled_quantizer<Q> {
-        return {Q::scaled_for(magnitude)};
-    }
 };
 
 /// The type of Q on values that are rotated already, made of a Q.
 template <rotating_quantizer Q>
 struct unrotated : std::type_identity<on_rotated_values<Q>> {};
-
-/// The larger of `absmax` and |x|, or `absmax` if x is not finite. As bits, so that magnitudes merge in any order.
-constexpr ZEROPP_HOST_DEVICE inline std::uint32_t take_magnitude(std::uint32_t absmax, float x) noexcept {
-    const std::uint32_t magnitude = float_bits(x) & 0x7fffffffu;
-    const std::uint32_t finite = magnitude < infinity_bits ? magnitude : 0u;
-    return finite > absmax ? finite : absmax;
-}
 
 }  // namespace detail
 

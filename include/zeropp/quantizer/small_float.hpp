@@ -54,12 +54,9 @@ public:
     static constexpr int bits = 1 + ExponentBits + MantissaBits;
     static constexpr int mantissa_bits = MantissaBits;
     static constexpr std::uint32_t sign_bit = 1u << (bits - 1);
-    static constexpr std::uint32_t largest_code = LargestCode;
     /// The largest finite value, and the exponent of its power of two.
     static constexpr float largest = bits_float((LargestCode << shift) + rebias);
     static constexpr int largest_exponent = static_cast<int>(float_bits(largest) >> 23) - 127;
-    /// The smallest value above zero.
-    static constexpr float smallest = bits_float(smallest_normal_bits - (MantissaBits << 23));
 
     /// The code nearest to x, ties to the even one; the largest finite value if x is above it, Inf or NaN.
     static constexpr ZEROPP_HOST_DEVICE std::uint32_t encode(float x) noexcept {

@@ -21,8 +21,7 @@ template <quantizer Base>
 struct stochastic : Base {
     static_assert(!stochastic_quantizer<Base>, "stochastic: the base quantizer rounds at random already");
     static_assert(
-        !positional_quantizer<Base> &&
-            requires(const Base& q, const typename Base::params& p, float x, float noise) { q.encode(x, p, noise); },
+        requires(const Base& q, const typename Base::params& p, float x, float noise) { q.encode(x, p, noise); },
         "stochastic: the base quantizer must encode with noise, as block_integer does");
 
     using typename Base::params;

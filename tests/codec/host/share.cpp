@@ -54,14 +54,14 @@ std::vector<int> takers(const std::vector<std::size_t>& parts, int threads) {
 }
 
 /// Everything that ranks have after an all-gather of a list, rounded at random, and reduce-scatters of a tensor with
-/// feedback, in messages that have scales, on the executions that make() returns.
+/// feedback, on the executions that make() returns.
 template <class Make>
 std::vector<float> results_on(Make make) {
     using int8 = zeropp::block_integer<8, 256>;
     using int4 = zeropp::stochastic<
         zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>, 32>>;
     using feedback =
-        zeropp::error_feedback<zeropp::hops<int8, zeropp::nvfp4>, zeropp::residuals_in_int8, zeropp::host_space>;
+        zeropp::error_feedback<zeropp::hops<int8, zeropp::mxfp4>, zeropp::residuals_in_int8, zeropp::host_space>;
     constexpr int ranks = 4;
     constexpr std::size_t n = 4 * 150'001;
     constexpr std::size_t of_rank = n + n / 4;
@@ -97,10 +97,10 @@ std::vector<float> results_on(Make make) {
         zeropp::workspace<zeropp::host_space> storage(feedback::storage_bytes(topology, n));
         feedback memory(topology, n, storage.view());
         zeropp::workspace<zeropp::host_space> scratch(zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(
-            topology, zeropp::hops{int8(), zeropp::nvfp4()}, n, {}));
+            topology, zeropp::hops{int8(), zeropp::mxfp4()}, n, {}));
         for (int step = 0; step != 2; ++step) {
             zeropp::hierarchical_quantized_reduce_scatter(
-                *exec, comm, zeropp::with_error_feedback(zeropp::hops{int8(), zeropp::nvfp4()}, memory), gradient,
+                *exec, comm, zeropp::with_error_feedback(zeropp::hops{int8(), zeropp::mxfp4()}, memory), gradient,
                 std::span(fed, n / 4), {.operation = zeropp::reduction::mean}, scratch.view());
         }
         exec->wait();

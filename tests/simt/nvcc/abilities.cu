@@ -4,8 +4,6 @@
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/lloyd_max.hpp>
-#include <zeropp/quantizer/scale_search.hpp>
-#include <zeropp/quantizer/spike_reserving.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
 
 using namespace zeropp;
@@ -16,12 +14,9 @@ using rotated = hadamard<four_bits>;
 
 template struct shipped::encoded<rotated, float, bfloat16>;
 template struct shipped::encoded<hadamard<block_integer<4, 2048>, 256>, bfloat16>;
-template struct shipped::encoded<scale_search<four_bits>, bfloat16>;
 template struct shipped::encoded<hadamard<signs, 128>, float>;
 template struct shipped::encoded<hadamard<lloyd_max<3, 128>, 128>, bfloat16>;
 template struct shipped::encoded<stochastic<four_bits>, bfloat16>;
-template struct shipped::encoded<spike_reserving<4, 128>, bfloat16>;
-template struct shipped::encoded<nvfp4, bfloat16>;
 template struct shipped::subtracted<rotated, float, bfloat16>;
 template struct shipped::fed_back<four_bits, eight_bits, bfloat16>;
 template struct shipped::fed_back<rotated, eight_bits, bfloat16>;

@@ -126,7 +126,7 @@ private:
 #pragma unroll
         for (std::size_t r = 0; r != granules_per_thread; r += run) {
             typename Source::fragment fragments[std::size_t{run}];
-            source.template fragments<run>(raw + r, granule(r), fragments);
+            source.template fragments<run>(raw + r, fragments);
             float x[std::size_t{run}][granule_size];
 #pragma unroll
             for (std::size_t k = 0; k != run; ++k) Source::values(fragments[k], x[k]);

@@ -27,8 +27,6 @@ namespace zeropp::detail {
 /// a cache.
 ///
 /// In a list, tiles run across the tensors of a message: a tile with blocks of several goes block by block.
-///
-/// If messages have a scale, it must be in them already.
 template <quantizer Q, class Source, class Residuals = kernel_residuals<none>, class Slices = slices>
 struct encode_kernel {
     Q q;
@@ -65,11 +63,9 @@ struct encode_kernel {
     /// Lists take registers to locate a block.
     static constexpr int resident_blocks = Slices::is_list ? 2 : resident_blocks_for(value_words);
 
-    /// Number of tiles in a slot. With scales at least one: a message without elements has bytes to clear.
+    /// Number of tiles in a slot.
     static constexpr std::size_t tiles(const Slices& w) {
-        const std::size_t full =
-            ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(tile_blocks));
-        return message_scaled_quantizer<Q> && full == 0 ? 1 : full;
+        return ceil_div(wire_layout<Q>(w.last_count(), w.last()).blocks, static_cast<std::size_t>(tile_blocks));
     }
 
     __device__ void operator()() const {
@@ -106,7 +102,6 @@ private:
         std::size_t index;
         std::byte* codes;
         std::byte* params;
-        loaded_scale<Q> scale;
     };
 
     __device__ section_cursor open(std::byte* message, const section& of, std::size_t i, int s) const {
@@ -116,8 +111,7 @@ private:
                 where.blocks_end(i, Q::block_size) - of.place.blocks(Q::block_size),
                 stochastic_quantizer<Q> ? where.index(of, s) : 0,
                 message + layout.codes_at(of.place),
-                message + layout.params_at(of.place),
-                loaded_scale<Q>::load(message, layout.scale_offset)};
+                message + layout.params_at(of.place)};
     }
 
     /// True if a window to rotate back may span tiles of a list: it is larger than a block, and than the unit at which
@@ -194,10 +188,10 @@ private:
         }
         merge_stats<lanes>(stats);
         [[maybe_unused]] params best[std::size_t{Blocks}];
-        if constexpr (fits_twice<Q>) {
+        if constexpr (refitting_quantizer<Q>) {
 #pragma unroll
-            for (std::size_t r = 0; r != Blocks; ++r) best[r] = part.scale.apply(q).fit(stats[r]);
-            refit_in_teams<lanes>(part.scale.apply(q), best, [&](std::size_t r, auto use) {
+            for (std::size_t r = 0; r != Blocks; ++r) best[r] = q.fit(stats[r]);
+            refit_in_teams<lanes>(q, best, [&](std::size_t r, auto use) {
                 for_each_granule(r, [&](std::size_t n, const fragment& f) {
                     const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
                     float x[granule_size];
@@ -281,7 +275,7 @@ private:
         } else {
 #pragma unroll
             for (int i = 0; i != granule_size; ++i) {
-                if (Whole || i < valid) add_element<Q>(stats, x[i], position(granule, i));
+                if (Whole || i < valid) stats.add(x[i]);
             }
         }
     }
@@ -289,10 +283,10 @@ private:
     /// Parameters of a block: `best` if Q fits twice.
     __device__ params block_params(const typename Q::stats& stats, const params& best,
                                    const section_cursor& part) const {
-        if constexpr (fits_twice<Q>) {
+        if constexpr (refitting_quantizer<Q>) {
             return best;
         } else {
-            return part.scale.apply(q).fit(stats);
+            return q.fit(stats);
         }
     }
 
@@ -303,9 +297,7 @@ private:
                                      std::size_t granule, int valid) const {
         float x[granule_size];
         values::of(f, x);
-        const auto encode_with = [&](auto noise) {
-            return encode_granule(part.scale.apply(q), x, p, position(granule, 0), valid, noise);
-        };
+        const auto encode_with = [&](auto noise) { return encode_granule(q, x, p, valid, noise); };
         if constexpr (stochastic_quantizer<Q>) {
             const rounding_noise words = noise_from(q, part.index + granule * granule_size, Source::sums);
             return encode_with([&](int i) { return words.at(i); });
@@ -328,7 +320,7 @@ private:
     /// f <- new residuals, of the error of `codes`.
     __device__ void lose(fragment& f, const granule_codes& codes, const params& p, const section_cursor& part,
                          std::size_t granule, int valid) const {
-        decode_granule(part.scale.apply(q), codes, p, position(granule, 0), [&](int i, float x) { f.x[i] -= x; });
+        decode_granule(q, codes, p, [&](int i, float x) { f.x[i] -= x; });
         residuals.mix(part.from.residuals, granule, valid, f.x);
     }
 
@@ -345,19 +337,13 @@ private:
         }
     }
 
-    /// Position of a granule's element i in its block.
-    __device__ static std::uint32_t position(std::size_t granule, int i) {
-        return static_cast<std::uint32_t>(granule % block_granules) * granule_size + static_cast<std::uint32_t>(i);
-    }
-
-    /// Clears the padding behind codes, parameters and scale.
+    /// Clears the padding behind codes and parameters.
     __device__ void clear_padding(std::byte* message) const {
         const auto clear = [&](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) message[i] = std::byte{0};
         };
         clear(layout.codes_end, layout.params_offset);
-        clear(layout.params_offset + layout.blocks * params_bytes<Q>, layout.scale_offset);
-        clear(layout.scale_offset + message_scale_bytes<Q>, layout.bytes);
+        clear(layout.params_end, layout.bytes);
     }
 };
 

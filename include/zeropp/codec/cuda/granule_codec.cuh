@@ -89,10 +89,9 @@ __device__ rounding_noise noise_from(const Q& q, std::size_t index, bool sums) {
     return noise;
 }
 
-/// Integer quantizers that round to nearest with parameters fitted to the block: no search, second pass or dithering.
+/// Integer quantizers that round to nearest with parameters fitted to the block: no second pass or dithering.
 template <class Q>
-concept encodes_integers =
-    integer_quantizer<Q> && !searching_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>;
+concept encodes_integers = integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>;
 
 /// a * b + c, rounded once.
 __device__ inline float fused(float a, float b, float c) {
@@ -295,35 +294,29 @@ __device__ packed_codes<Q::code_bits> integer_codes(const float (&x)[granule_siz
     return p;
 }
 
-/// Codes of a granule, zero from element `valid` on. `position` is the first element's in its block; noise(i) is
-/// element i's.
+/// Codes of a granule, zero from element `valid` on. noise(i) is the noise of element i.
 template <quantizer Q, class Noise>
 __device__ packed_codes<Q::code_bits> encode_granule(const Q& q, const float (&x)[granule_size],
-                                                     const typename Q::params& params, std::uint32_t position,
-                                                     int valid, Noise noise) {
+                                                     const typename Q::params& params, int valid, Noise noise) {
     packed_codes<Q::code_bits> p;
     if constexpr (encodes_integers<Q>) {
         p = integer_codes<Q>(x, q.multiplier(params));
     } else {
         std::uint32_t codes[granule_size];
 #pragma unroll
-        for (int i = 0; i != granule_size; ++i) {
-            codes[i] = encode_element(q, x[i], params, position + static_cast<std::uint32_t>(i), noise(i));
-        }
+        for (int i = 0; i != granule_size; ++i) codes[i] = encode_element(q, x[i], params, noise(i));
         p = packed_codes<Q::code_bits>::of(codes);
     }
     p.keep(valid);
     return p;
 }
 
-/// Calls use(i, decoded element i) for a granule. `position` is the first element's in its block.
+/// Calls use(i, decoded element i) for a granule.
 template <quantizer Q, class Use>
 __device__ void decode_granule(const Q& q, const packed_codes<Q::code_bits>& codes, const typename Q::params& params,
-                               std::uint32_t position, Use use) {
+                               Use use) {
 #pragma unroll
-    for (int i = 0; i != granule_size; ++i) {
-        use(i, decode_element(q, codes.at(i), params, position + static_cast<std::uint32_t>(i)));
-    }
+    for (int i = 0; i != granule_size; ++i) use(i, q.decode(codes.at(i), params));
 }
 
 }  // namespace zeropp::detail

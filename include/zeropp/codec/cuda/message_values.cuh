@@ -39,9 +39,8 @@ struct kernel_residuals<none> {
 /// `previous` and `next` may be the same memory: each granule is read by the thread that writes it, before it does.
 template <quantizer Storage>
 struct kernel_residuals<feedback<Storage>> {
-    static_assert(!rotating_quantizer<Storage> && !searching_quantizer<Storage> && !refitting_quantizer<Storage> &&
-                      !stochastic_quantizer<Storage> && !message_scaled_quantizer<Storage> &&
-                      !positional_quantizer<Storage> && !ternary_quantizer<Storage>,
+    static_assert(!rotating_quantizer<Storage> && !refitting_quantizer<Storage> && !stochastic_quantizer<Storage> &&
+                      !ternary_quantizer<Storage>,
                   "residuals on GPUs are stored by a quantizer of single elements");
 
     feedback<Storage> state;
@@ -248,7 +247,7 @@ private:
 #pragma unroll
                 for (std::size_t n = 0; n != step; n += Run) {
                     typename Source::fragment f[std::size_t{Run}];
-                    source.template fragments<Run>(raw + n, granule(first + n), f);
+                    source.template fragments<Run>(raw + n, f);
 #pragma unroll
                     for (std::size_t i = 0; i != Run; ++i) use(first + n + i, f[i]);
                 }

@@ -89,7 +89,7 @@ struct tensor_source {
     }
     using fragment = raw;
     template <int Run>
-    __device__ static void fragments(const raw* r, std::size_t, fragment* k) {
+    __device__ static void fragments(const raw* r, fragment* k) {
 #pragma unroll
         for (int i = 0; i != Run; ++i) k[i] = r[i];
     }
@@ -142,7 +142,7 @@ struct difference_source {
         float x[granule_size];
     };
     template <int Run>
-    __device__ static void fragments(const raw* r, std::size_t, fragment* k) {
+    __device__ static void fragments(const raw* r, fragment* k) {
 #pragma unroll
         for (int n = 0; n != Run; ++n) k[n] = difference(r[n]);
     }

@@ -15,25 +15,9 @@
 
 namespace zeropp::detail {
 
-/// Scale of a message, if messages of Q have one. apply(q) is the quantizer with it.
+/// The codes of one granule in one message, and the parameters of its block.
 template <quantizer Q>
-struct loaded_scale {
-    __device__ static loaded_scale load(const std::byte*, std::size_t) { return {}; }
-    __device__ const Q& apply(const Q& q) const { return q; }
-};
-template <message_scaled_quantizer Q>
-struct loaded_scale<Q> {
-    float absmax;
-
-    __device__ static loaded_scale load(const std::byte* message, std::size_t scale_offset) {
-        return {*reinterpret_cast<const float*>(message + scale_offset)};
-    }
-    __device__ Q apply(const Q& q) const { return q.scaled_for(absmax); }
-};
-
-/// The codes of one granule in one message, the parameters of its block, and the scale of the message if it has one.
-template <quantizer Q>
-struct coded_granule : loaded_scale<Q> {
+struct coded_granule {
     packed_codes<Q::code_bits> codes;
     typename Q::params params;
 
@@ -61,12 +45,11 @@ struct coded_granule : loaded_scale<Q> {
         }
     }
 
-    /// Loads all but the codes: the parameters of the granule's block, and the scale.
+    /// Loads all but the codes: the parameters of the granule's block.
     template <class Cursor>
     __device__ static coded_granule load_block(const std::byte* message, const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
         coded_granule g;
-        static_cast<loaded_scale<Q>&>(g) = loaded_scale<Q>::load(message, s.scale_offset);
         if constexpr (params_bytes<Q> != 0) {
             g.params = *reinterpret_cast<const typename Q::params*>(message + s.params_offset +
                                                                     granule / block_granules * params_bytes<Q>);
@@ -74,9 +57,8 @@ struct coded_granule : loaded_scale<Q> {
         return g;
     }
 
-    __device__ void add_to(float (&sum)[granule_size], const Q& q, std::size_t granule) const {
-        const auto position = static_cast<std::uint32_t>(granule * granule_size % Q::block_size);
-        decode_granule(this->apply(q), codes, params, position, [&](int i, float x) { sum[i] += x; });
+    __device__ void add_to(float (&sum)[granule_size], const Q& q) const {
+        decode_granule(q, codes, params, [&](int i, float x) { sum[i] += x; });
     }
 };
 
@@ -100,7 +82,7 @@ struct float_sums {
 /// sums[k] <- sums[k] + granules coded(c, k) of `Messages` messages, in order, for `Run` granules in a row of one
 /// block. `Begin`: sums are empty. All threads of a warp must call this together.
 template <int Messages, int Run, bool Begin, quantizer Q, class Coded>
-__device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float_sums* sums) {
+__device__ void add_messages(const Q& q, Coded coded, float_sums* sums) {
     if constexpr (integer_quantizer<Q>) {
         const integer_converter<Q::code_bits> integers(threadIdx.x);
 #pragma unroll
@@ -131,9 +113,7 @@ __device__ void add_messages(const Q& q, std::size_t granule, Coded coded, float
 #pragma unroll
         for (int k = 0; k != Run; ++k) {
 #pragma unroll
-            for (int c = 0; c != Messages; ++c) {
-                coded(c, k).add_to(sums[k].sum, q, granule + static_cast<std::size_t>(k));
-            }
+            for (int c = 0; c != Messages; ++c) coded(c, k).add_to(sums[k].sum, q);
         }
     }
 }
@@ -167,7 +147,6 @@ struct message_source {
     struct cursor {
         const std::byte* first;
         std::size_t params_offset;
-        std::size_t scale_offset;
         std::size_t elements;
     };
 
@@ -175,7 +154,7 @@ struct message_source {
     __device__ cursor open(const Slices&, const section& of, std::size_t, int s) const {
         const std::size_t codes = layout.codes_at(of.place);
         return {messages + static_cast<std::size_t>(s) * layout.bytes + codes, layout.params_at(of.place) - codes,
-                layout.scale_offset - codes, of.count};
+                of.count};
     }
 
     /// x <- sums, once they are rotated back, as values.
@@ -188,7 +167,7 @@ struct message_source {
 #pragma unroll 1
         for (int c = 0; c != contributors; ++c) {
             coded_granule<From>::load(message, s, granule, valid_elements(s.elements, granule))
-                .add_to(values.sum, from, granule);
+                .add_to(values.sum, from);
             message += stride;
         }
         return values;
@@ -225,11 +204,11 @@ struct sum_source : message_source<From> {
         }
     }
     template <int Run>
-    __device__ void fragments(const raw* r, std::size_t granule, fragment* f) const {
+    __device__ void fragments(const raw* r, fragment* f) const {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = float_sums::of_nothing<From>();
         add_messages<Contributors, Run, true>(
-            this->from, granule, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
+            this->from, [=](int c, int k) -> const coded_granule<From>& { return r[k].of[c]; }, f);
     }
     template <bool KeepNan = true>
     __device__ static void values(const fragment& f, float (&x)[granule_size]) {
@@ -264,7 +243,7 @@ struct sum_source<From, 0> : message_source<From> {
         for (; c < this->contributors; ++c) add<1, Run>(s, message, granule, r);
     }
     template <int Run>
-    __device__ static void fragments(const raw* r, std::size_t, fragment* f) {
+    __device__ static void fragments(const raw* r, fragment* f) {
 #pragma unroll
         for (int k = 0; k != Run; ++k) f[k] = r[k];
     }
@@ -292,7 +271,7 @@ private:
 #pragma unroll
         for (std::size_t n = 0; n != N; n += Run) {
             add_messages<Messages, Run, false>(
-                this->from, granule(n),
+                this->from,
                 [&](int c, int k) -> const coded_granule<From>& { return coded[c][n + static_cast<std::size_t>(k)]; },
                 r + n);
         }

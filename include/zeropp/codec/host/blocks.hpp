@@ -31,42 +31,18 @@ template <quantizer Q, class Size>
 void fit_blocks(const Q& q, const float* values, Size n, typename Q::params* params) {
     for_each_piece<static_cast<std::size_t>(Q::block_size)>(n, [&](std::size_t begin, auto some) {
         typename Q::stats stats;
-        for (std::size_t i = 0; i != some; ++i) {
-            add_element<Q>(stats, values[begin + i], static_cast<std::uint32_t>(i));
-        }
+        for (std::size_t i = 0; i != some; ++i) stats.add(values[begin + i]);
         *params++ = q.fit(stats);
     });
 }
 
-/// The candidate with the least error on n values of a block.
-template <searching_quantizer Q, class Size>
-typename Q::params best_params(const Q& q, const float* values, Size n, const typename Q::params& fitted) {
-    typename Q::params best = fitted;
-    std::uint32_t least = ~0u;
-    for (int k = 0; k != Q::candidates; ++k) {
-        const typename Q::params params = q.candidate(fitted, k);
-        std::uint32_t error = 0;
-        for (std::size_t i = 0; i != n; ++i) error += q.error(values[i], params, fitted);
-        if (error < least) {
-            least = error;
-            best = params;
-        }
-    }
-    return best;
-}
-
-/// params[b] <- better parameters of block b of n values than the fitted ones, if Q searches or fits twice. At most
+/// params[b] <- better parameters of block b of n values than the fitted ones, if Q fits twice. At most
 /// `stretch_blocks` blocks.
 template <quantizer Q, class Size>
 void refit_blocks([[maybe_unused]] const Q& q, [[maybe_unused]] const float* values, [[maybe_unused]] Size n,
                   [[maybe_unused]] typename Q::params* params) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    if constexpr (searching_quantizer<Q>) {
-        for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
-            typename Q::params& of_block = params[begin / block_size];
-            of_block = best_params(q, values + begin, some, of_block);
-        });
-    } else if constexpr (refitting_quantizer<Q>) {
+    if constexpr (refitting_quantizer<Q>) {
+        constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
         // All sums before the first refit, so that the latency of one overlaps with others.
         typename Q::sums sums[stretch_blocks<Q>];
         for_each_piece<block_size>(n, [&](std::size_t begin, auto some) {
@@ -98,10 +74,10 @@ const float* noise_of(const Q& q, encoded_elements what, std::size_t n, float* n
     return noise + ahead;
 }
 
-/// codes <- codes of n <= `piece_size` values of one block; the first is at `position` in the block.
+/// codes <- codes of n <= `piece_size` values of one block.
 template <quantizer Q, class Size>
-void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, std::uint32_t position,
-                  encoded_elements what, std::byte* codes) {
+void encode_piece(const Q& q, const typename Q::params& of_block, const float* values, Size n, encoded_elements what,
+                  std::byte* codes) {
     // A copy stays in registers: written codes could alias the original, if both are bytes.
     const typename Q::params params = of_block;
     constexpr std::size_t piece = std::min(piece_size, static_cast<std::size_t>(Q::block_size));
@@ -111,8 +87,7 @@ void encode_piece(const Q& q, const typename Q::params& of_block, const float* v
     if constexpr (stochastic_quantizer<Q>) noise = noise_of(q, what, n, room);
     for (std::size_t i = 0; i != n; ++i) {
         const float of_element = stochastic_quantizer<Q> ? noise[i] : 0.0f;
-        words[i] = static_cast<code_word<Q::code_bits>>(
-            encode_element(q, values[i], params, position + static_cast<std::uint32_t>(i), of_element));
+        words[i] = static_cast<code_word<Q::code_bits>>(encode_element(q, values[i], params, of_element));
     }
     pack_codes<Q>(words, n, codes);
 }
@@ -123,51 +98,35 @@ void encode_blocks(const Q& q, const typename Q::params* params, const float* va
                    std::byte* codes) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
     for_each_piece<std::min(piece_size, block_size)>(n, [&](std::size_t begin, auto some) {
-        encode_piece(q, params[begin / block_size], values + begin, some,
-                     static_cast<std::uint32_t>(begin % block_size), {what.index + begin, what.sums},
+        encode_piece(q, params[begin / block_size], values + begin, some, {what.index + begin, what.sums},
                      codes + code_bytes<Q>(begin));
     });
 }
 
-/// Addresses of a section's codes and parameters in a message, and of the message's scale.
+/// Addresses of a section's codes and parameters in a message.
 template <class Byte>
 struct coded {
     Byte* codes;
     Byte* params;
-    Byte* scale;
 
     template <quantizer Q>
     coded(const wire_layout<Q>& layout, const message_place& place, Byte* message)
-        : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)),
-          scale(message + layout.scale_offset) {}
+        : codes(message + layout.codes_at(place)), params(message + layout.params_at(place)) {}
     // Without this, nvcc takes the constructor below for the only copy constructor.
     coded(const coded&) = default;
     /// Converts to addresses of constant bytes.
-    coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte>
-        : codes(other.codes), params(other.params), scale(other.scale) {}
+    coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte> : codes(other.codes),
+                                                                                          params(other.params) {}
 
     /// The same section of the message that begins `bytes` bytes later.
     coded behind(std::size_t bytes) const {
         coded other = *this;
         other.codes += bytes;
         other.params += bytes;
-        other.scale += bytes;
         return other;
     }
 };
 using coded_section = coded<const std::byte>;
-
-/// `q`, with the scale of the section's message if messages have one.
-template <quantizer Q>
-Q quantizer_of(const Q& q, const coded_section& from) {
-    if constexpr (message_scaled_quantizer<Q>) {
-        float absmax;
-        std::memcpy(&absmax, from.scale, sizeof absmax);
-        return q.scaled_for(absmax);
-    } else {
-        return q;
-    }
-}
 
 /// Parameters of the block with element `first`, if Q has any.
 template <quantizer Q>
@@ -180,8 +139,8 @@ typename Q::params read_params(const coded_section& from, std::size_t first) {
     return params;
 }
 
-/// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back. `q` has
-/// the message's scale (`quantizer_of`). `begin` is a multiple of the block size or of `piece_size`, whichever is less.
+/// Calls use(i, value) for elements [begin, begin + n) of a section, i counting from 0. Does not rotate back.
+/// `begin` is a multiple of the block size or of `piece_size`, whichever is less.
 template <quantizer Q, class Size, class Use>
 void decode_elements(const Q& q, const coded_section& from, std::size_t begin, Size n, Use use) {
     constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
@@ -189,11 +148,8 @@ void decode_elements(const Q& q, const coded_section& from, std::size_t begin, S
     for_each_piece<piece>(n, [&](std::size_t done, auto some) {
         const std::size_t first = begin + done;
         const typename Q::params params = read_params<Q>(from, first);
-        const auto position = static_cast<std::uint32_t>(first % block_size);
         const std::byte* const codes = from.codes + code_bytes<Q>(first);
-        const auto each = [&](std::size_t i, std::uint32_t code) {
-            use(done + i, decode_element(q, code, params, position + static_cast<std::uint32_t>(i)));
-        };
+        const auto each = [&](std::size_t i, std::uint32_t code) { use(done + i, q.decode(code, params)); };
         if constexpr (Q::code_bits == 8) {
             // In place: a copy would be written in pieces smaller than the loads of AVX2 loops.
             for (std::size_t i = 0; i != some; ++i) each(i, static_cast<std::uint8_t>(codes[i]));

@@ -40,7 +40,7 @@ void decode_section(const Q& q, const coded_section& from, std::size_t first, st
     for_each_piece_on_target<piece_size, piece_size>(size, [&](std::size_t done, auto n) {
         const std::size_t begin = first + done;
         T* const slice = to + begin;
-        if (decode_by_table(quantizer_of(q, from), from, begin, n, slice)) return;
+        if (decode_by_table(q, from, begin, n, slice)) return;
         if constexpr (std::is_same_v<T, float>) {
             decode_to_floats(q, from, begin, n, slice);
         } else {

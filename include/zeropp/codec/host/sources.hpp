@@ -68,8 +68,7 @@ void divide(float* x, Size n, float divisor) {
 
 /// True if 4-bit codes of a block can be decoded through a table of 16 values.
 template <quantizer Q>
-inline constexpr bool decodes_by_table =
-    Q::code_bits == 4 && !positional_quantizer<Q> && static_cast<std::size_t>(Q::block_size) % 32 == 0;
+inline constexpr bool decodes_by_table = Q::code_bits == 4 && static_cast<std::size_t>(Q::block_size) % 32 == 0;
 
 /// table[code] <- the decoded code, as a T.
 template <quantizer Q, class T>
@@ -156,7 +155,7 @@ void sum_looked_up(const Q& q, const coded_section& first, std::size_t stride, s
         if constexpr (integer_quantizer<Q>) {
             avx512::multiples(q.multiplier(params), tables[m]);
         } else {
-            make_table(quantizer_of(q, message), params, tables[m]);
+            make_table(q, params, tables[m]);
         }
     }
     constexpr std::size_t pairs = std::min<std::size_t>(Q::block_size / 32, 4);
@@ -197,7 +196,7 @@ bool sum_in_vectors([[maybe_unused]] const Q& q, [[maybe_unused]] const coded_se
 template <quantizer Q, class Size>
 void decode_to_floats(const Q& q, const coded_section& from, std::size_t begin, Size n, float* to) {
     if (!sum_in_vectors(q, from, 0, 1, begin, n, to)) {
-        decode_elements(quantizer_of(q, from), from, begin, n, [=](std::size_t i, float x) { to[i] = x; });
+        decode_elements(q, from, begin, n, [=](std::size_t i, float x) { to[i] = x; });
     }
     rotate<Q>(to, n, true, to);
 }
@@ -211,12 +210,10 @@ void sum_elements(const Q& q, const coded_section& first, std::size_t stride, in
         float* const sum = sums + done;
         const auto messages = static_cast<std::size_t>(contributors);
         if (!sum_in_vectors(q, first, stride, messages, begin + done, some, sum)) {
-            decode_elements(quantizer_of(q, first), first, begin + done, some,
-                            [=](std::size_t i, float x) { sum[i] = x; });
+            decode_elements(q, first, begin + done, some, [=](std::size_t i, float x) { sum[i] = x; });
             for (std::size_t m = 1; m < messages; ++m) {
                 const coded_section next = first.behind(m * stride);
-                decode_elements(quantizer_of(q, next), next, begin + done, some,
-                                [=](std::size_t i, float x) { sum[i] += x; });
+                decode_elements(q, next, begin + done, some, [=](std::size_t i, float x) { sum[i] += x; });
             }
         }
         rotate<Q>(sum, some, true, sum);
@@ -287,8 +284,7 @@ struct section_sum {
     }
 };
 
-/// Values of one section: elements, rotated if Q rotates, plus residuals. `load` is a source (host/sources.hpp), called
-/// twice for each element if messages have a scale.
+/// Values of one section: elements, rotated if Q rotates, plus residuals. `load` is a source (host/sources.hpp).
 template <quantizer Q, class Load, class Residuals>
 struct section_values {
     Load load;

@@ -30,19 +30,6 @@ inline constexpr std::size_t whole_piece = std::max(static_cast<std::size_t>(Q::
 
 ZEROPP_DETAIL_INLINE_BEGIN
 
-/// Bits of the largest finite magnitude of `valid` values, or `so_far` if that is larger.
-template <quantizer Q, class Values>
-std::uint32_t largest_magnitude(const Values& values, std::size_t valid, std::uint32_t so_far) {
-    constexpr std::size_t stretch = stretch_blocks<Q> * static_cast<std::size_t>(Q::block_size);
-    alignas(64) float buffer[stretch];
-    std::uint32_t absmax = so_far;
-    for_each_piece_on_target<stretch, whole_piece<Q>>(valid, [&](std::size_t begin, auto n) {
-        const float* const x = values(begin, n, buffer);
-        for (std::size_t i = 0; i != n; ++i) absmax = take_magnitude(absmax, x[i]);
-    });
-    return absmax;
-}
-
 /// True if values are a tensor's 16-bit elements, unchanged, of which Q's blocks can be encoded directly.
 template <quantizer Q, class Values>
 inline constexpr bool encodes_as_they_lie = [] {
@@ -51,8 +38,7 @@ inline constexpr bool encodes_as_they_lie = [] {
     constexpr bool as_they_lie =
         std::is_same_v<load, tensor_elements<bfloat16>> || std::is_same_v<load, tensor_elements<half>>;
     constexpr int unit = Q::code_bits == 8 ? 64 : Q::code_bits == 4 ? 128 : 0;
-    if constexpr (unit != 0 && integer_quantizer<Q> && !searching_quantizer<Q> && !refitting_quantizer<Q> &&
-                  !stochastic_quantizer<Q>) {
+    if constexpr (unit != 0 && integer_quantizer<Q> && !refitting_quantizer<Q> && !stochastic_quantizer<Q>) {
         // Values above `highest_code` are clamped only if it is the largest integer of `code_bits` bits.
         constexpr bool bounded = !Q::reaches_above || Q::highest_code == (1 << (Q::code_bits - 1)) - 1;
         return plain && as_they_lie && bounded && has_wide_targets && Q::block_size % unit == 0 && Q::block_size <= 256;
@@ -100,7 +86,7 @@ bool encode_as_they_lie([[maybe_unused]] const Q& q, [[maybe_unused]] const Valu
 }
 
 /// Encodes values [first, first + size) of a section; `first` begins a block and a tile. The `encoded_elements` begin
-/// with the section. `q` has the message's scale (`quantizer_of`).
+/// with the section.
 template <quantizer Q, class Values>
 void write_section(const Q& q, const Values& values, std::size_t first, std::size_t size, encoded_elements what,
                    const coded<std::byte>& to) {
@@ -144,21 +130,6 @@ void write_section(const Q& q, const Values& values, std::size_t first, std::siz
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Writes the scale of each message of `where`. values_of(section, i, s) returns the values of section i in slot s.
-template <message_scaled_quantizer Q, class Slices, class ValuesOf>
-void write_scales(const wire_layout<Q>& layout, const Slices& where, ValuesOf values_of, std::byte* messages) {
-    for (int s = 0; s != where.slots; ++s) {
-        std::uint32_t absmax = 0;
-        for (std::size_t i = 0; i != where.sections(); ++i) {
-            const section of = where.at(i);
-            if (const std::size_t valid = of.size(where.rank(s)); valid != 0) {
-                absmax = largest_magnitude<Q>(values_of(of, i, s), valid, absmax);
-            }
-        }
-        std::memcpy(message_at(messages, s, layout.bytes) + layout.scale_offset, &absmax, sizeof absmax);
-    }
-}
-
 /// Clears the rest of section i's codes and parameters, behind `size` elements, and the padding behind the last
 /// section.
 template <quantizer Q, class Slices>
@@ -168,10 +139,10 @@ void clear_rest(const wire_layout<Q>& layout, const Slices& where, std::size_t i
     constexpr std::size_t block_size = wire_layout<Q>::block_size;
     const std::size_t blocks_end = where.blocks_end(i, block_size);
     const std::size_t codes_end = last ? layout.params_offset : layout.codes_of(where.elements_end(i), blocks_end);
-    const std::size_t params_end = last ? layout.scale_offset : layout.params_offset + blocks_end * params_bytes<Q>;
+    const std::size_t params_end = last ? layout.params_end : layout.params_offset + blocks_end * params_bytes<Q>;
     std::fill(section.codes + code_bytes<Q>(size), message + codes_end, std::byte{0});
     std::fill(section.params + ceil_div(size, block_size) * params_bytes<Q>, message + params_end, std::byte{0});
-    if (last) std::fill(message + layout.scale_offset + message_scale_bytes<Q>, message + layout.bytes, std::byte{0});
+    if (last) std::fill(message + layout.params_end, message + layout.bytes, std::byte{0});
 }
 
 /// Writes the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
@@ -182,11 +153,6 @@ void write_slots(const Q& q, const Source& source, const Slices& where, std::byt
     const auto layout = layout_of<Q>(where);
     const auto open = opener(source, where);
     using residuals_of = section_residuals<Residuals>;
-    const auto values_of = [&](const section& of, std::size_t i, int s) {
-        return section_values<Q, decltype(open(of, i, s)), residuals_of>{open(of, i, s),
-                                                                         residuals_of(residuals, of, s)};
-    };
-    if constexpr (message_scaled_quantizer<Q>) write_scales<Q>(layout, where, values_of, messages);
     constexpr bool sums = is_message_sum<Source>;
     divide(threads, where, [&](const share& mine) {
         // In the order in which the source lies in memory.
@@ -194,8 +160,10 @@ void write_slots(const Q& q, const Source& source, const Slices& where, std::byt
             std::byte* const message = message_at(messages, part.slot, layout.bytes);
             const coded<std::byte> to(layout, part.of.place, message);
             if (part.count != 0) {
-                write_section(quantizer_of(q, to), values_of(part.of, part.i, part.slot), part.first, part.count,
-                              {where.index(part.of, part.slot), sums}, to);
+                auto load = open(part.of, part.i, part.slot);
+                const section_values<Q, decltype(load), residuals_of> values{
+                    load, residuals_of(residuals, part.of, part.slot)};
+                write_section(q, values, part.first, part.count, {where.index(part.of, part.slot), sums}, to);
             }
             if (part.last) clear_rest(layout, where, part.i, part.first + part.count, to, message);
         });
