@@ -1,5 +1,5 @@
-/// Collectives that the emulated device tests in full, on one GPU: lists, unequal nodes, all-reduces and updates between
-/// threads, directly and through `staged`. Compiled with the checks of tests/simt.
+/// Collectives on one GPU by the emulated device's checks (tests/simt): lists, unequal nodes, all-reduces and updates
+/// between threads, directly and through `staged`.
 
 #include "simt/collectives.hpp"
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
-/// Failures of ranks under NCCL, between four processes that share a GPU: a rank that is killed, one that comes too late,
-/// and one that leaves. The others must end at their deadline, and go on without it.
+/// Failures of ranks under NCCL, between four processes that share a GPU: a rank is killed, comes too late, or leaves.
+/// The others must end at their deadline, and go on without it.
 
 #include "gpu/device.hpp"
 #include "gpu/nccl_job.hpp"

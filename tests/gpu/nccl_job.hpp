@@ -63,8 +63,8 @@ inline void talk_over_sockets(int rank) {
     }
 }
 
-/// Runs work(rank, channel, expect) on each of `ranks` processes, of which `dead` may end in any way. 0 if all others ended
-/// with 0, 77 if they found no GPU. When one fails, the others, which may wait for it, are ended.
+/// Runs work(rank, channel, expect) on each of `ranks` processes, of which `dead` may end in any way. 0 if all others
+/// ended with 0, 77 if they found no GPU. When one fails, the others, which may wait for it, are ended.
 template <class Work>
 int run_job(int ranks, Work work, int dead = -1) {
     const id_channel channel;
