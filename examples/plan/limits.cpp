@@ -3,6 +3,7 @@
 #include <zeropp/core/error.hpp>
 
 #include <sstream>
+#include <utility>
 
 namespace plan {
 

@@ -131,6 +131,8 @@ TEST_CASE("plans refuse ranks, groups and steps that cannot be, in words") {
     using call = std::function<void()>;
     const std::vector<std::pair<std::string, call>> refused{
         {"volume: expected a rank from 0 to 3, given 4", [&] { all_gather_volume(ranks, plain, 100, 1, 4); }},
+        {"volume: expected a rank from 0 to 3, given 4",
+         [&] { all_reduce_volume(ranks, plain, plain, plain, 0, 1, 4); }},
         {"volume: expected a rank from 0 to 3, given -1",
          [&] { reduce_scatter_volume(ranks, plain, plain, 100, 1, -1); }},
         {"volume: expected a rank from 0 to 3, given 4", [&] { secondary_gather_volume(ranks, 2, plain, 100, 4); }},

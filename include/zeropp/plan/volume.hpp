@@ -177,6 +177,7 @@ volume two_shot_volume(const Topology& ranks, const wire_format& intra_node, con
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
                          const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks, int rank = 0) {
+    detail::require_rank(ranks, rank);
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     const std::uint64_t first_hop = has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice);
