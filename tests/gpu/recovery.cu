@@ -31,7 +31,7 @@ struct host_array {
     std::vector<T> read() const { return values; }
 };
 
-/// Weights in 8 bits on each node and moments on partners; then rank 4 is lost. Returns the new shards of both, in Space.
+/// Weights in 8 bits on each node and moments on partners; then rank 4 is lost. Returns the new shards of both.
 template <class Space, template <class> class Array, class Exec>
 std::vector<float> recovered(const Exec& exec, zeropp::thread_transport& world) {
     const zeropp::two_level before = zeropp::two_level::of_nodes({3, 2, 2});
