@@ -56,7 +56,8 @@ ZEROPP_C_API const char* zeropp_device(void);
 /* Text of the calling thread's last zeropp_failure, until its next one. */
 ZEROPP_C_API const char* zeropp_error(void);
 
-/* Formats of gathers, of weight differences and of reductions ("INTRA_NODE + INTER_NODE"), separated by ", ". */
+/* Formats of gathers, of weight differences and of reductions ("INTRA_NODE + INTER_NODE"), separated by ", "; null if
+ * there is no memory for them. */
 ZEROPP_C_API const char* zeropp_gather_formats(void);
 ZEROPP_C_API const char* zeropp_difference_formats(void);
 ZEROPP_C_API const char* zeropp_reduce_formats(void);
@@ -132,8 +133,9 @@ ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicato
 ZEROPP_C_API zeropp_status zeropp_replica_gather(zeropp_communicator* communicator, const zeropp_replica* replica,
                                                  const zeropp_tensor* fulls, size_t count, void* stream);
 
-/* Bytes that `rank` sends in a collective on a tensor of `elements` elements, exactly as zeropp_traffic counts them.
- * They are equal on all ranks if nodes are of equal size. Planning is in the host library only. */
+/* Bytes that `rank` sends in a collective on one tensor of `elements` elements and `row` 1, exactly as zeropp_traffic
+ * counts them. They are equal on all ranks if nodes are of equal size. With a larger `row`, shards and
+ * messages can be larger. Planning is in the host library only. */
 ZEROPP_C_API zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, int rank, const char* format,
                                                 size_t elements, uint64_t* intra_node, uint64_t* inter_node);
 /* Of zeropp_update_gather and zeropp_replica_gather. The replica has the format `kept`. */
@@ -185,9 +187,10 @@ typedef struct zeropp_prediction {
     const char* report; /* zeropp-plan's report */
 } zeropp_prediction;
 
+/* Fails for numbers that zeropp-plan refuses, such as a rate of 0, a time below 0 or NaN. */
 ZEROPP_C_API zeropp_status zeropp_predict(const zeropp_plan* plan, zeropp_prediction* prediction);
 
-/* A message by itself: its size in bytes, encoding and decoding. */
+/* A message by itself: its size in bytes, encoding and decoding. On a GPU it begins at a whole 16 bytes. */
 ZEROPP_C_API zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes);
 ZEROPP_C_API zeropp_status zeropp_quantize(const char* format, zeropp_element element, const void* tensor,
                                            size_t elements, void* message, void* stream);

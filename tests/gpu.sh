@@ -2,6 +2,7 @@
 # The one command for a machine with a GPU: builds what runs on one, runs it, measures, and writes the results.
 #
 #   tests/gpu.sh [--include DIR] [--build-dir DIR] [--results DIR] [--arch ARCHITECTURES] [--prebuilt | --build-only]
+#                [--profile]
 #
 #   --include DIR     a folder with catch2/catch.hpp (2.13), CLI/CLI.hpp and nlohmann/json.hpp, for machines that have
 #                     no packages of them (on Debian 12 all three are in /usr/include)
@@ -10,6 +11,8 @@
 #   --arch LIST       for which GPUs, as CMake writes them: 90, or 80;90 (default: those of this machine)
 #   --build-only      build, on a machine without a GPU, and stop
 #   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
+#   --profile         in place of the other steps, once they have passed on such a GPU: clocks, counters of six kernels by
+#                     ncu, formats without predictions, and collectives and failures that the other steps leave out
 #
 # Needs nvcc, CMake 3.25 or newer and a C++20 compiler, and for zero3_gpt OpenBLAS and packages of CLI11 and
 # nlohmann_json. NCCL is found where NCCL_ROOT says, in Python's packages, or
@@ -23,6 +26,7 @@ folder results "$root/build/gpu-results"
 value arch native
 flag prebuilt
 flag build_only
+flag profile
 parse_options "$@"
 if [ "$prebuilt" = yes ] && [ "$build_only" = yes ]; then options_wrong "--prebuilt and --build-only leave nothing to do"; fi
 [ -z "$include" ] || include=$(cd "$include" && pwd)
@@ -142,6 +146,47 @@ report() {
     python3 "$root/bench/codec_gpu/report.py" "$results" || failed=$((failed + 1))
 }
 
+finish() {
+    heading "summary"
+    cat "$results/summary.txt"
+    echo "results: $results$1"
+    [ $failed -eq 0 ] || { echo "FAILED: $failed step(s)"; exit 1; }
+    echo "passed in $SECONDS s"
+    exit 0
+}
+
+# counters NAME PATTERN QUANTIZER KERNEL: what ncu counts in one launch whose name matches the pattern.
+counters() {
+    step "ncu_$1" 45 ncu --clock-control none --set full --page raw --kernel-name-base demangled --kernel-name "regex:$2" \
+        --launch-skip 2 --launch-count 1 "$build_dir/gpu/codec_gpu" --quantizer "$3" --kernel "$4" --element bf16 \
+        --size-mb 256 --repetitions 1 || true
+}
+
+if [ "$profile" = yes ]; then
+    heading "clocks, and counters of kernels"
+    step nvidia_smi 20 nvidia-smi -q -d CLOCK,POWER || true
+    step slice 60 "$build_dir/gpu/test_gpu_kernels" "[slice]" || true
+    if command -v ncu >/dev/null; then
+        for contributors in 2 4 8; do
+            counters int4_sum_$contributors 'encode_kernel.*sum_source' int4:128 reduce_encode_$contributors
+        done
+        counters int8_sum_2 'encode_kernel.*sum_source' int8:256 reduce_encode_2
+        counters rotated_encode encode_kernel int4:128:signed:bf16:h32 encode
+        counters int4_encode encode_kernel int4:128 encode
+    else
+        summary+=("$(printf '%-34s %s' ncu "SKIPPED: ncu is not here")")
+    fi
+    heading "formats without predictions, and means of 3 and 6"
+    measure formats 90 --quantizer int8:256:bf16 --quantizer int4:128:signed:bf16 --element bf16 --size-mb 256 --size-mb 1024
+    measure divisors 60 --quantizer int8:256 --quantizer int4:128 --kernel reduce_encode_3 --kernel reduce_encode_6 \
+        --kernel reduce_decode_3 --kernel reduce_decode_6 --element bf16 --size-mb 256
+    heading "failures under NCCL, and collectives on all topologies"
+    run_test test_gpu_nccl_failures 150
+    run_test test_gpu_features 150
+    printf '%s\n' "${summary[@]}" >"$results/summary.txt"
+    finish ""
+fi
+
 heading "the kernels: the host's bits, memory, speed"
 run_test test_gpu_kernels
 measure codec_gpu_quick 90 --quick
@@ -188,8 +233,4 @@ heading "all sizes and elements"
 measure codec_gpu 150
 report
 
-heading "summary"
-cat "$results/summary.txt"
-echo "results: $results, all of them in report.md"
-[ $failed -eq 0 ] || { echo "FAILED: $failed step(s)"; exit 1; }
-echo "passed in $SECONDS s"
+finish ", all of them in report.md"

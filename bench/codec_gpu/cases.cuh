@@ -50,7 +50,7 @@ struct cases {
         // Two nodes of four ranks: the order of the first hop.
         const zeropp::partition part(elements, 8);
         encode("reorder_encode", {part, {2, 4, 1, nullptr}, 0, part.slice_size(), 0, 8});
-        for (const int contributors : {2, 4, 8}) reduce(contributors);
+        for (const int contributors : {2, 3, 4, 6, 8}) reduce(contributors);
     }
 
 private:

@@ -45,6 +45,11 @@ nlohmann::json json_of(const row& r) {
             {"fraction_of_copy", r.fraction_of_copy()}};
 }
 
+std::vector<std::string> joined(std::vector<std::string> names, const std::vector<std::string>& more) {
+    names.insert(names.end(), more.begin(), more.end());
+    return names;
+}
+
 void write(const std::string& path, const nlohmann::json& results) {
     if (!path.empty()) zeropp_bench::write_json(path, results);
 }
@@ -60,8 +65,9 @@ int main(int argc, char** argv) {
     app.add_option("results", path, "JSON file to write");
     auto* const quick_flag = app.add_flag("--quick", quick, "bf16 at 256 MB only");
     app.add_option("--quantizer", wanted.quantizers, "int8:256, int4:128, ...")
-        ->check(CLI::IsMember(wanted.quantizers));
-    app.add_option("--kernel", wanted.kernels, "encode, reduce_decode_8, ...")->check(CLI::IsMember(wanted.kernels));
+        ->check(CLI::IsMember(joined(wanted.quantizers, wanted.more_quantizers)));
+    app.add_option("--kernel", wanted.kernels, "encode, reduce_decode_8, ...")
+        ->check(CLI::IsMember(joined(wanted.kernels, wanted.more_kernels)));
     app.add_option("--element", wanted.elements, "bf16, fp16, fp32")
         ->check(CLI::IsMember(wanted.elements))
         ->excludes(quick_flag);

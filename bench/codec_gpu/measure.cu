@@ -52,6 +52,8 @@ void measure(const settings& wanted, const std::function<void(const row&)>& repo
         quantizer(zeropp::quantizer_named<"int8:2048">{});
         quantizer(zeropp::quantizer_named<"int4:2048">{});
         quantizer(zeropp::quantizer_named<"int6:128">{});
+        quantizer(zeropp::quantizer_named<"int8:256:bf16">{});
+        quantizer(zeropp::quantizer_named<"int4:128:signed:bf16">{});
     }
     require_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }

@@ -20,13 +20,15 @@ struct device_facts {
     int runtime_version = 0;
 };
 
-/// Values to measure, in all combinations.
+/// Values to measure, in all combinations: those that have predictions, unless others are asked for.
 struct settings {
     std::vector<std::string> quantizers{"int8:256",  "int4:128",  "int4:128:signed:bf16:h32",
                                         "int8:2048", "int4:2048", "int6:128"};
+    std::vector<std::string> more_quantizers{"int8:256:bf16", "int4:128:signed:bf16"};
     std::vector<std::string> kernels{"encode",          "decode",          "reorder_encode",
                                      "reduce_encode_2", "reduce_encode_4", "reduce_encode_8",
                                      "reduce_decode_2", "reduce_decode_4", "reduce_decode_8"};
+    std::vector<std::string> more_kernels{"reduce_encode_3", "reduce_encode_6", "reduce_decode_3", "reduce_decode_6"};
     std::vector<std::string> elements{"bf16", "fp16", "fp32"};
     /// Size of the tensor; for reductions, of all contributors' tensors together.
     std::vector<std::size_t> megabytes{16, 64, 256, 1024, 4096};

@@ -13,7 +13,6 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <variant>
@@ -29,25 +28,35 @@ namespace {
 
 using formats = zeropp::known_quantizers;
 
-constexpr double most_parameters = 1e13;
-constexpr int most_ranks = 100'000;
-constexpr std::size_t most_tensors = 1'000'000;
-
-/// A whole number of elements; text such as 70e9 works too.
-std::size_t count_from(const std::string& text, const std::string& option) {
+/// A whole number; text such as 70e9 works too.
+std::size_t count_from(const std::string& text, const std::string& option, std::size_t most = most_parameters) {
     double number = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (problem != std::errc() || end != text.data() + text.size() || !(number >= 1 && number <= most_parameters) ||
-        number != std::floor(number)) {
-        throw std::invalid_argument(option + ": expected a whole number from 1 to 1e13, given \"" + text + "\"");
+    if (problem != std::errc() || end != text.data() + text.size() ||
+        !(number >= 1 && number <= static_cast<double>(most)) || number != std::floor(number)) {
+        throw std::invalid_argument(option + ": expected a whole number from 1 to " + std::to_string(most) +
+                                    ", given \"" + text + "\"");
     }
     return static_cast<std::size_t>(number);
 }
 
+/// Items of a list with commas. CLI11 would drop empty ones.
+std::vector<std::string> items_of(const std::string& list) {
+    std::vector<std::string> items(1);
+    for (const char c : list) {
+        if (c == ',') {
+            items.emplace_back();
+        } else {
+            items.back() += c;
+        }
+    }
+    return items;
+}
+
 /// Tensors of "[COUNTx]SIZE,...", in elements.
-std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
+std::vector<std::size_t> tensors_from(const std::string& list) {
     std::vector<std::size_t> tensors;
-    for (const std::string& item : items) {
+    for (const std::string& item : items_of(list)) {
         const std::size_t x = item.find('x');
         const std::size_t count = x == std::string::npos ? 1 : count_from(item.substr(0, x), "--tensors");
         const std::size_t size = count_from(x == std::string::npos ? item : item.substr(x + 1), "--tensors");
@@ -57,6 +66,22 @@ std::vector<std::size_t> tensors_from(const std::vector<std::string>& items) {
         tensors.insert(tensors.end(), count, size);
     }
     return tensors;
+}
+
+/// Nodes of "RANKS,...".
+zeropp::two_level ranks_from(const std::string& list) {
+    std::vector<int> sizes;
+    std::size_t ranks = 0;
+    for (const std::string& item : items_of(list)) {
+        const std::size_t size = count_from(item, "--node-sizes", most_ranks);
+        ranks += size;
+        sizes.push_back(static_cast<int>(size));
+    }
+    if (ranks > most_ranks) {
+        throw std::invalid_argument("--node-sizes: expected at most " + std::to_string(most_ranks) + " ranks, given " +
+                                    std::to_string(ranks));
+    }
+    return zeropp::two_level::of_nodes(sizes);
 }
 
 /// Divides `parameters` into at most `units` tensors of nearly equal size.
@@ -83,19 +108,6 @@ std::size_t embeddings_to_front(std::vector<std::size_t>& tensors, std::size_t s
                                     std::to_string(embeddings));
     }
     return embeddings;
-}
-
-/// Accepts numbers from `least` to `most`. CLI::Range accepts NaN.
-CLI::Validator between(double least, double most) {
-    return CLI::Validator(
-        [=](std::string& text) {
-            double number = 0;
-            if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most) return std::string();
-            std::ostringstream problem;
-            problem << "expected a number from " << least << " to " << most << ", given " << text;
-            return problem.str();
-        },
-        "");
 }
 
 /// Throws before the work if `file` cannot be written. Appending keeps its present contents.
@@ -125,13 +137,11 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     CLI::App app("Predicts the bytes, the memory and the time of a training step with ZeRO-3 and with ZeRO++.",
                  "zeropp-plan");
     app.get_formatter()->column_width(44);
-    std::string params;
-    std::vector<std::string> tensors;
+    std::string params, tensors;
     std::size_t units = 64;
     auto* const of_model = app.add_option_group("model");
     of_model->add_option("--params", params, "parameters of the model, e.g. 70e9");
-    of_model->add_option("--tensors", tensors, "or its tensors: [COUNTx]SIZE,...; each is gathered by itself")
-        ->delimiter(',');
+    of_model->add_option("--tensors", tensors, "or its tensors: [COUNTx]SIZE,...; each is gathered by itself");
     of_model->require_option(1);
     app.add_option("--units", units, "tensors that --params are divided into")
         ->check(CLI::Range(std::size_t{1}, most_tensors))
@@ -147,15 +157,13 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         app.add_option("--width", width, "elements of a token's embedding")->check(dimension)->needs(of_vocabulary));
 
     int nodes = 0, ranks_per_node = 0;
-    std::vector<int> node_sizes;
+    std::string node_sizes;
     const CLI::Range count(1, most_ranks);
     auto* const of_nodes = app.add_option_group("nodes");
     auto* const number = of_nodes->add_option("--nodes", nodes, "nodes of equal size")->check(count);
     number->needs(
         app.add_option("--ranks-per-node", ranks_per_node, "ranks (GPUs) on each")->check(count)->needs(number));
-    of_nodes->add_option("--node-sizes", node_sizes, "or the ranks on each node, e.g. 8,8,7")
-        ->delimiter(',')
-        ->check(count);
+    of_nodes->add_option("--node-sizes", node_sizes, "or the ranks on each node, e.g. 8,8,7");
     of_nodes->require_option(1);
     int secondary_group_size = 0;
     app.add_option("--secondary-group", secondary_group_size,
@@ -196,27 +204,18 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
 
-    double intra_node_rate = 2400, inter_node_rate = 100, intra_node_latency = 5, inter_node_latency = 20,
-           codec_rate = 1000;
-    double compute = 0;
-    app.add_option("--intra-node-gbit", intra_node_rate, "Gbit/s of a rank inside its node, each way")
-        ->check(between(1e-6, 1e6))
+    machine_numbers m;
+    app.add_option("--intra-node-gbit", m.intra_node_gbit, "Gbit/s of a rank inside its node, each way")
         ->capture_default_str();
-    app.add_option("--inter-node-gbit", inter_node_rate, "Gbit/s of a whole node to others, each way")
-        ->check(between(1e-6, 1e6))
+    app.add_option("--inter-node-gbit", m.inter_node_gbit, "Gbit/s of a whole node to others, each way")
         ->capture_default_str();
-    app.add_option("--intra-node-us", intra_node_latency, "latency of an intra-node message in microseconds")
-        ->check(between(0.0, 1e9))
+    app.add_option("--intra-node-us", m.intra_node_us, "latency of an intra-node message in microseconds")
         ->capture_default_str();
-    app.add_option("--inter-node-us", inter_node_latency, "latency of an inter-node message in microseconds")
-        ->check(between(0.0, 1e9))
+    app.add_option("--inter-node-us", m.inter_node_us, "latency of an inter-node message in microseconds")
         ->capture_default_str();
-    app.add_option("--codec-gb", codec_rate, "GB/s that a rank's codec reads and writes; 0 does not count it")
-        ->check(between(0.0, 1e6))
+    app.add_option("--codec-gb", m.codec_gb, "GB/s that a rank's codec reads and writes; 0 does not count it")
         ->capture_default_str();
-    app.add_option("--compute-ms", compute, "milliseconds that a step computes")
-        ->check(between(0.0, 1e12))
-        ->capture_default_str();
+    app.add_option("--compute-ms", m.compute_ms, "milliseconds that a step computes")->capture_default_str();
 
     int islands = 0, every = 30, delay = 0;
     double between_rate = 1, between_latency = 20'000;
@@ -234,11 +233,9 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     app.add_option("--exchange", exchange, "islands: quantizer of exchanges")->needs(of_islands)->capture_default_str();
     app.add_option("--between-gbit", between_rate, "islands: Gbit/s of a whole island to the others, each way")
-        ->check(between(1e-6, 1e6))
         ->needs(of_islands)
         ->capture_default_str();
     app.add_option("--between-us", between_latency, "islands: latency of a message to another in microseconds")
-        ->check(between(0.0, 1e9))
         ->needs(of_islands)
         ->capture_default_str();
 
@@ -252,10 +249,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
 
     settings s;
-    double memory = 0, other = 0;
-    app.add_option("--gpu-memory-gb", memory, "memory of a GPU, in GB of 10^9 bytes")->check(between(1e-6, 1e6));
-    app.add_option("--other-memory-gb", other, "what else lies there: activations, buffers")
-        ->check(between(0.0, 1e6))
+    app.add_option("--gpu-memory-gb", m.memory_gb, "memory of a GPU, in GB of 10^9 bytes");
+    app.add_option("--other-memory-gb", m.other_memory_gb, "what else lies there: activations, buffers")
         ->capture_default_str();
     const CLI::Range state(0, 64);
     app.add_option("--parameter-bytes", s.bytes.parameter, "bytes of a parameter")->check(state)->capture_default_str();
@@ -269,7 +264,6 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         "compete");
     app.add_option("--loss-budget", s.loss_budget,
                    "advise: most held-out loss, as measured, above synchronous bf16's, in percent")
-        ->check(between(0.0, 100.0))
         ->needs(advise)
         ->capture_default_str();
     app.add_option("--json", s.json_file, "write everything to this file");
@@ -306,18 +300,8 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         s.tensors = tensors_from(tensors);
         if (embedding != 0) embeddings = embeddings_to_front(s.tensors, embedding);
     }
-    if (static_cast<double>(s.elements()) > most_parameters) {
-        throw std::invalid_argument("--tensors: expected at most 1e13 parameters, given " +
-                                    std::to_string(s.elements()));
-    }
-    if (nodes != 0 && ranks_per_node > most_ranks / nodes) {
-        throw std::invalid_argument("--nodes: expected at most " + std::to_string(most_ranks) + " ranks, given " +
-                                    std::to_string(nodes) + " x " + std::to_string(ranks_per_node));
-    }
-    if (std::accumulate(node_sizes.begin(), node_sizes.end(), std::uint64_t{0}) > most_ranks) {
-        throw std::invalid_argument("--node-sizes: expected at most " + std::to_string(most_ranks) + " ranks");
-    }
-    s.ranks = nodes != 0 ? zeropp::two_level(nodes, ranks_per_node) : zeropp::two_level::of_nodes(node_sizes);
+    require_tensors(s.tensors);
+    s.ranks = nodes != 0 ? ranks_of(nodes, ranks_per_node) : ranks_from(node_sizes);
     s.secondary_group_size = secondary_group_size;
     if (secondary_group_size == 0) {
         s.secondary_group_size = has_equal_groups(s.ranks) ? s.ranks.group_size(0) : zeropp::whole_nodes;
@@ -366,7 +350,7 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
              .delay = delay,
              .differences = format_named(exchange),
              .residuals = residuals == "none" ? std::nullopt : std::optional(residual_format(residuals, exchange))},
-            {between_rate * 1e9 / 8, between_latency * 1e-6}};
+            link_of("between islands,", between_rate, between_latency)};
     }
     if (!mirror.empty()) {
         if (s.ranks.groups() == 1) throw std::invalid_argument("--mirror: expected at least 2 nodes, given 1");
@@ -374,22 +358,13 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     }
     s.chunks = chunks;
     s.gather_chunks = gather_chunks;
-    s.speed = {{intra_node_rate * 1e9 / 8, intra_node_latency * 1e-6},
-               {inter_node_rate * 1e9 / 8, inter_node_latency * 1e-6},
-               codec_rate * 1e9};
-    s.compute = zeropp::compute_time::of_step(compute * 1e-3);
-    s.memory = memory * 1e9;
-    s.other_memory = other * 1e9;
-    if (s.advise && compute == 0) {
+    set_machine(s, m);
+    in_range("--loss-budget", s.loss_budget, 0, 100);
+    if (s.advise && m.compute_ms == 0) {
         throw std::invalid_argument(
             "--advise: expected --compute-ms above 0, for without it the fewest bytes are best");
     }
     if (s.advise && islands == 1) throw std::invalid_argument("--islands: expected at least 2 with --advise, given 1");
-    if (memory != 0 && other >= memory) {
-        std::ostringstream problem;
-        problem << "--other-memory-gb: expected fewer than the " << memory << " of --gpu-memory-gb, given " << other;
-        throw std::invalid_argument(problem.str());
-    }
     if (!s.sweep_file.empty() && s.ranks.groups() == 1) {
         throw std::invalid_argument("--sweep: expected at least 2 nodes, for there is no link across one");
     }

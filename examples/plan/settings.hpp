@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,33 @@ struct settings {
 
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
+
+/// A machine in the units of the command line. 0 is unknown, except of links' rates.
+struct machine_numbers {
+    double intra_node_gbit = 2400;
+    double inter_node_gbit = 100;
+    double intra_node_us = 5;
+    double inter_node_us = 20;
+    double codec_gb = 1000;
+    double compute_ms = 0;
+    double memory_gb = 0;
+    double other_memory_gb = 0;
+};
+
+inline constexpr int most_ranks = 100'000;
+inline constexpr std::size_t most_tensors = 1'000'000;
+inline constexpr std::size_t most_parameters = 10'000'000'000'000;
+
+// The command line and zeropp_predict check their numbers by these. Each throws zeropp::precondition_error.
+
+/// `given`, if it is a number from `least` to `most`.
+double in_range(const std::string& name, double given, double least, double most);
+zeropp::link_speed link_of(const std::string& name, double gbit, double us);
+void set_machine(settings& s, const machine_numbers& m);
+/// Requires 1 to `most_tensors` tensors, with 1 to `most_parameters` elements together.
+void require_tensors(std::span<const std::size_t> tensors);
+/// Nodes of equal size, with at most `most_ranks` ranks together.
+zeropp::two_level ranks_of(int nodes, int ranks_per_node);
 
 /// Reads the command line. Returns nothing after --help, with `exit_code` set. Throws std::exception for a mistake.
 std::optional<settings> read_settings(int argc, char** argv, int& exit_code);

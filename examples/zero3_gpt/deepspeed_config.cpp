@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -116,8 +117,14 @@ public:
     void read_number(const char* key, double& value, Allowed allowed, const char* allowed_words) {
         const json* given = find(key);
         if (given == nullptr) return;
-        if (!given->is_number() || !allowed(given->get<double>())) fail(key, *given, allowed_words);
+        if (!given->is_number() || !allowed(as_float(given->get<double>()))) fail(key, *given, allowed_words);
         value = given->get<double>();
+    }
+
+    /// `number` as training uses it; NaN, which nothing allows, if a float cannot hold it.
+    static float as_float(double number) {
+        return std::abs(number) <= std::numeric_limits<float>::max() ? static_cast<float>(number)
+                                                                     : std::numeric_limits<float>::quiet_NaN();
     }
 
     /// The key's value, or nullptr.
@@ -160,6 +167,12 @@ private:
     std::set<std::string> asked_;
 };
 
+constexpr const char* positive_words = "a float above 0";
+
+bool positive(float value) { return value > 0.0F; }
+bool not_negative(float value) { return value >= 0.0F; }
+bool below_one(float value) { return value >= 0.0F && value < 1.0F; }
+
 void read_optimizer(section& optimizer, deepspeed_config& config) {
     // DeepSpeed's Adam decouples weight decay by default, so both names mean AdamW.
     std::string type = "AdamW";
@@ -168,17 +181,15 @@ void read_optimizer(section& optimizer, deepspeed_config& config) {
     auto params = optimizer.child("params");
     if (params) {
         auto& adamw = config.optimizer;
-        const auto positive = [](double value) { return value > 0.0; };
-        const auto fraction = [](double value) { return value >= 0.0 && value < 1.0; };
-        params->read_number("lr", adamw.lr, positive, "a number above 0");
-        params->read_number("eps", adamw.eps, positive, "a number above 0");
-        params->read_number(
-            "weight_decay", adamw.weight_decay, [](double value) { return value >= 0.0; }, "a number of at least 0");
+        params->read_number("lr", adamw.lr, positive, positive_words);
+        params->read_number("eps", adamw.eps, positive, positive_words);
+        params->read_number("weight_decay", adamw.weight_decay, not_negative, "a float of at least 0");
         if (const json* betas = params->find("betas")) {
             const bool pair =
                 betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() && (*betas)[1].is_number();
-            if (!pair || !fraction((*betas)[0].get<double>()) || !fraction((*betas)[1].get<double>())) {
-                params->fail("betas", *betas, "an array of two numbers, each from 0 to below 1");
+            const auto allowed = [](const json& beta) { return below_one(section::as_float(beta.get<double>())); };
+            if (!pair || !allowed((*betas)[0]) || !allowed((*betas)[1])) {
+                params->fail("betas", *betas, "an array of two floats, each from 0 to below 1");
             }
             adamw.beta1 = (*betas)[0].get<double>();
             adamw.beta2 = (*betas)[1].get<double>();
@@ -216,13 +227,10 @@ void read_local_steps(section& local, deepspeed_config& config) {
     local.read_count("fragments", to.fragments);
     local.read_count("delay", to.delay, 0);
     if (to.delay >= to.every) local.fail("delay", to.delay, "an integer from 0 to less than local_steps.every");
-    const auto fraction = [](double value) { return value >= 0.0 && value <= 1.0; };
+    local.read_number("learning_rate", to.learning_rate, positive, positive_words);
+    local.read_number("momentum", to.momentum, below_one, "a float from 0 to below 1");
     local.read_number(
-        "learning_rate", to.learning_rate, [](double value) { return value > 0.0; }, "a number above 0");
-    local.read_number(
-        "momentum", to.momentum, [](double value) { return value >= 0.0 && value < 1.0; },
-        "a number from 0 to below 1");
-    local.read_number("alpha", to.alpha, fraction, "a number from 0 to 1");
+        "alpha", to.alpha, [](float value) { return value >= 0.0F && value <= 1.0F; }, "a float from 0 to 1");
     local.read("quantizer", to.quantizer);
     local.warn_of_the_rest(config.warnings);
 }
@@ -266,7 +274,7 @@ json parse(std::string_view text, const std::string& name) {
     } catch (const json::parse_error& error) {
         // `error.byte` counts from one and points at the byte that was not accepted.
         const std::string_view what = error.what();
-        const auto reason = what.rfind(": ");
+        const auto reason = what.find(": ");
         throw config_error(name + ":" + position(text, error.byte > 0 ? error.byte - 1 : 0) + ": malformed JSON: " +
                            std::string{reason == std::string_view::npos ? what : what.substr(reason + 2)});
     } catch (const json::exception& error) {
@@ -284,9 +292,8 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
     constexpr const char* batch_key = "train_micro_batch_size_per_gpu";
     if (file.find(batch_key) == nullptr) file.fail_missing(batch_key, "an integer of at least 1");
     file.read_count(batch_key, config.train_micro_batch_size_per_gpu);
-    file.read_number(
-        "gradient_clipping", config.gradient_clipping, [](double value) { return value >= 0.0; },
-        "a number of at least 0, where 0 is off");
+    file.read_number("gradient_clipping", config.gradient_clipping, not_negative,
+                     "a float of at least 0, where 0 is off");
     if (auto bf16 = file.child("bf16")) {
         bf16->read("enabled", config.bf16);
         bf16->warn_of_the_rest(config.warnings);
@@ -302,13 +309,11 @@ deepspeed_config parse_deepspeed_config(std::string_view text, const std::string
         zeropp->read("embedding_gradient_quantizer_inter_node", config.zeropp.embedding_gradient_quantizer_inter_node);
         zeropp->read("secondary_quantizer", config.zeropp.secondary_quantizer);
         zeropp->read_count("gradient_chunks", config.zeropp.gradient_chunks);
-        zeropp->read_number(
-            "block_rate", config.zeropp.block_rate, [](double value) { return value > 0.0; }, "a number above 0");
+        zeropp->read_number("block_rate", config.zeropp.block_rate, positive, positive_words);
         zeropp->read("gradient_error_feedback", config.zeropp.gradient_error_feedback);
         zeropp->read("weight_differences", config.zeropp.weight_differences);
-        zeropp->read_number(
-            "weight_average", config.zeropp.weight_average, [](double value) { return value >= 0.0 && value < 1.0; },
-            "a number from 0 to below 1, where 0 is off");
+        zeropp->read_number("weight_average", config.zeropp.weight_average, below_one,
+                            "a float from 0 to below 1, where 0 is off");
         if (auto local = zeropp->child("local_steps")) read_local_steps(*local, config);
         if (auto mirror = zeropp->child("optimizer_mirror")) {
             if (config.zero.stage == 0) mirror->fail("every", 1, "stage 3: in stage 0 every rank has all moments");

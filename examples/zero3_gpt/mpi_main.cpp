@@ -32,7 +32,7 @@ preparation prepare(int argc, char** argv, const zeropp::mpi_transport& world) {
         p.settings = zero3_gpt::read_settings(argc, argv, world.rank() == 0, p.exit_code, world.size());
         if (!p.settings) return p;
         if (p.settings->device == zero3_gpt::device_kind::cuda) {
-            if (p.settings->timeout != 0)
+            if (p.settings->timeout.count() != 0)
                 throw zeropp::error("--timeout: expected --device cpu with mpirun, given cuda");
             zero3_gpt::require_cuda_for_mpi();
         }
@@ -59,10 +59,9 @@ int lowest_rank(bool condition, const zeropp::mpi_transport& world) {
     return lowest;
 }
 
-/// A world with this timeout in seconds, which survivors can shrink. Throws zeropp::precondition_error if MPI cannot.
-zeropp::mpi_transport world_with(double timeout) {
-    const std::chrono::duration<double> seconds(timeout);
-    const zeropp::transport_options options{std::chrono::duration_cast<std::chrono::milliseconds>(seconds)};
+/// A world with this timeout, which survivors can shrink. Throws zeropp::precondition_error if MPI cannot.
+zeropp::mpi_transport world_with(std::chrono::milliseconds timeout) {
+    const zeropp::transport_options options{timeout};
     static_cast<void>(zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, options).shrink());
     return zeropp::mpi_transport::duplicate(MPI_COMM_WORLD, options);
 }
@@ -78,7 +77,7 @@ int run(int argc, char** argv, bool& ends_alone) {
     };
     if (any_problem()) return 1;
     if (!p.settings) return p.exit_code;
-    if (p.settings->timeout != 0) {
+    if (p.settings->timeout.count() != 0) {
         std::optional<zeropp::mpi_transport> with_timeout;
         try {
             with_timeout = world_with(p.settings->timeout);

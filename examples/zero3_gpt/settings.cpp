@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -25,6 +26,14 @@ planned_death death_of(const std::string& text, int ranks, int steps) {
                                 " ranks and the " + std::to_string(steps) + " steps, given " + text);
 }
 
+/// CLI::Range accepts NaN.
+void require_range(const std::string& option, double given, double least, double most) {
+    if (given >= least && given <= most) return;
+    std::ostringstream problem;
+    problem << option << ": expected a number from " << least << " to " << most << ", given " << given;
+    throw std::invalid_argument(problem.str());
+}
+
 }  // namespace
 
 std::optional<settings> read_settings(int argc, char** argv, bool speak, int& exit_code, int launched) {
@@ -42,7 +51,6 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
     app.add_option("--final-rate", s.final_rate, "learning rate of the last step, as a part of the peak")
-        ->check(CLI::Range(0.0, 1.0))
         ->capture_default_str();
     app.add_option("--seed", s.seed, "seed of the weights and of the order of the text")->capture_default_str();
     app.add_option("--layers", s.network.layers, "transformer blocks")->capture_default_str();
@@ -65,18 +73,24 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     app.add_option("--dump-step", s.dump_step, "the step to dump (default: the last)")
         ->check(CLI::PositiveNumber)
         ->needs(dump);
-    app.add_option("--timeout", s.timeout,
-                   "seconds that ranks wait for each other; then they go on without the ranks that did not come")
-        ->check(CLI::PositiveNumber);
+    double timeout = 0;
+    CLI::Option* const of_timeout =
+        app.add_option("--timeout", timeout,
+                       "seconds that ranks wait for each other; then they go on without the ranks that did not come");
     std::vector<std::string> deaths;
     app.add_option("--kill", deaths, "RANK@STEP: this rank ends in the middle of this step, without a word")
         ->allow_extra_args(false)
-        ->needs("--timeout");
+        ->needs(of_timeout);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         exit_code = speak ? app.exit(e) : e.get_exit_code();
         return std::nullopt;
+    }
+    require_range("--final-rate", s.final_rate, 0, 1);
+    if (of_timeout->count() != 0) {
+        require_range("--timeout", timeout, 0.001, 1e9);
+        s.timeout = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
     }
     if (launched != 0) s.ranks = launched;
     if (s.dump_step > s.steps) {
@@ -92,7 +106,7 @@ std::optional<settings> read_settings(int argc, char** argv, bool speak, int& ex
     for (const std::string& file : configs) {
         s.runs.push_back({std::filesystem::path(file).stem().string(), read_deepspeed_config(file)});
     }
-    if (s.timeout != 0 && s.runs.size() != 1) {
+    if (s.timeout.count() != 0 && s.runs.size() != 1) {
         throw std::invalid_argument("--timeout: expected 1 configuration, given " + std::to_string(s.runs.size()));
     }
     return s;

@@ -3,6 +3,7 @@
 #include "deepspeed_config.hpp"
 #include "model.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -38,15 +39,15 @@ struct settings {
     std::uint64_t seed = 1;
     int steps = 400;
     int warmup_steps = 30;
-    double final_rate = 0.1;  // of the peak learning rate
-    int ranks = 4;            // threads; under MPI the launcher sets the number
-    int ranks_per_node = 0;   // 0: as MPI discovers; threads: all on one node
-    int codec_threads = 1;    // of each rank, on the host
-    std::string json_file;    // empty: none
-    std::string curve_file;   // empty: none
-    std::string dump_folder;  // empty: none
-    int dump_step = 0;        // counted from 1; 0: the last step
-    double timeout = 0;       // in seconds, of each operation between ranks; 0: none
+    double final_rate = 0.1;               // of the peak learning rate
+    int ranks = 4;                         // threads; under MPI the launcher sets the number
+    int ranks_per_node = 0;                // 0: as MPI discovers; threads: all on one node
+    int codec_threads = 1;                 // of each rank, on the host
+    std::string json_file;                 // empty: none
+    std::string curve_file;                // empty: none
+    std::string dump_folder;               // empty: none
+    int dump_step = 0;                     // counted from 1; 0: the last step
+    std::chrono::milliseconds timeout{0};  // of each operation between ranks; 0: none
     std::vector<planned_death> deaths;
     std::function<void()> die = [] { throw rank_died(); };  // ends a rank of `deaths`
 };

@@ -199,7 +199,7 @@ run_result train(const Device& device, const settings& s, const run_settings& ru
         try {
             take_step(engine->steps());
         } catch (const zeropp::lost_rank_error& e) {
-            if (s.timeout == 0) throw;
+            if (s.timeout.count() == 0) throw;
             recover(e, start);
             continue;
         }
@@ -281,7 +281,6 @@ std::vector<run_result> train_all(const Device& device, const settings& s, const
 template <class Train>
 std::vector<run_result> results_on_threads(const settings& s, const zeropp::two_level& nodes, Train train) {
     std::vector<std::vector<run_result>> of_ranks(static_cast<std::size_t>(nodes.size()));
-    const std::chrono::duration<double> timeout(s.timeout);
     zeropp::run_on_threads(nodes.size(),
                            [&](zeropp::thread_transport ranks) {
                                try {
@@ -289,7 +288,7 @@ std::vector<run_result> results_on_threads(const settings& s, const zeropp::two_
                                } catch (const rank_died&) {
                                }
                            },
-                           {.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+                           {.timeout = s.timeout});
     const auto first = std::ranges::find_if(of_ranks, [](const auto& results) { return !results.empty(); });
     if (first == of_ranks.end()) throw zeropp::error("no rank is left");
     return *first;

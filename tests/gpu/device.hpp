@@ -54,7 +54,7 @@ public:
         fill();
     }
     explicit device_array(const std::vector<T>& values, std::size_t shift = 0) : device_array(values.size(), shift) {
-        move(data(), values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice);
+        write(values);
     }
     device_array(const device_array&) = delete;
     device_array& operator=(const device_array&) = delete;
@@ -69,6 +69,10 @@ public:
         const owned_stream stream;
         require_cuda(cudaMemsetAsync(memory_, untouched, bytes(), stream.native()), "cudaMemsetAsync");
         stream.exec().wait();
+    }
+
+    void write(const std::vector<T>& values) {
+        move(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice);
     }
 
     /// What the work that is complete has left.

@@ -25,8 +25,10 @@ double() {
 double bin/timeout '[[ "$*" != *compare_deepspeed* ]] || exit 77' 'while [[ $1 == --* ]]; do shift; done' \
     'exec /usr/bin/timeout --kill-after=1 3 "${@:2}"'
 double bin/nvidia-smi 'echo 580.1'
+double bin/ncu 'while [[ $1 != */codec_gpu ]]; do shift; done' 'exec "$1" "$0.json"'
 programs=(test_gpu_kernels test_gpu_collectives test_gpu_graph test_gpu_nccl test_gpu_nccl_ranks test_gpu_zero3_gpt
-    example_08_cuda_engine)
+    test_gpu_features test_gpu_nccl_failures example_08_cuda_engine)
+more=()
 
 # Everything passes; what differs comes after it.
 everything_passes() {
@@ -53,7 +55,7 @@ run() {
     local name=$1 expected=$2 status=0 pattern
     shift 2
     PATH=$folder/bin:$PATH "$root/tests/gpu.sh" --prebuilt --build-dir "$folder/build" --results "$folder/results" \
-        >"$folder/output" 2>&1 || status=$?
+        "${more[@]}" >"$folder/output" 2>&1 || status=$?
     if [ "$status" -ne "$expected" ]; then
         echo "$name: ended with $status, expected $expected"
         failed=1
@@ -72,9 +74,21 @@ run "all passes" 0 '^test_gpu_kernels +passed' '^memcheck +passed' '^racecheck +
     '^example_08_cuda_engine +passed' '^codec_gpu +passed' '^test_torch +SKIPPED' '^deepspeed +SKIPPED' '^passed in ' \
     '^\| int8:256 \| encode \| 0.91 \| - \| - \| 0\.[0-9]+ \| ' '^\| int8:256 \| reorder_encode .* \| - \| - \|$'
 
+cp "$folder/results/summary.txt" "$folder/steps"
+
+everything_passes
+double build/gpu/test_gpu_nccl_failures 'echo "a rank hangs"; exit 1'
+double bin/ncu '[[ "$*" == *int4:128:signed* ]] && { echo "ERR_NVGPUCTRPERM"; exit 1; }' "$(tail -n +2 "$folder/bin/ncu")"
+more=(--profile)
+run "a profile" 1 '^nvidia_smi +passed' '^slice +passed' '^ncu_int4_sum_8 +passed' '^ncu_rotated_encode +FAILED \(1\)' \
+    '^ncu_int4_encode +passed' '^formats +passed' '^test_gpu_nccl_failures +FAILED \(1\)' \
+    '^test_gpu_features +passed' '^FAILED: 2 step'
+cat "$folder/results/summary.txt" >>"$folder/steps"
+more=()
+
 # The page has the steps in their order. Its files exist, and so do options of its scripts and its programs.
 page=$root/docs/concepts/gpu_hour.md
-diff <(sed -nE 's/^\| `(\w+)` \|.*/\1/p' "$page") <(awk '{print $1}' "$folder/results/summary.txt") || {
+diff <(sed -nE 's/^\| `(\w+)` \|.*/\1/p' "$page") <(awk '{print $1}' "$folder/steps") || {
     echo "the page of the hour with a GPU has other steps than tests/gpu.sh"
     failed=1
 }

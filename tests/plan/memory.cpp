@@ -3,6 +3,7 @@
 /// the sources say of the model's states.
 
 #include "support/catch.hpp"
+#include "support/expectations.hpp"
 
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
@@ -10,6 +11,7 @@
 #include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/plan/memory.hpp>
+#include <zeropp/plan/time.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
@@ -18,6 +20,10 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -109,6 +115,52 @@ TEST_CASE("planned memory: states are those of the rank that holds the most") {
     CHECK(zeropp::memory_of_states(tensors, 4) == zeropp::states_memory{10, 10, 5 * 12});
     CHECK(zeropp::memory_of_states(tensors, 4, {4, 2, 8}) == zeropp::states_memory{20, 10, 40});
     CHECK(zeropp::memory_of_states(tensors, 4, {4, 2, 8}).total() == 70);
+}
+
+TEST_CASE("plans refuse ranks, groups and steps that cannot be, in words") {
+    const zeropp::two_level ranks(2, 2);
+    const std::array<std::size_t, 1> tensors{100};
+    const zeropp::wire_format plain = zeropp::wire_format_of(bf16);
+    const auto local = [&](int islands, int every, int delay) {
+        return zeropp::local_steps{.islands = islands, .every = every, .delay = delay, .differences = plain};
+    };
+    const zeropp::machine m{{1e9, 0}, {1e9, 0}, 0};
+    const zeropp::step_options options{.weights = plain,
+                                       .gradients_intra_node = plain,
+                                       .gradients_inter_node = plain,
+                                       .secondary = zeropp::secondary_options{0, plain}};
+    using call = std::function<void()>;
+    const std::vector<std::pair<std::string, call>> refused{
+        {"volume: expected a rank from 0 to 3, given 4", [&] { all_gather_volume(ranks, plain, 100, 1, 4); }},
+        {"volume: expected a rank from 0 to 3, given 4",
+         [&] { all_reduce_volume(ranks, plain, plain, plain, 0, 1, 4); }},
+        {"volume: expected a rank from 0 to 3, given -1",
+         [&] { reduce_scatter_volume(ranks, plain, plain, 100, 1, -1); }},
+        {"volume: expected a rank from 0 to 3, given 4", [&] { secondary_gather_volume(ranks, 2, plain, 100, 4); }},
+        {"volume: expected a rank from 0 to 3, given -1", [&] { mirror_volume(ranks, tensors, plain, -1); }},
+        {"local_steps: expected at least 1 island, given 0", [&] { outer_step_volume(ranks, local(0, 1, 0), 100); }},
+        {"local_steps: expected at least 1 island, given -3", [&] { outer_memory(ranks, tensors, local(-3, 1, 0)); }},
+        {"local_steps: expected at least 1 step between exchanges, given 0",
+         [&] { zeropp::local_steps_seconds({}, local(2, 0, 0), 1); }},
+        {"local_steps: expected a delay from 0 to 3 steps, given 4",
+         [&] {
+             outer_step_time(m, {1, 0}, ranks, tensors, local(2, 4, 4));
+         }},
+        {"memory_of_states: expected at least 1 rank, given 0", [&] { zeropp::memory_of_states(tensors, 0); }},
+        {"secondary group size: expected at least 1 rank, given 0",
+         [&] {
+             zeropp::secondary_memory(tensors, {0, plain});
+         }},
+        {"secondary group size: expected at least 1 rank, given -1",
+         [&] {
+             zeropp::secondary_gather_workspace({zeropp::whole_nodes, plain}, 100);
+         }},
+        {"secondary group size: expected at least 1 rank, given 0", [&] { scratch_memory(ranks, tensors, options); }},
+        {"scratch_memory: expected at least 0 tensors of whole weights, given -1",
+         [&] { scratch_memory(ranks, tensors, options, {}, -1); }}};
+    for (const auto& [words, ask] : refused) CHECK(zeropp_test::thrown<zeropp::precondition_error>(ask) == words);
+    // The largest number of islands whose ranks have an int each.
+    CHECK(outer_memory(zeropp::flat(1), tensors, local(std::numeric_limits<int>::max(), 1, 0)) == 1200);
 }
 
 TEST_CASE("planned memory: scratch is the largest tensor's weights, gradient and workspaces") {

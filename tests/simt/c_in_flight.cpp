@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,4 +97,19 @@ TEST_CASE("C library: tables outlive the kernels that read them, and scratch the
         CHECK(full_a.read() == twice(second));
     }
     CHECK(simt::live() == before);
+}
+
+TEST_CASE("codec: messages that kernels cannot load are refused before a kernel runs", "[simt]") {
+    const simt::owned_stream stream;
+    const simt::device_array<float> tensor(simt::tensor<float>(100, 0));
+    memory message(1000);
+    const auto all = zeropp::slices::single(100, 0, 100);
+    const std::string words =
+        "codec: expected messages aligned to 16 bytes, given some that start 4 bytes past a boundary";
+    using codec = zeropp::codec<cuda_stream>;
+    CHECK_THROWS_WITH(codec::write(stream.exec(), floats, tensor.view().data(), all, message.view().data() + 4), words);
+    CHECK_THROWS_WITH(
+        codec::read(stream.exec(), zeropp::message_sum{floats, message.view().data() + 4}, all, tensor.view().data()),
+        words);
+    CHECK(simt::pending(stream.native()) == 0);
 }

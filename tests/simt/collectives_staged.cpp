@@ -5,6 +5,7 @@
 #include <zeropp/transport/staged.hpp>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace simt = zeropp_test::simt;
@@ -55,4 +56,24 @@ TEST_CASE("staged: the next operation, on another stream, waits for the pinned b
     });
     CHECK(first == std::vector<std::vector<int>>(2, {1, 10, 2, 20}));
     CHECK(second == std::vector<std::vector<int>>{{1, 2}, {10, 20}});
+}
+
+TEST_CASE("staged: pinned buffers outlive the copies from them", "[simt][collectives]") {
+    const simt::owned_stream stream;
+    const simt::device_array<int> send(std::vector<int>{7});
+    const simt::device_array<int> received(1);
+    const auto gather = [&](zeropp::staged<zeropp::thread_transport>& transport) {
+        transport.all_gather(stream.exec(), reinterpret_cast<std::byte*>(send.data()),
+                             reinterpret_cast<std::byte*>(received.data()), sizeof(int));
+    };
+    zeropp::run_on_threads(1, [&](zeropp::thread_transport& world) {
+        zeropp::staged<zeropp::thread_transport> first(world), second(world);
+        gather(first);
+        CHECK(simt::pending(stream.native()) != 0);
+        first = std::move(second);
+        CHECK(simt::pending(stream.native()) == 0);
+        gather(first);
+    });
+    CHECK(simt::pending(stream.native()) == 0);
+    CHECK(received.read() == std::vector<int>{7});
 }

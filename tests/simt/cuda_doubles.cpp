@@ -40,6 +40,7 @@ struct CUstream_st {
     std::uint64_t enqueued = 0;
     std::uint64_t completed = 0;
     std::thread::id runner;  // the thread that runs its work; none does between pieces
+    int device = 0;          // that was current when it was made
 };
 
 struct CUevent_st {
@@ -234,6 +235,7 @@ public:
     int devices = 1;
     int multiprocessors = 4;
     int compute_capability = 90;
+    bool reads_host_pages = false;
     bool logging = false;
     bool running_kernels = true;
     std::vector<dim3> grids;
@@ -289,6 +291,7 @@ cudaError_t on_stream(const char* name, cudaStream_t stream, F f) {
 cudaError_t create_stream(const char* name, cudaStream_t* stream) {
     return entry_point(name, [&](device& d) {
         auto s = std::make_shared<CUstream_st>();
+        s->device = current_device;
         *stream = s.get();
         d.streams.emplace(*stream, std::move(s));
         return cudaSuccess;
@@ -353,11 +356,12 @@ live_objects live() {
     return {d.streams.size() - 1, d.events.size(), d.device_blocks.size(), d.pinned_blocks.size()};
 }
 
-void set_device(int multiprocessors, int compute_capability) {
+void set_device(int multiprocessors, int compute_capability, bool reads_host_pages) {
     device& d = the_device();
     const std::lock_guard lock(d.mutex);
     d.multiprocessors = multiprocessors;
     d.compute_capability = compute_capability;
+    d.reads_host_pages = reads_host_pages;
 }
 
 void set_devices(int count) {
@@ -543,6 +547,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
         case cudaDevAttrComputeCapabilityMinor:
             *value = d.compute_capability % 10;
             return cudaSuccess;
+        case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
+            *value = d.reads_host_pages ? 1 : 0;
+            return cudaSuccess;
         default:
             return cudaErrorInvalidValue;
         }
@@ -626,7 +633,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         const auto* const first = static_cast<const std::byte*>(from);
         auto* const out = static_cast<std::byte*>(to);
         if (first != out && first < out + bytes && out < first + bytes) return cudaErrorInvalidValue;
-        if (!from_device && !device::holds(d.pinned_blocks, from, bytes)) {
+        if (!from_device && !d.reads_host_pages && !device::holds(d.pinned_blocks, from, bytes)) {
             // Pageable memory is read before the call returns.
             d.enqueue(*s, [&d, to, bytes, staged = std::vector<std::byte>(first, first + bytes)] {
                 if (d.status == cudaSuccess && bytes != 0) std::memcpy(to, staged.data(), bytes);
@@ -685,6 +692,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
     return simt::create_stream("cudaStreamCreateWithPriority", stream);
 }
+
+#if CUDART_VERSION >= 12080
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* number) {
+    return simt::on_stream("cudaStreamGetDevice", stream, [&](device&, const auto& s) {
+        *number = stream == nullptr ? simt::current_device : s->device;
+        return cudaSuccess;
+    });
+}
+#endif
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return simt::entry_point("cudaStreamDestroy", [&](device& d) {

@@ -39,8 +39,9 @@ struct live_objects {
 };
 live_objects live();
 
-/// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor.
-void set_device(int multiprocessors, int compute_capability);
+/// What later questions for the device's attributes are answered with. `compute_capability` is major * 10 + minor. With
+/// `reads_host_pages`, copies read pageable memory in the stream's turn.
+void set_device(int multiprocessors, int compute_capability, bool reads_host_pages = false);
 
 /// How many devices there are from now on: one, until told otherwise. They are one device under several numbers, which
 /// threads choose with cudaSetDevice.

@@ -225,6 +225,9 @@ TEST_CASE("cuda_stream: every call that fails is raised with CUDA's own text", "
                thrown(call) == "nothing thrown";
     };
     CHECK(fails_in("cudaGetDevice", [&] { cuda_stream(exec.native()); }));
+#if CUDART_VERSION >= 12080
+    CHECK(fails_in("cudaStreamGetDevice", [&] { cuda_stream(exec.native()); }));
+#endif
     CHECK(fails_in("cudaDeviceGetAttribute", [&] { cuda_stream(exec.native()); }));
     CHECK(fails_in("cudaMemcpyAsync", [&] { exec.copy(memory.data(), memory.data() + 2, 8); }));
     CHECK(fails_in("cudaEventCreateWithFlags", [&] { cuda_stream(exec.native()).record(); }));
@@ -274,3 +277,20 @@ TEST_CASE("workspace of device memory: aligned, of the size asked for, and given
     }
     CHECK(simt::live() == before);
 }
+
+#if CUDART_VERSION >= 12080
+TEST_CASE("cuda_stream: of the current device, or refused if the driver can tell", "[simt][cuda_stream]") {
+    const simt::owned_stream of_first;
+    simt::set_devices(2);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    CHECK_THROWS_WITH(cuda_stream(of_first.native()),
+                      "cuda_stream: expected a stream of the current device, 1, given one of device 0");
+    CHECK_NOTHROW(cuda_stream(nullptr));
+    simt::fail_next("cudaStreamGetDevice", cudaErrorCallRequiresNewerDriver);
+    CHECK_NOTHROW(cuda_stream(of_first.native()));
+    CHECK(cudaGetLastError() == cudaSuccess);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    simt::set_devices(1);
+    CHECK_NOTHROW(cuda_stream(of_first.native()));
+}
+#endif

@@ -136,15 +136,20 @@ TEST_CASE("workspace of device memory: bytes assigned in a stream's order are re
     const std::vector<float> expected = zeropp_test::normal_floats(100, 1);
     const std::size_t bytes = expected.size() * sizeof(float);
     workspace<device_space> memory(bytes);
-    {
-        const std::vector<float> gone = expected;
-        memory.assign(gone.data(), bytes, stream.exec());
+    for (const bool reads_host_pages : {false, true}) {
+        simt::set_device(4, 90, reads_host_pages);
+        {
+            std::vector<float> gone = expected;
+            memory.assign(gone.data(), bytes, cuda_stream(stream.native()));
+            gone.assign(gone.size(), -1.0f);
+        }
+        CHECK(simt::pending(stream.native()) == (reads_host_pages ? 2 : 1));  // a copy, and its end
+        stream.exec().wait();
+        std::vector<float> given(expected.size());
+        simt::read_device(given.data(), memory.view().data(), bytes);
+        CHECK(given == expected);
     }
-    CHECK(simt::pending(stream.native()) == 1);
-    stream.exec().wait();
-    std::vector<float> given(expected.size());
-    simt::read_device(given.data(), memory.view().data(), bytes);
-    CHECK(given == expected);
+    simt::set_device(4, 90);
 
     REQUIRE(cudaStreamBeginCapture(stream.native(), cudaStreamCaptureModeGlobal) == cudaSuccess);
     CHECK_THROWS_WITH(memory.assign(expected.data(), bytes, stream.exec()),

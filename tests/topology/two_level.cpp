@@ -6,6 +6,7 @@
 
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>
+#include <zeropp/topology/flat.hpp>
 
 #include <cstddef>
 #include <limits>
@@ -163,6 +164,25 @@ TEST_CASE("two_level refuses arguments without ranks", "[topology][two_level]") 
     CHECK(error(2, -1) == expected + "2 nodes of -1");
     CHECK(error(-2, -2) == expected + "-2 nodes of -2");
     CHECK(error_of_nodes({}) == "two_level: expected at least 1 rank, given none");
+}
+
+TEST_CASE("two_level refuses more slots than an int counts, and has ranks beyond the reach of strides",
+          "[topology][two_level]") {
+    std::vector<int> sizes(60'000, 1);
+    sizes[0] = 40'000;
+    CHECK(
+        thrown<zeropp::precondition_error>([&] { two_level::of_nodes(sizes); }) ==
+        "two_level: expected at most 2147483647 slots, the nodes times the ranks of the largest, given 60000 x 40000");
+    CHECK(thrown<zeropp::precondition_error>([] { two_level(65'536, 65'536); }) ==
+          "two_level: expected at most 2147483647 ranks, given more");
+    // The first node's second rank comes last: its stride times the other node's ranks is more than an int.
+    std::vector<int> nodes(60'002, 1);
+    nodes.front() = nodes.back() = 0;
+    const two_level far = of_nodes(nodes);
+    CHECK(far.rank_of(0, 1) == 60'001);
+    CHECK(far.order().rank(3) == 2);
+    CHECK(zeropp::most_rounds(zeropp::flat(std::numeric_limits<int>::max())) == 1);
+    CHECK(zeropp::rounds_of(zeropp::flat(std::numeric_limits<int>::max()), 0).count() == 1);
 }
 
 TEST_CASE("two_level::of_size divides, or says that it cannot", "[topology][two_level]") {

@@ -3,6 +3,7 @@
 import ctypes
 import pathlib
 import subprocess
+import sys
 
 import pycparser
 import pytest
@@ -102,3 +103,36 @@ def test_constants_have_the_headers_values(header):
         "zeropp_float16": _library.ELEMENTS[torch.float16],
         "zeropp_bfloat16": _library.ELEMENTS[torch.bfloat16],
     }
+
+
+# A text of 64 MB, and memory for one more such text, or none: functions without a status and errors' texts must not end the
+# process.
+WITHOUT_MEMORY = """
+import ctypes, resource, sys
+
+library = ctypes.CDLL(sys.argv[1])
+library.zeropp_error.restype = ctypes.c_char_p
+move = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p, ctypes.c_int] + 3 * [ctypes.c_void_p], ctypes.c_size_t)
+split = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+
+class Callbacks(ctypes.Structure):
+    _fields_ = [("context", ctypes.c_void_p), ("all_gather", move), ("all_to_all", move), ("split", split)]
+
+callbacks = Callbacks(None, move(lambda *_: 0), move(lambda *_: 0), split(lambda *_: 1))
+communicator = ctypes.c_void_p()
+assert library.zeropp_communicator_create((ctypes.c_int * 1)(0), 1, 0, callbacks, ctypes.byref(communicator)) == 0
+words = ctypes.create_string_buffer(b"x" * (1 << 26))
+for texts in (0, 1):
+    pages = int(open("/proc/self/statm").read().split()[0])
+    room = texts * len(words) + (1 << 24)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room, resource.RLIM_INFINITY))
+    library.zeropp_name(communicator, words)
+    assert library.zeropp_refuse(communicator, b"a call", words, None) == 1
+    print(library.zeropp_error().decode())
+"""
+
+
+def test_functions_without_memory_return():
+    path = _library.library("cpu")._name
+    run = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, path], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "std::bad_alloc\nout of memory\n", "")

@@ -1,5 +1,6 @@
 """The planner from Python, against the sources' formulas and against what apply() counts."""
 
+import ctypes
 import math
 
 import pytest
@@ -8,6 +9,7 @@ import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import network, refusals, shard
 from torch.distributed.fsdp import MixedPrecisionPolicy
+from zeropp_torch import _library
 
 PARAMETERS = 70_000_000_000
 
@@ -69,6 +71,41 @@ def test_wrong_questions_are_refused():
             "compute_ms from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),
         }
     ) == []
+
+
+def predicted(tensors=(1 << 20,), **asked):
+    """Error text of zeropp_predict, which a program in C calls without this package's checks; empty if there is none."""
+    plan = _library.Plan((ctypes.c_size_t * len(tensors))(*tensors), len(tensors), 2, 4)
+    plan.plain = plan.plain_gradients = b"bf16"
+    plan.weights, plan.intra_node, plan.inter_node = b"int8:256:bf16", b"int8:256:bf16", b"int4:128:signed:bf16"
+    plan.intra_node_gbit = plan.inter_node_gbit = 100
+    for name, value in asked.items():
+        setattr(plan, name, value)
+    library = _library.library("cpu")
+    failed = library.zeropp_predict(ctypes.byref(plan), ctypes.byref(_library.Prediction())) != _library.SUCCESS
+    return library.zeropp_error().decode() if failed else ""
+
+
+def test_programs_in_c_are_refused_too():
+    rate, latency = "expected a number from 1e-06 to 1e+06, given ", "expected a number from 0 to 1e+09, given "
+    asked = {
+        **{f"inter-node Gbit/s: {rate}{value}": {"inter_node_gbit": float(value)} for value in ("0", "-5", "nan", "inf")},
+        f"intra-node Gbit/s: {rate}0": {"intra_node_gbit": 0},
+        f"intra-node microseconds: {latency}-1": {"intra_node_us": -1},
+        f"inter-node microseconds: {latency}nan": {"inter_node_us": math.nan},
+        "codec GB/s: expected a number from 0 to 1e+06, given -1": {"codec_gb": -1},
+        "milliseconds of computation: expected a number from 0 to 1e+12, given nan": {"compute_ms": math.nan},
+        "GB of memory: expected a number from 0 to 1e+06, given -1": {"memory_gb": -1},
+        "GB of other memory: expected fewer than the 30 of a GPU's memory, given 30": {"memory_gb": 30, "other_memory_gb": 30},
+        "nodes: expected at most 100000 ranks, given 1000 x 1000": {"nodes": 1000, "ranks_per_node": 1000},
+        "two_level: expected at least 1 node of at least 1 rank, given -1 nodes of 4": {"nodes": -1},
+        "secondary group size: expected a number of ranks, or 0 for none, given -5": {"secondary_group": -5},
+        "tensors: expected 1 to 1000000 tensors, given 0": {"tensors": ()},
+        "tensors: expected at least 1 parameter, given 0": {"tensors": (0,)},
+        "tensors: expected at most 10000000000000 parameters, given more": {"tensors": (2**63, 2**63)},
+    }
+    assert {words: predicted(**numbers) for words, numbers in asked.items()} == {words: words for words in asked}
+    assert predicted(inter_node_gbit=10) == ""
 
 
 def of_units(rank, size):

@@ -1,5 +1,6 @@
-#include "deepspeed_config.hpp"
+#include "settings.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -129,11 +130,13 @@ TEST_CASE("local steps have a delay below their interval, and rates in range", "
     refused(R"("every": 4, "delay": 4)", "delay is 4, allowed is an integer from 0 to less than local_steps.every");
     refused(R"("every": 0)", "every is 0, allowed is an integer from 1 to 2147483647");
     refused(R"("delay": -1)", "delay is -1, allowed is an integer from 0 to 2147483647");
-    refused(R"("learning_rate": 0)", "learning_rate is 0, allowed is a number above 0");
-    refused(R"("momentum": 1)", "momentum is 1, allowed is a number from 0 to below 1");
-    refused(R"("alpha": 1.5)", "alpha is 1.5, allowed is a number from 0 to 1");
+    refused(R"("learning_rate": 0)", "learning_rate is 0, allowed is a float above 0");
+    refused(R"("learning_rate": 1e39)", "learning_rate is 1e+39, allowed is a float above 0");
+    refused(R"("momentum": 1)", "momentum is 1, allowed is a float from 0 to below 1");
+    refused(R"("momentum": 0.99999999)", "momentum is 0.99999999, allowed is a float from 0 to below 1");
+    refused(R"("alpha": 1.5)", "alpha is 1.5, allowed is a float from 0 to 1");
     CHECK(error_of(with(R"("zeropp": {"weight_average": 1})", R"("zero_hpz_partition_size": 2)")) ==
-          "ds.json: zeropp.weight_average is 1, allowed is a number from 0 to below 1, where 0 is off");
+          "ds.json: zeropp.weight_average is 1, allowed is a float from 0 to below 1, where 0 is off");
 }
 
 TEST_CASE("error feedback without quantized gradients is refused", "[zero3_gpt][deepspeed_config]") {
@@ -213,11 +216,16 @@ TEST_CASE("a wrong value names the key, what was given and what is allowed", "[z
          "zero_optimization.zero_quantized_weights is 1, allowed is true or false"},
         {with("", R"("zero_quantized_gradients": "yes")"), "zero_quantized_gradients is \"yes\", allowed is true or"},
         {with("", R"("overlap_comm": null)"), "zero_optimization.overlap_comm is null, allowed is true or false"},
-        {with(R"("gradient_clipping": -1)"), "gradient_clipping is -1, allowed is a number of at least 0"},
+        {with(R"("gradient_clipping": -1)"), "gradient_clipping is -1, allowed is a float of at least 0"},
+        {with(R"("gradient_clipping": 1e300)"), "gradient_clipping is 1e+300, allowed is a float of at least 0"},
+        {with(R"("zeropp": {"block_rate": 1e-50})"), "zeropp.block_rate is 1e-50, allowed is a float above 0"},
         {with(R"("bf16": true)"), "bf16 is true, allowed is an object"},
         {with(R"("bf16": {"enabled": "auto"})"), "bf16.enabled is \"auto\", allowed is true or false"},
         {with(R"("optimizer": {"type": "SGD"})"), "optimizer.type is \"SGD\", allowed is \"AdamW\" or \"Adam\""},
-        {params(R"("lr": 0)"), "optimizer.params.lr is 0, allowed is a number above 0"},
+        {params(R"("lr": 0)"), "optimizer.params.lr is 0, allowed is a float above 0"},
+        {params(R"("lr": 1e-60)"), "optimizer.params.lr is 1e-60, allowed"},
+        {params(R"("eps": 1e-60)"), "optimizer.params.eps is 1e-60, allowed"},
+        {params(R"("betas": [0.9, 0.99999999])"), "optimizer.params.betas is [0.9,0.99999999], allowed"},
         {params(R"("lr": -0.1)"), "optimizer.params.lr is -0.1, allowed"},
         {params(R"("lr": "auto")"), "optimizer.params.lr is \"auto\", allowed"},
         {params(R"("eps": 0)"), "optimizer.params.eps is 0, allowed"},
@@ -240,6 +248,7 @@ TEST_CASE("a wrong value names the key, what was given and what is allowed", "[z
 TEST_CASE("malformed JSON is located", "[zero3_gpt][deepspeed_config]") {
     CHECK(contains(error_of("{\n  \"a\": 1,\n  \"b\": ]\n}"), "ds.json:3:8: malformed JSON"));
     CHECK(contains(error_of("?"), "ds.json:1:1: malformed JSON"));
+    CHECK(contains(error_of(R"({"a": NaN})"), "ds.json:1:7: malformed JSON: syntax error while parsing value"));
     CHECK(contains(error_of("{\"a\": 1"), "ds.json:1:8: malformed JSON"));
     CHECK(contains(error_of(""), "ds.json:1:1: malformed JSON"));
     CHECK(contains(error_of("{\"a\": 1e999}"), "ds.json: malformed JSON"));
@@ -308,4 +317,21 @@ TEST_CASE("the sample configurations switch what their names say", "[zero3_gpt][
     CHECK(config.optimizer.lr == baseline.optimizer.lr);
     CHECK(config.optimizer.beta2 == baseline.optimizer.beta2);
     CHECK(config.optimizer.weight_decay == baseline.optimizer.weight_decay);
+}
+
+TEST_CASE("numbers of the command line are checked as they are used", "[zero3_gpt][settings]") {
+    const std::string config = samples() / "hpz.json";
+    const auto read = [&](const char* option, const char* value) {
+        const char* arguments[] = {"zero3_gpt", option, value, config.c_str()};
+        int exit_code = 0;
+        return zero3_gpt::read_settings(4, const_cast<char**>(arguments), false, exit_code).value();
+    };
+    for (const char* const seconds : {"0.0004", "0", "-1", "nan", "1e300"}) {
+        CHECK_THROWS_WITH(read("--timeout", seconds),
+                          Catch::Contains("--timeout: expected a number from 0.001 to 1e+09, given"));
+    }
+    CHECK(read("--timeout", "0.0016").timeout == std::chrono::milliseconds(2));
+    for (const char* const rate : {"nan", "1.5"}) {
+        CHECK_THROWS_WITH(read("--final-rate", rate), Catch::Contains("--final-rate: expected a number from 0 to 1"));
+    }
 }

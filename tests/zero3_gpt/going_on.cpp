@@ -71,7 +71,7 @@ std::vector<std::vector<run_result>> results_with(const setting& c) {
     const workload work = short_work();
     settings s;
     s.steps = c.steps;
-    s.timeout = 1;
+    s.timeout = std::chrono::seconds(1);
     s.deaths = c.deaths;
     s.runs = {run_of(c)};
     pin_blas_to_one_thread();

@@ -37,13 +37,25 @@ zeropp::process_group group_of(const zeropp_callbacks& callbacks, int number, in
             }};
 }
 
+/// Names of `Formats`; null if there is no memory for them.
+template <class Formats>
+const char* names_of() noexcept {
+    try {
+        static const std::string names = Formats::list();
+        return names.c_str();
+    } catch (...) {
+        keep_error("out of memory");
+        return nullptr;
+    }
+}
+
 }  // namespace
 
-void keep_error(const std::string& words) noexcept {
+void keep_error(const char* words) noexcept {
     try {
         last_error() = words;
     } catch (...) {
-        last_error().clear();
+        last_error() = "out of memory";  // short enough to need none
     }
 }
 
@@ -76,20 +88,9 @@ zeropp_status zeropp_threads_create(int threads, void** stream) {
 }
 #endif
 
-const char* zeropp_gather_formats() {
-    static const std::string names = gather_formats::list();
-    return names.c_str();
-}
-
-const char* zeropp_difference_formats() {
-    static const std::string names = difference_formats::list();
-    return names.c_str();
-}
-
-const char* zeropp_reduce_formats() {
-    static const std::string names = reduce_formats::list();
-    return names.c_str();
-}
+const char* zeropp_gather_formats() { return names_of<gather_formats>(); }
+const char* zeropp_difference_formats() { return names_of<difference_formats>(); }
+const char* zeropp_reduce_formats() { return names_of<reduce_formats>(); }
 
 zeropp_status zeropp_communicator_create(const int* node_of_rank, int size, int rank, zeropp_callbacks callbacks,
                                          zeropp_communicator** communicator) {

@@ -65,7 +65,7 @@ struct callback_failure : std::exception {
 };
 
 /// Keeps the text for zeropp_error on this thread.
-void keep_error(const std::string& words) noexcept;
+void keep_error(const char* words) noexcept;
 
 /// Runs call() and returns its exception as a status. The text goes to zeropp_error.
 template <class Call>
@@ -138,16 +138,16 @@ std::vector<zeropp::list_tensor<T, space>> listed(const zeropp_tensor* tensors, 
 /// The call that runs on a communicator, for its transports.
 struct current_call {
     void* stream = nullptr;
-    std::string name;
+    zeropp::agreed_text name;
     bool compared = false;
     /// True once this rank has sent its statement to the others.
     bool stated = false;
 
     /// The call with `name` added to its options, for comparison.
     zeropp::collective_call named(zeropp::collective_call call) const {
-        if (name.empty()) return call;
+        if (name == zeropp::agreed_text()) return call;
         if (call.options != zeropp::agreed_text()) call.options.append(", ");
-        call.options.append("for ").append(std::string_view(name));
+        call.options.append("for ").append(name);
         return call;
     }
 };

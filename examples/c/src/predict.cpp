@@ -6,6 +6,7 @@
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -19,9 +20,15 @@ plan::settings settings_of(const zeropp_plan& asked) {
     const auto format = [](const char* name) {
         return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, gather_formats::parse(name));
     };
+    const std::span<const std::size_t> tensors(asked.tensors, asked.count);
+    plan::require_tensors(tensors);
+    if (asked.secondary_group < 0) {
+        throw zeropp::precondition_error("secondary group size", "a number of ranks, or 0 for none",
+                                         std::to_string(asked.secondary_group));
+    }
     plan::settings s{
-        .tensors{asked.tensors, asked.tensors + asked.count},
-        .ranks{asked.nodes, asked.ranks_per_node},
+        .tensors{tensors.begin(), tensors.end()},
+        .ranks = plan::ranks_of(asked.nodes, asked.ranks_per_node),
         // The report has rows of hpZ and of differences in any case.
         .secondary_group_size = asked.secondary_group > 0 ? asked.secondary_group : asked.ranks_per_node,
         .plain = format(asked.plain),
@@ -45,12 +52,14 @@ plan::settings settings_of(const zeropp_plan& asked) {
             s.difference_residuals = s.residuals;
         },
         reduce_formats::parse(asked.intra_node, asked.inter_node));
-    s.speed = {{asked.intra_node_gbit * 1e9 / 8, asked.intra_node_us * 1e-6},
-               {asked.inter_node_gbit * 1e9 / 8, asked.inter_node_us * 1e-6},
-               asked.codec_gb * 1e9};
-    s.compute = zeropp::compute_time::of_step(asked.compute_ms * 1e-3);
-    s.memory = asked.memory_gb * 1e9;
-    s.other_memory = asked.other_memory_gb * 1e9;
+    plan::set_machine(s, {.intra_node_gbit = asked.intra_node_gbit,
+                          .inter_node_gbit = asked.inter_node_gbit,
+                          .intra_node_us = asked.intra_node_us,
+                          .inter_node_us = asked.inter_node_us,
+                          .codec_gb = asked.codec_gb,
+                          .compute_ms = asked.compute_ms,
+                          .memory_gb = asked.memory_gb,
+                          .other_memory_gb = asked.other_memory_gb});
     return s;
 }
 

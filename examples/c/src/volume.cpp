@@ -15,22 +15,13 @@ zeropp::wire_format on_wire(const char* format) {
     return std::visit([](const auto& q) { return zeropp::wire_format_of(q); }, Formats::parse(format));
 }
 
-/// Nodes of `size` ranks. Throws precondition_error unless `rank` is one of them.
-zeropp::two_level nodes_with(const int* node_of_rank, int size, int rank) {
-    if (rank < 0 || rank >= size) {
-        throw zeropp::precondition_error("volume", "a rank from 0 to " + std::to_string(size - 1),
-                                         std::to_string(rank));
-    }
-    return nodes_of(node_of_rank, size);
-}
-
 }  // namespace
 
 zeropp_status zeropp_gather_volume(const int* node_of_rank, int size, int rank, const char* format, size_t elements,
                                    uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
-        const zeropp::volume sent = zeropp::all_gather_volume(nodes_with(node_of_rank, size, rank),
-                                                              on_wire<gather_formats>(format), elements, 1, rank);
+        const zeropp::volume sent =
+            zeropp::all_gather_volume(nodes_of(node_of_rank, size), on_wire<gather_formats>(format), elements, 1, rank);
         *intra_node = sent.intra_node;
         *inter_node = sent.inter_node;
     });
@@ -40,7 +31,7 @@ zeropp_status zeropp_update_volume(const int* node_of_rank, int size, int rank, 
                                    const char* kept, size_t elements, uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
         const zeropp::volume sent =
-            zeropp::update_gather_volume(nodes_with(node_of_rank, size, rank), on_wire<difference_formats>(differences),
+            zeropp::update_gather_volume(nodes_of(node_of_rank, size), on_wire<difference_formats>(differences),
                                          on_wire<gather_formats>(kept), elements, 1, rank);
         *intra_node = sent.intra_node;
         *inter_node = sent.inter_node;
@@ -50,8 +41,8 @@ zeropp_status zeropp_update_volume(const int* node_of_rank, int size, int rank, 
 zeropp_status zeropp_replica_volume(const int* node_of_rank, int size, int rank, const char* kept, size_t elements,
                                     uint64_t* intra_node, uint64_t* inter_node) {
     return status_of([&] {
-        const zeropp::volume sent = zeropp::replica_gather_volume(nodes_with(node_of_rank, size, rank),
-                                                                  on_wire<gather_formats>(kept), elements, rank);
+        const zeropp::volume sent =
+            zeropp::replica_gather_volume(nodes_of(node_of_rank, size), on_wire<gather_formats>(kept), elements, rank);
         *intra_node = sent.intra_node;
         *inter_node = sent.inter_node;
     });
@@ -63,7 +54,7 @@ zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, int ra
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                const auto ranks = nodes_with(node_of_rank, size, rank);
+                const auto ranks = nodes_of(node_of_rank, size);
                 const auto first = zeropp::wire_format_of(hops.intra_node);
                 const auto second = zeropp::wire_format_of(hops.inter_node);
                 if (two_shot == 0) return zeropp::all_reduce_volume(ranks, first, second, second, elements, 1, rank);
@@ -82,7 +73,7 @@ zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, int rank, 
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                return zeropp::reduce_scatter_volume(nodes_with(node_of_rank, size, rank),
+                return zeropp::reduce_scatter_volume(nodes_of(node_of_rank, size),
                                                      zeropp::wire_format_of(hops.intra_node),
                                                      zeropp::wire_format_of(hops.inter_node), elements, 1, rank);
             },

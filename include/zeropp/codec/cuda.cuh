@@ -8,17 +8,21 @@
 #include <zeropp/codec/cuda/encode_kernel.cuh>
 #include <zeropp/codec/cuda/launch.cuh>
 #include <zeropp/core/element.hpp>
+#include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
+#include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/cuda_stream.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace zeropp {
 
-/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
-/// memory. Messages start on 16-byte boundaries, tensors anywhere; a shard on a 16-byte boundary takes the fast path.
-/// If a table gives the order of ranks, each slot is a launch of its own.
+/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device memory.
+/// Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a shard on a
+/// 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its own.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>
@@ -26,6 +30,7 @@ struct codec<cuda_stream> {
     template <quantizer Q, class Source, class Slices, class Residuals = none>
     static void write(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                       std::byte* messages, const Residuals& residuals = {}) {
+        require_aligned(messages);
         static_assert(detail::storage_fits<Q, Residuals>::value,
                       "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
         detail::without_shared_rotation(q, source, [&](const auto& to, const auto& from) {
@@ -36,6 +41,7 @@ struct codec<cuda_stream> {
     template <quantizer Q, class Tensor, class Slices>
     static void read(const cuda_stream& stream, const message_sum<Q>& source, const Slices& where, const Tensor& tensor,
                      epilogue last = {}) {
+        require_aligned(source.messages);
         using T = std::remove_pointer_t<decltype(detail::tensor_at(tensor, 0))>;
         for_each_regular(where, [&](const Slices& part, int first) {
             with_source(source, where, first, [&]<class From>(const From& from) {
@@ -52,6 +58,15 @@ struct codec<cuda_stream> {
     }
 
 private:
+    /// Throws precondition_error unless kernels can load whole words from the messages. A kernel that cannot would end
+    /// the CUDA context.
+    static void require_aligned(const std::byte* messages) {
+        const std::size_t off = reinterpret_cast<std::uintptr_t>(messages) % workspace_alignment;
+        if (off == 0) return;
+        throw precondition_error("codec", "messages aligned to " + std::to_string(workspace_alignment) + " bytes",
+                                 "some that start " + std::to_string(off) + " bytes past a boundary");
+    }
+
     template <quantizer Q, class Source, class Slices, class Residuals>
     static void write_values(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                              std::byte* messages, const Residuals& residuals) {

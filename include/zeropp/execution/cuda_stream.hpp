@@ -43,7 +43,7 @@ inline void require_cuda(cudaError_t code, const char* call) {
 ///
 /// Enqueueing allocates nothing, never synchronises and reads no results back. So collectives can be captured into a
 /// CUDA graph if their transport can. Events come from a pool that grows to the number in use at one time. Requires
-/// that the calling thread's current device is the stream's.
+/// that the calling thread's current device is the stream's, in every call.
 class cuda_stream {
     struct pool {
         std::mutex mutex;
@@ -99,13 +99,28 @@ public:
         cudaEvent_t native_ = nullptr;
     };
 
-    /// Borrows `stream`, of the current device.
+    /// Borrows `stream`. Throws precondition_error if it is of another device than the current one, where CUDA 12.8 or
+    /// newer says so.
     explicit cuda_stream(cudaStream_t stream) : native_(stream), pool_(std::make_shared<pool>()) {
         int device = 0;
         detail::require_cuda(cudaGetDevice(&device), "cudaGetDevice");
+#if CUDART_VERSION >= 12080
+        int of_stream = device;
+        const cudaError_t found = cudaStreamGetDevice(stream, &of_stream);
+        if (found == cudaErrorCallRequiresNewerDriver) {
+            cudaGetLastError();
+        } else {
+            detail::require_cuda(found, "cudaStreamGetDevice");
+        }
+        if (of_stream != device) {
+            throw precondition_error("cuda_stream", "a stream of the current device, " + std::to_string(device),
+                                     "one of device " + std::to_string(of_stream));
+        }
+#endif
         multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, device);
         compute_capability_ = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
                               attribute(cudaDevAttrComputeCapabilityMinor, device);
+        reads_host_pages_ = attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables, device) != 0;
     }
 
     /// Borrows `stream.get()`, for instance of a cuda::stream_ref or a cuda::stream.
@@ -122,6 +137,8 @@ public:
     int multiprocessors() const { return multiprocessors_; }
     /// Compute capability of the stream's device: major * 10 + minor.
     int compute_capability() const { return compute_capability_; }
+    /// True if the stream's device reads pageable host memory by the host's page tables, as GH200 does.
+    bool reads_host_pages() const { return reads_host_pages_; }
 
     /// Enqueues a copy of `bytes` bytes within device memory.
     void copy(void* to, const void* from, std::size_t bytes) const {
@@ -172,6 +189,7 @@ private:
     std::shared_ptr<pool> pool_;
     int multiprocessors_ = 0;
     int compute_capability_ = 0;
+    bool reads_host_pages_ = false;
 };
 
 }  // namespace zeropp

@@ -11,6 +11,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 
 namespace zeropp {
@@ -91,8 +92,20 @@ public:
         if (capture != cudaStreamCaptureStatusNone) {
             throw precondition_error("workspace", "a copy of host memory outside of a capture", "a captured stream");
         }
-        detail::require_cuda(cudaMemcpyAsync(memory_.get(), from, bytes, cudaMemcpyHostToDevice, stream.native()),
-                             "cudaMemcpyAsync");
+        // CUDA stages pageable memory in the call, unless the device can read it where it lies, in the stream's turn.
+        // It then reads a copy, which the stream frees.
+        std::unique_ptr<std::byte[]> copy;
+        if (stream.reads_host_pages()) {
+            copy = std::make_unique<std::byte[]>(bytes);
+            std::memcpy(copy.get(), from, bytes);
+        }
+        detail::require_cuda(
+            cudaMemcpyAsync(memory_.get(), copy ? copy.get() : from, bytes, cudaMemcpyHostToDevice, stream.native()),
+            "cudaMemcpyAsync");
+        if (copy) {
+            const cudaHostFn_t free_copy = [](void* read) { delete[] static_cast<std::byte*>(read); };
+            detail::require_cuda(cudaLaunchHostFunc(stream.native(), free_copy, copy.release()), "cudaLaunchHostFunc");
+        }
     }
 
 private:

@@ -35,7 +35,7 @@ constexpr int automatic_chunks(std::size_t message_bytes) {
 /// than starting more messages. Measured (bench/all_reduce.sh).
 constexpr bool prefers_one_shot(int ranks, std::size_t first_hop_bytes, std::size_t all_gather_bytes) {
     const auto n = static_cast<std::size_t>(ranks);
-    return (ranks == 2 && first_hop_bytes <= all_gather_bytes) || n * n * first_hop_bytes <= std::size_t{128} * 1024;
+    return (ranks == 2 && first_hop_bytes <= all_gather_bytes) || first_hop_bytes <= std::size_t{128} * 1024 / (n * n);
 }
 
 /// Cuts a shard into at most `wanted_chunks` chunks, an empty one into none. Rounding to whole blocks can make them

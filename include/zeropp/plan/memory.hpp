@@ -37,16 +37,19 @@ struct states_memory {
 };
 
 /// States of a model on the rank that holds the most. `tensors` are sizes in elements. `ranks` ranks divide each
-/// tensor: 1 for data parallel training, all for ZeRO-3 with or without hpZ, a group's for MiCS. Requires ranks > 0.
+/// tensor: 1 for data parallel training, all for ZeRO-3 with or without hpZ, a group's for MiCS. Throws
+/// precondition_error unless ranks > 0.
 inline states_memory memory_of_states(std::span<const std::size_t> tensors, int ranks, const state_bytes& bytes = {}) {
+    detail::require_least("memory_of_states", "1 rank", ranks);
     std::uint64_t elements = 0;
     for (const std::size_t n : tensors) elements += partition(n, ranks).slice_size();
     return {elements * bytes.parameter, elements * bytes.gradient, elements * bytes.optimizer};
 }
 
-/// Bytes of the secondary shards on each rank, kept throughout training. Requires a number of ranks in a group, not
-/// `whole_nodes`: that of the smallest node if nodes are groups.
+/// Bytes of the secondary shards on each rank, kept throughout training. Throws precondition_error unless the number of
+/// ranks in a group is given, not `whole_nodes`: that of the smallest node if nodes are groups.
 inline std::uint64_t secondary_memory(std::span<const std::size_t> tensors, const secondary_options& secondary) {
+    detail::require_least("secondary group size", "1 rank", secondary.group_size);
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
         bytes += secondary.stored_as.bytes(partition(n, secondary.group_size).slice_size());
@@ -96,13 +99,14 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
 /// throughout training.
 template <topology Topology>
 std::uint64_t outer_memory(const Topology& island, std::span<const std::size_t> tensors, const local_steps& local) {
+    detail::require_possible(local);
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
         const std::size_t shard = partition(n, island.size()).slice_size();
         bytes += 3 * sizeof(float) * round_up(shard, 4);
         if (local.residuals) {
             const std::size_t slice = partition(shard, local.islands).slice_size();
-            bytes += static_cast<std::uint64_t>(local.islands + 1) * local.residuals->bytes(slice);
+            bytes += (static_cast<std::uint64_t>(local.islands) + 1) * local.residuals->bytes(slice);
         }
     }
     return bytes;
@@ -126,9 +130,10 @@ std::uint64_t all_gather_workspace(const Topology& ranks, const wire_format& for
     });
 }
 
-/// Workspace bytes of secondary_partition_gather for `elements` elements. Requires a number of ranks in a group, not
-/// `whole_nodes`.
+/// Workspace bytes of secondary_partition_gather for `elements` elements. Throws precondition_error unless the number
+/// of ranks in a group is given, not `whole_nodes`.
 inline std::uint64_t secondary_gather_workspace(const secondary_options& secondary, std::size_t elements) {
+    detail::require_least("secondary group size", "1 rank", secondary.group_size);
     return static_cast<std::uint64_t>(secondary.group_size) *
            secondary.stored_as.bytes(partition(elements, secondary.group_size).slice_size());
 }
@@ -163,6 +168,7 @@ std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format&
 template <topology Topology>
 std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t> tensors, const step_options& options,
                              const state_bytes& bytes = {}, int gathered = 2) {
+    detail::require_least("scratch_memory", "0 tensors of whole weights", gathered, 0);
     std::uint64_t whole = 0, gather = 0, reduce = 0;
     for (const std::size_t n : tensors) {
         whole = std::max(whole, n * (static_cast<std::uint64_t>(gathered) * bytes.parameter + bytes.gradient));

@@ -59,7 +59,7 @@ namespace detail {
 constexpr double real(std::integral auto n) { return static_cast<double>(n); }
 
 /// Seconds of a hop that sends `bytes` bytes in all to `peers` peers, one message to each, one after another.
-inline double hop_seconds(const link_speed& of, int peers, double bytes) {
+inline double hop_seconds(const link_speed& of, std::int64_t peers, double bytes) {
     return peers == 0 ? 0.0 : real(peers) * of.latency_seconds + bytes / of.bytes_per_second;
 }
 
@@ -74,8 +74,8 @@ double intra_node_seconds(const machine& m, const Topology& ranks, std::uint64_t
     for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
         const column_rounds rounds = rounds_of(ranks, g);
         const volume sent = hop_volume(ranks, ranks.rank_of(g, 0), bytes, 0);
-        slowest = std::max(
-            slowest, hop_seconds(m.intra_node, rounds.count() * (rounds.ranks - 1), real(sent.intra_node) / pieces));
+        slowest = std::max(slowest, hop_seconds(m.intra_node, std::int64_t{rounds.count()} * (rounds.ranks - 1),
+                                                real(sent.intra_node) / pieces));
     }
     return slowest;
 }
@@ -212,6 +212,7 @@ collective_time reduce_scatter_time(const machine& m, const Topology& ranks, con
 template <topology Topology>
 collective_time outer_step_time(const machine& m, const link_speed& between, const Topology& island,
                                 std::span<const std::size_t> tensors, const local_steps& local) {
+    detail::require_possible(local);
     double sent = 0;
     double shards = 0;
     for (const std::size_t n : tensors) {
@@ -219,7 +220,8 @@ collective_time outer_step_time(const machine& m, const link_speed& between, con
         shards += detail::real(partition(n, island.size()).slice_size());
     }
     collective_time t;
-    t.inter_node = detail::hop_seconds(between, 2 * (local.islands - 1), sent * detail::real(island.size()));
+    t.inter_node =
+        detail::hop_seconds(between, std::int64_t{2} * (local.islands - 1), sent * detail::real(island.size()));
     t.hops = t.inter_node;
     t.codec = detail::codec_seconds(m, false, 13 * sizeof(float) * shards + 2 * sent);
     return t;
@@ -227,6 +229,7 @@ collective_time outer_step_time(const machine& m, const link_speed& between, con
 
 /// Seconds that local steps add to each inner step of `step` seconds: of `exchange`, the part that outlasts the delay.
 inline double local_steps_seconds(const collective_time& exchange, const local_steps& local, double step) {
+    detail::require_possible(local);
     const double hidden = detail::real(local.delay) * step;
     return (exchange.codec + std::max(0.0, exchange.hops - hidden)) / detail::real(local.every);
 }

@@ -48,7 +48,7 @@ wire_format wire_format_of(const Q& q) {
 
 /// Bytes that a rank sends to ranks of its node, and to ranks of other nodes. In nodes of equal size, every rank sends
 /// the same number of bytes; otherwise functions give that of their argument `rank`. `counting` counts exactly these
-/// bytes.
+/// bytes. Functions throw precondition_error unless `rank` is one of the ranks.
 struct volume {
     std::uint64_t intra_node = 0;
     std::uint64_t inter_node = 0;
@@ -72,6 +72,19 @@ inline std::uint64_t message_bytes(const chunking& cut, const wire_format& forma
 }
 
 namespace detail {
+/// Throws precondition_error unless `rank` is one of `ranks`.
+template <topology Topology>
+void require_rank(const Topology& ranks, int rank) {
+    if (rank >= 0 && rank < ranks.size()) return;
+    throw precondition_error("volume", "a rank from 0 to " + std::to_string(ranks.size() - 1), std::to_string(rank));
+}
+
+/// Throws precondition_error unless `given` is at least `least`. `expected` names the smallest number: "1 rank".
+inline void require_least(const char* where, const char* expected, int given, int least = 1) {
+    if (given >= least) return;
+    throw precondition_error(where, std::string("at least ") + expected, std::to_string(given));
+}
+
 /// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `inter_node` is the
 /// format of inter-node messages.
 template <topology Topology>
@@ -83,13 +96,16 @@ chunking planned_chunks(const Topology& ranks, const wire_format& inter_node, st
 }
 
 /// Bytes that `rank` sends if messages have `intra_node` and `inter_node` bytes: in each round of its node, one for
-/// each node to every other rank of its own; for each column that it serves, one to every other node.
+/// each node to every other rank of its own; for each column that it serves, one to every other node. Throws
+/// precondition_error unless `rank` is one of `ranks`.
 template <topology Topology>
 volume hop_volume(const Topology& ranks, int rank, std::uint64_t intra_node, std::uint64_t inter_node) {
+    require_rank(ranks, rank);
     const column_rounds rounds = rounds_of(ranks, ranks.group_of(rank));
     const auto groups = static_cast<std::uint64_t>(ranks.groups());
     const auto served = static_cast<std::uint64_t>(rounds.served(ranks.index_of(rank)));
-    return {.intra_node = static_cast<std::uint64_t>((rounds.ranks - 1) * rounds.count()) * groups * intra_node,
+    return {.intra_node = static_cast<std::uint64_t>(rounds.ranks - 1) * static_cast<std::uint64_t>(rounds.count()) *
+                          groups * intra_node,
             .inter_node = served * (groups - 1) * inter_node};
 }
 }  // namespace detail
@@ -125,6 +141,7 @@ volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, 
 template <topology Topology>
 volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors, const wire_format& mirror,
                      int rank = 0) {
+    detail::require_rank(ranks, rank);
     const std::vector<int> members = partner_ranks(ranks, rank);
     const auto own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
     std::uint64_t bytes = 0;
@@ -160,6 +177,7 @@ volume two_shot_volume(const Topology& ranks, const wire_format& intra_node, con
 template <topology Topology>
 volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
                          const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks, int rank = 0) {
+    detail::require_rank(ranks, rank);
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     const std::uint64_t first_hop = has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice);
@@ -170,12 +188,14 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, c
     return detail::two_shot_volume(ranks, intra_node, inter_node, all_gather, elements, chunks, rank);
 }
 
-/// Local steps: islands of ranks train by themselves and exchange their progress by outer_step.
+/// Local steps: islands of ranks train by themselves and exchange their progress by outer_step. Functions throw
+/// precondition_error for numbers out of range.
 struct local_steps {
+    /// Number of islands, at least 1.
     int islands;
     /// Number of inner steps between two exchanges of a tensor, at least 1.
     int every;
-    /// Number of inner steps between the begin of an exchange and its use.
+    /// Number of inner steps between the begin of an exchange and its use, below `every`.
     int delay = 0;
     /// Format of the exchange, on all hops.
     wire_format differences;
@@ -183,10 +203,21 @@ struct local_steps {
     std::optional<wire_format> residuals = std::nullopt;
 };
 
+namespace detail {
+inline void require_possible(const local_steps& local) {
+    require_least("local_steps", "1 island", local.islands);
+    require_least("local_steps", "1 step between exchanges", local.every);
+    if (local.delay >= 0 && local.delay < local.every) return;
+    throw precondition_error("local_steps", "a delay from 0 to " + std::to_string(local.every - 1) + " steps",
+                             std::to_string(local.delay));
+}
+}  // namespace detail
+
 /// Bytes that a rank sends to ranks of other islands in one exchange of `elements` elements, which the ranks of an
 /// island divide. In a step it sends a part of 1 / every.
 template <topology Topology>
 std::uint64_t outer_step_volume(const Topology& island, const local_steps& local, std::size_t elements) {
+    detail::require_possible(local);
     const std::size_t shard = partition(elements, island.size()).slice_size();
     if (local.islands == 1 || shard == 0) return 0;
     const flat between(local.islands);
@@ -216,6 +247,7 @@ struct secondary_peers {
 
     template <topology Topology>
     secondary_peers(const Topology& ranks, int group_size, int rank = 0) {
+        detail::require_rank(ranks, rank);
         const int of_node = ranks.group_size(ranks.group_of(rank));
         if (group_size == whole_nodes) {
             intra_node = of_node - 1;

@@ -84,7 +84,7 @@ inline constexpr gain_table<Levels> gains;
 /// Bias       `least_error` or `unbiased`
 /// Levels and thresholds lose least of a normal distribution around zero. The scale, the largest level of
 /// `least_error`, is a power of 2^(1/4): of the smallest not below the absmax and the 15 below it, the one of least
-/// squared error, or one with nearly that error (`refit`). A block with NaN, Inf or an absmax above 2^23.5 decodes to
+/// squared error by an interpolation (`refit`). A block with NaN, Inf or an absmax above 2^23.5 decodes to
 /// NaN in every element, one with an absmax up to 2^-40 to zeros.
 /// Use        on rotated elements: `hadamard<lloyd_max<2, 128, unbiased>, 128>`
 /// Source     Lloyd (1982); Max, Quantizing for Minimum Distortion (1960), table I; for `unbiased` EDEN (arXiv
@@ -147,7 +147,9 @@ public:
         }
     };
 
-    /// Of the fitted scale and the 15 below it, the first of least squared error, or at most 1 % above that.
+    /// Of the fitted scale and the 15 below it, the one of least squared error by its interpolation. That is the least
+    /// error itself for 2 levels. For 3 and 4 it is near in means over blocks, and not bounded for a single block:
+    /// docs/concepts/quantizer.md.
     constexpr ZEROPP_HOST_DEVICE params refit(const params& fitted, const sums& s) const noexcept {
 #if defined(__CUDA_ARCH__)
         constexpr auto gains = detail::gains<Levels>;

@@ -20,7 +20,7 @@ struct column_rounds {
     int ranks;
 
     /// Number of rounds.
-    constexpr int count() const { return (columns + ranks - 1) / ranks; }
+    constexpr int count() const { return (columns - 1) / ranks + 1; }
     /// First column of a round. The last round ends with the last column.
     constexpr int first(int round) const { return std::min(round * ranks, columns - ranks); }
     /// Column of the rank with `index`.

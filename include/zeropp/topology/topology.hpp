@@ -35,7 +35,7 @@ struct slice_order {
 ///   `index_of(rank)`       in [0, group_size(group_of(rank)))
 ///   `rank_of(group, index)` the rank back
 ///   `order()`              the map as a slice_order, which refers to the topology's memory; a slot for each group and
-///                          each index below `largest_group_size`
+///                          each index below `largest_group_size`; their number, `slot_count`, is an int
 template <class T>
 concept topology = std::regular<T> && requires(const T& t, int i) {
     { t.size() } -> std::same_as<int>;

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,9 +25,10 @@ public:
     two_level(int nodes, int ranks_per_node) : two_level(std::span<const int>(consecutive(nodes, ranks_per_node))) {}
 
     /// Puts rank r on node `node_of_rank[r]`. Any integers name nodes, and a node's ranks need not be consecutive.
-    /// Throws precondition_error if there are no ranks.
+    /// Throws precondition_error if there are no ranks, or more slots (`slot_count`) than an int counts.
     [[gnu::noinline]] explicit two_level(std::span<const int> node_of_rank) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
+        require_ranks(node_of_rank.size());
         std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
         std::sort(nodes.begin(), nodes.end());
         nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
@@ -40,6 +43,11 @@ public:
             position_.push_back({group_of_node[node], sizes_[static_cast<std::size_t>(group_of_node[node])]++});
         }
         const int largest = *std::max_element(sizes_.begin(), sizes_.end());
+        if (groups() > most / largest) {
+            throw precondition_error(
+                "two_level", "at most " + std::to_string(most) + " slots, the nodes times the ranks of the largest",
+                std::to_string(groups()) + " x " + std::to_string(largest));
+        }
         ranks_ = std::vector<int>(static_cast<std::size_t>(largest * groups()), size());
         for (std::size_t rank = 0; rank != position_.size(); ++rank) {
             ranks_[static_cast<std::size_t>(position_[rank].index * groups() + position_[rank].group)] =
@@ -47,9 +55,11 @@ public:
         }
         group_stride_ = groups() > 1 ? rank_of(1, 0) : size();
         index_stride_ = group_size(0) > 1 ? rank_of(0, 1) : 1;
-        for (int slot = 0; slot != largest * groups(); ++slot) {
+        // Strides must not lead beyond the numbers of an int.
+        regular_ = std::int64_t{groups() - 1} * group_stride_ + std::int64_t{largest - 1} * index_stride_ <= most;
+        for (int slot = 0; regular_ && slot != largest * groups(); ++slot) {
             // Every number from size() on stands for no rank.
-            regular_ = regular_ && std::min(strides().rank(slot), size()) == ranks_[static_cast<std::size_t>(slot)];
+            regular_ = std::min(strides().rank(slot), size()) == ranks_[static_cast<std::size_t>(slot)];
         }
     }
 
@@ -105,11 +115,18 @@ private:
         friend bool operator==(const position&, const position&) = default;
     };
 
+    static constexpr int most = std::numeric_limits<int>::max();
+
+    static void require_ranks(std::size_t ranks) {
+        if (ranks <= static_cast<std::size_t>(most)) return;
+        throw precondition_error("two_level", "at most " + std::to_string(most) + " ranks", "more");
+    }
     static std::vector<int> consecutive(int nodes, int ranks_per_node) {
         if (nodes < 1 || ranks_per_node < 1) {
             throw precondition_error("two_level", "at least 1 node of at least 1 rank",
                                      std::to_string(nodes) + " nodes of " + std::to_string(ranks_per_node));
         }
+        require_ranks(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(ranks_per_node));
         return consecutive(std::vector<int>(static_cast<std::size_t>(nodes), ranks_per_node));
     }
     static std::vector<int> consecutive(std::span<const int> ranks_of_node) {
@@ -119,6 +136,7 @@ private:
                 throw precondition_error("two_level", "at least 1 rank on every node",
                                          std::to_string(ranks_of_node[node]) + " on node " + std::to_string(node));
             }
+            require_ranks(node_of_rank.size() + static_cast<std::size_t>(ranks_of_node[node]));
             for (int i = 0; i != ranks_of_node[node]; ++i) node_of_rank.push_back(static_cast<int>(node));
         }
         return node_of_rank;
@@ -130,7 +148,7 @@ private:
 
     int group_stride_ = 0;
     int index_stride_ = 0;
-    bool regular_ = true;             // the strides give every rank
+    bool regular_ = false;            // the strides give every rank
     std::vector<int> sizes_;          // by group
     std::vector<position> position_;  // by rank
     std::vector<int> ranks_;          // by slot; size() where a group has no rank of this index

@@ -67,10 +67,15 @@ public:
     }
 
 private:
-    /// Pinned host memory that never shrinks.
+    /// Pinned host memory that never shrinks, and is freed after the work that uses it.
     class buffer {
     public:
         std::byte* data() { return memory_.get(); }
+
+        /// Keeps the memory until the work before `event` is complete.
+        void keep_until(cuda_stream::event event) { memory_.get_deleter().used = std::move(event); }
+        /// Blocks until that work is complete.
+        void wait() const { memory_.get_deleter().used.wait(); }
 
         /// Discards the contents if the buffer has to grow.
         void reserve(std::size_t bytes) {
@@ -85,7 +90,15 @@ private:
 
     private:
         struct release {
-            void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+            cuda_stream::event used;
+
+            void operator()(std::byte* memory) const {
+                try {
+                    used.wait();
+                } catch (const cuda_error&) {  // A failed device runs no more work.
+                }
+                cudaFreeHost(memory);
+            }
         };
 
         std::unique_ptr<std::byte, release> memory_;
@@ -95,7 +108,7 @@ private:
     /// Copies to `down_` and waits. First waits for the last operation's copy from `up_`, which may be on another
     /// stream.
     void down(const cuda_stream& stream, const std::byte* from, std::size_t bytes) {
-        risen_.wait();
+        up_.wait();
         down_.reserve(bytes);
         copy(stream, down_.data(), from, bytes, cudaMemcpyDeviceToHost);
         stream.wait();
@@ -103,7 +116,7 @@ private:
 
     void up(const cuda_stream& stream, std::byte* to, std::size_t bytes) {
         copy(stream, to, up_.data(), bytes, cudaMemcpyHostToDevice);
-        risen_ = stream.record();
+        up_.keep_until(stream.record());
     }
 
     static void copy(const cuda_stream& stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
@@ -112,7 +125,6 @@ private:
 
     buffer down_;
     buffer up_;
-    cuda_stream::event risen_;
 };
 
 }  // namespace zeropp
