@@ -147,6 +147,7 @@ ZEROPP_DETAIL_INLINE_END
 /// Writes the scale of each message of `where`. values_of(section, i, s) returns the values of section i in slot s.
 template <message_scaled_quantizer Q, class Slices, class ValuesOf>
 void write_scales(const wire_layout<Q>& layout, const Slices& where, ValuesOf values_of, std::byte* messages) {
+    const default_arithmetic by_default;
     for (int s = 0; s != where.slots; ++s) {
         std::uint32_t absmax = 0;
         for (std::size_t i = 0; i != where.sections(); ++i) {
