@@ -133,8 +133,8 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
         if (replica.owns() && replaces) {
             codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
         } else if (replica.owns()) {
-            codec::write(on.intra_node, q, difference{in.tensor(), replica.own(in)}, chunk.in_own(replica.owner()),
-                         own);
+            codec::write(on.intra_node, in_phase(q, noise_phase::gather), difference{in.tensor(), replica.own(in)},
+                         chunk.in_own(replica.owner()), own);
         }
         messages += slots * bytes;
     }
@@ -249,7 +249,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     const int chunks =
         detail::chunks_for(options.chunks, owners, detail::wire_bytes_of<Quantizer>(whole), detail::overlaps_hops(on));
 
-    detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name);
+    detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with("", q);
     call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
                    .append(element_traits<detail::element_of_tensors<Shard, space>>::name)
@@ -292,7 +292,7 @@ void require_equal_replicas(const Execution& exec, Communicator& comm,
     using space = typename Execution::space;
     const auto groups = static_cast<std::size_t>(comm.topology().groups());
     detail::prologue call("require_equal_replicas", replica.elements(),
-                          element_traits<typename Exact::element_type>::name);
+                          element_traits<typename Exact::element_type>::name, comm.topology());
     call.quantize_with("", replica.exact());
     call.agree(agreed_text("version ").append(replica.version().value_or(0)));
     call.agree(replica.text());
