@@ -167,7 +167,7 @@ auto array_of(Tensors& tensors, [[maybe_unused]] std::size_t t) {
 /// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
 /// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
 /// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. So does
-///            work of an exchange that fails later, on a host_queue; on a stream, `restore(exchanges() - 1, false)` first
+///            an exchange that fails later, on a host_queue. On a stream, `restore(exchanges() - 1, false)` first
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space>
 class outer_optimizer {

@@ -118,8 +118,8 @@ std::vector<stored_version> gather_versions(const Execution& exec, Communicator&
     return versions;
 }
 
-/// Makes the newest version that survivors hold of all elements the one to recover, and returns it; 0 if nothing is to be
-/// recovered, and nothing stored. Throws no_copy_error if there is none.
+/// Makes the newest version that survivors hold of all elements the one to recover, and returns it; 0 if nothing is to
+/// be recovered, and nothing stored. Throws no_copy_error if there is none.
 inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
     std::vector<std::uint64_t> newest;
     for (const stored_version& v : versions) {
@@ -175,7 +175,8 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 /// since a mirror holds the shards of partners alone.
 ///
 /// Recovers the newest version that survivors hold of all elements, or of all that are lost with lost_shards_only, and
-/// returns it; 0 if nothing is lost and nothing stored. Ranks that stored another version, as when a rank dies between two stores, do not count as holders.
+/// returns it; 0 if nothing is lost and nothing stored. Ranks that stored another version, as when a rank dies between
+/// two stores, do not count as holders.
 ///
 /// Shapes    tensors: n, or the tensor_list of whole tensors for which `secondary` was made; only its sizes are used.
 ///           shard [partition(n, comm.size()).size(comm.rank())], of any element type, or a tensor_list of this rank's

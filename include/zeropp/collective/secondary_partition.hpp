@@ -59,8 +59,8 @@ public:
     using space = Space;
 
     /// For `tensors`, an element count or a tensor_list of whole tensors, in a group of `group_size` ranks, as rank
-    /// `index`. Throws precondition_error unless the group has such a rank, a list is over such groups, and `storage` is
-    /// large enough and aligned to 16 bytes.
+    /// `index`. Throws precondition_error unless the group has such a rank, a list is over such groups, and `storage`
+    /// is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : quantizer_(q),

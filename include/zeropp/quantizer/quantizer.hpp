@@ -155,8 +155,8 @@ concept stochastic_quantizer = quantizer<Q> &&
     noexcept->std::same_as<rounding_noise>;
 };
 
-/// Phase of a step in which values are rounded. Values that one phase has rounded are rounded again in a later one, which
-/// must not be by the same noise.
+/// Phase of a step in which values are rounded. A later phase rounds results of an earlier one again, which must not be
+/// by the same noise.
 ///   `reduction`  of gradients, and of their sums between nodes
 ///   `gather`     an all-gather, the all-gather phase of an all-reduce, and an update
 ///   `copy`       of a secondary partition or replica, or of a mirror

@@ -13,9 +13,9 @@ namespace zeropp {
 /// nothing is lost on average. Base still clips values: use `symmetric` or `asymmetric`, which clip none.
 ///
 /// The noise of an element is a function of (seed, step, noise_phase, its index in the whole tensor, whether it is a
-/// sum). So bits are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank another
-/// seed, so that errors of ranks are independent, and each step its number. Decoding needs neither. Collectives of one
-/// phase and step that round each other's results, as two all-gathers of one tensor, need seeds of their own.
+/// sum). So bits are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank
+/// another seed, so that errors of ranks are independent, and each step its number. Decoding needs neither. Collectives
+/// of one phase and step that round each other's results, as two all-gathers of one tensor, need seeds of their own.
 ///
 /// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
 template <quantizer Base>
