@@ -273,6 +273,21 @@ TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ran
                         "partner_ranks: expected a rank from 0 to 3, given 4");
     REQUIRE_THROWS_WITH(mirror_of<fp32>::storage_bytes({}, zeropp::two_level(2, 2), std::size_t{8}, -1),
                         "partner_ranks: expected a rank from 0 to 3, given -1");
+    using replica_type = zeropp::secondary_replica<fp32, zeropp::host_space>;
+    using secondary_type = zeropp::secondary_partition<fp32, zeropp::host_space>;
+    for (const int rank : {-1, 4}) {
+        const std::string words = "expected a rank from 0 to 3, given " + std::to_string(rank);
+        CHECK_THROWS_WITH(replica_type(zeropp::two_level(2, 2), rank, std::size_t{8}, storage),
+                          "secondary_replica: " + words);
+        CHECK_THROWS_WITH(replica_type::storage_bytes(zeropp::two_level(2, 2), std::size_t{8}, rank),
+                          "secondary_replica: " + words);
+        CHECK_THROWS_WITH(secondary_type({}, 8, 4, rank, storage), "secondary_partition: " + words);
+    }
+    for (const int group : {0, -2}) {
+        const std::string words = "secondary_partition: expected a group of at least 1 rank, given ";
+        CHECK_THROWS_WITH(secondary_type({}, 8, group, 0, storage), words + std::to_string(group));
+        CHECK_THROWS_WITH(secondary_type::storage_bytes({}, 8, group), words + std::to_string(group));
+    }
 }
 
 TEST_CASE("shard_mirror: another topology of as many ranks, or nothing lost") {

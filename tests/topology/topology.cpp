@@ -3,6 +3,7 @@
 #include "conformance/topology_laws.hpp"
 #include "support/catch.hpp"
 
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/partners.hpp>
@@ -74,6 +75,10 @@ TEST_CASE("ranks that do not exist are refused", "[topology]") {
         CHECK_THROWS_WITH(zeropp::group_ranks(ranks, rank), "group_ranks: " + words);
         CHECK_THROWS_WITH(zeropp::counterpart_ranks(ranks, rank), "counterpart_ranks: " + words);
         CHECK_THROWS_WITH(zeropp::partner_ranks(ranks, rank), "partner_ranks: " + words);
+        CHECK_THROWS_WITH(zeropp::column_ranks(ranks, rank),
+                          "column_ranks: expected a column from 0 to 1, given " + std::to_string(rank));
+        CHECK_THROWS_WITH(zeropp::rounds_of(ranks, rank),
+                          "rounds_of: expected a group from 0 to 1, given " + std::to_string(rank));
     }
 }
 

@@ -48,10 +48,7 @@ struct outer_options {
     /// precondition_error if `every` or `fragments` is below 1, or there is no such fragment.
     constexpr bool begins(int fragment, std::int64_t step) const {
         if (every < 1 || fragments < 1) throw precondition_error("outer_options: " + problem());
-        if (fragment < 0 || fragment >= fragments) {
-            throw precondition_error("outer_options", "a fragment from 0 to " + std::to_string(fragments - 1),
-                                     std::to_string(fragment));
-        }
+        detail::existing("outer_options", "a fragment", fragments, fragment);
         const std::int64_t turn = std::int64_t{fragment + 1} * every / fragments;
         return step > 0 && step % every == turn % every;
     }

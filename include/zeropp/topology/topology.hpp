@@ -102,10 +102,16 @@ constexpr std::uint64_t topology_digest(const Topology& ranks) {
 }
 
 namespace detail {
-/// Returns `rank`. Throws precondition_error in the name of `where` unless it is from 0 to `ranks` - 1.
+/// Returns `number`. Throws precondition_error in the name of `where` unless it is from 0 to `end` - 1, as numbers of
+/// `what` are.
+constexpr int existing(std::string_view where, const char* what, int end, int number) {
+    if (number >= 0 && number < end) return number;
+    throw precondition_error(where, std::string(what) + " from 0 to " + std::to_string(end - 1),
+                             std::to_string(number));
+}
+/// The same of a rank.
 constexpr int existing_rank(std::string_view where, int ranks, int rank) {
-    if (rank >= 0 && rank < ranks) return rank;
-    throw precondition_error(where, "a rank from 0 to " + std::to_string(ranks - 1), std::to_string(rank));
+    return existing(where, "a rank", ranks, rank);
 }
 }  // namespace detail
 
