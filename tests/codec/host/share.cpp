@@ -127,13 +127,12 @@ void set_mode(bool flushes) {
 
 /// Messages of denormals and other numbers, sums, their messages, elements and an elementwise product.
 template <class Q, class Execution>
-std::vector<std::byte> bits_on(const Execution& exec) {
+std::vector<std::byte> bits_on(const Execution& exec, std::size_t n) {
     using codec = zeropp::codec<Execution>;
-    constexpr std::size_t n = share::most + 1000;
-    std::vector<float> tensor(n), scaled(n);
+    std::vector<float> tensor(n);
     for (std::size_t i = 0; i != n; ++i) {
         const auto random = static_cast<std::uint32_t>(i) * 2654435761u;
-        tensor[i] = zeropp::bits_float(i / 4096 % 2 == 0 ? random >> 9 : 0x3f000000u | random >> 8);
+        tensor[i] = zeropp::bits_float(i / 1024 % 2 == 0 ? random >> 9 : 0x3f000000u | random >> 8);
     }
     const Q q;
     const auto where = zeropp::slices::single(n, 0, n);
@@ -157,8 +156,8 @@ float third() {
 }
 
 template <class Q>
-void check_modes() {
-    const std::vector<std::byte> expected = bits_on<Q>(zeropp::host());
+void check_modes(std::size_t n) {
+    const std::vector<std::byte> expected = bits_on<Q>(zeropp::host(), n);
     for (const bool flushes : {false, true}) {
         CAPTURE(flushes, zeropp::short_text(Q().name()).str());
         const auto own = [&](const std::function<void()>& work) {
@@ -170,14 +169,15 @@ void check_modes() {
             CHECK(before == after);
         };
         std::vector<std::byte> on_host, on_threads, on_queue;
-        own([&] { on_host = bits_on<Q>(zeropp::host()); });
+        own([&] { on_host = bits_on<Q>(zeropp::host(), n); });
         on_threads = bits_on<Q>(zeropp::host_threads([&](const std::function<void()>& work) {
-            std::thread other([&] { own(work); });
-            other.join();
-        }));
+                                    std::thread other([&] { own(work); });
+                                    other.join();
+                                }),
+                                n);
         const zeropp::host_queue queue;
         queue.enqueue([=] { set_mode(flushes); });
-        on_queue = bits_on<Q>(queue);
+        on_queue = bits_on<Q>(queue, n);
         CHECK((on_host == expected));
         CHECK((on_threads == expected));
         CHECK((on_queue == expected));
@@ -190,9 +190,9 @@ void check_modes() {
 }  // namespace
 
 TEST_CASE("a thread that flushes denormals or rounds otherwise makes the same bits", "[codec][host][share]") {
-    check_modes<zeropp::cast_to<float>>();
-    check_modes<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>();
-    check_modes<zeropp::nvfp4>();
+    check_modes<zeropp::cast_to<float>>(share::most + 1000);  // enough for several threads
+    check_modes<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>(5000);
+    check_modes<zeropp::nvfp4>(5000);
 }
 
 TEST_CASE("every part is taken by one thread", "[codec][host][share]") {
