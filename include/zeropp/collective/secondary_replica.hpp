@@ -204,7 +204,8 @@ public:
         const bool same_places = topology_ == topology_digest(ranks);
         if (same_places && group_ == group && index_ == index) return {};
         return "expected a secondary replica for " + place_text(group, index, ranks) + ", given one for " +
-               place_text(group_, index_, owners_.all()) + (same_places ? "" : " in another topology");
+               place_text(group_, index_, owners_.all()) +
+               (!same_places && has_same_groups(owners_.all(), ranks) ? " in other places" : "");
     }
     /// Memory of the stored shards, and why tensors of this shape are not the replica's, as "expected ..., given ...";
     /// empty if they are.
