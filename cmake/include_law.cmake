@@ -12,7 +12,8 @@ set(law_topology "^core/")
 set(law_transport "^(core|execution|topology)/")
 set(law_layout "^(core|topology)/|^quantizer/quantizer\\.hpp$")
 set(law_codec "^(core|execution|quantizer|layout)/")
-string(CONCAT law_collective "^(core|topology|layout)/|^(execution/execution|quantizer/(quantizer|hops))\\.hpp$|"
+string(CONCAT law_collective "^(core|layout)/|^topology/(topology|columns|counterparts|partners|shard_owners)\\.hpp$|"
+                             "^(execution/execution|quantizer/(quantizer|hops))\\.hpp$|"
                              "^(transport/transport|transport/communicator|codec/codec)\\.hpp$")
 set(law_plan "^(core|quantizer|topology|layout)/")
 # Entry headers, directly in zeropp/, include what they like, the umbrella too; no room includes an entry header.

@@ -8,15 +8,24 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/collective/quantized_all_reduce.hpp>
+#include <zeropp/collective/quantized_update.hpp>
+#include <zeropp/collective/secondary_partition.hpp>
+#include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
+#include <zeropp/quantizer/stochastic.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <vector>
 
 namespace {
@@ -163,4 +172,62 @@ TEST_CASE("256 steps of INT4 with error feedback", "[collective][accuracy]") { c
 
 TEST_CASE("256 steps of rotated INT4 with error feedback", "[collective][accuracy]") {
     check_feedback<zeropp::hadamard<int4>>(tails::heavy);
+}
+
+TEST_CASE("values that are rounded at random several times in a step are right on average", "[collective][accuracy]") {
+    using q4 = zeropp::stochastic<block_integer<4, 128>>;
+    using q2 = zeropp::stochastic<block_integer<2, 128>>;
+    using fp32 = zeropp::cast_to<float>;
+    using replica_type = zeropp::secondary_replica<fp32, zeropp::host_space, q2>;
+    using secondary_type = zeropp::secondary_partition<q2, zeropp::host_space>;
+    constexpr std::size_t n = 4 * 128;
+    constexpr std::uint64_t steps = 60;
+    // Small numbers in blocks of large steps.
+    std::vector<float> full(n);
+    for (std::size_t i = 0; i != n; ++i) full[i] = i % 128 == 0 ? 3.5f : 0.125f;
+    const char* const chains[] = {"all-reduce", "reduce-scatter, then all-gather",
+                                  "all-gather, then secondary partition", "update, then secondary replica"};
+    std::vector<std::vector<double>> sums(std::size(chains), std::vector<double>(2));
+    on_ranks(4, "rounding at random", [&](zeropp::thread_transport transport) {
+        const zeropp::host exec;
+        zeropp::communicator comm(zeropp::two_level(2, 2), transport);
+        const auto own = std::span(full).subspan(n / 4 * at(comm.rank()), n / 4);
+        std::vector<float> result(n), again(n), part(n / 4);
+        for (std::uint64_t step = 0; step != steps; ++step) {
+            const auto seed = static_cast<std::uint64_t>(comm.rank());
+            const q4 q(seed, step);
+            const q2 coarse(seed, step);
+            const auto take = [&](std::size_t chain, const std::vector<float>& values, float times) {
+                if (comm.rank() != 0) return;
+                for (std::size_t i = 0; i != n; ++i) {
+                    const double error = static_cast<double>(values[i] - times * full[i]);
+                    sums[chain][0] += error;
+                    sums[chain][1] += error * error;
+                }
+            };
+            zeropp::quantized_all_reduce(exec, comm, zeropp::hops{fp32(), q, q}, full, result,
+                                         {.algorithm = zeropp::all_reduce_algorithm::two_shot});
+            take(0, result, 4);
+            zeropp::hierarchical_quantized_reduce_scatter(exec, comm, zeropp::hops{q, fp32()}, full, part);
+            zeropp::quantized_all_gather(exec, comm, q, part, result);
+            take(1, result, 4);
+            zeropp::quantized_all_gather(exec, comm, q, own, result);
+            zeropp::workspace<zeropp::host_space> storage(secondary_type::storage_bytes(coarse, n, 2));
+            secondary_type secondary(coarse, n, 2, comm.index(), storage.view());
+            secondary.store(exec, result, step);
+            zeropp::secondary_partition_gather(exec, comm, secondary, step, again);
+            take(2, again, 1);
+            zeropp::workspace<zeropp::host_space> kept(replica_type::storage_bytes(comm.topology(), n));
+            replica_type replica(comm.topology(), comm.rank(), n, kept.view(), coarse);
+            zeropp::quantized_update(exec, comm, q, std::vector<float>(n / 4), replica.to(1));
+            zeropp::quantized_update(exec, comm, q, own, replica.to(2));
+            zeropp::secondary_partition_gather(exec, comm, replica, 2, again);
+            take(3, again, 1);
+        }
+    });
+    for (std::size_t c = 0; c != std::size(chains); ++c) {
+        INFO(chains[c] << ": sum of errors " << sums[c][0] << ", of squares " << sums[c][1]);
+        CHECK(sums[c][1] > 0);
+        CHECK(std::fabs(sums[c][0]) < 5.0 * std::sqrt(sums[c][1]));
+    }
 }

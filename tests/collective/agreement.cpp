@@ -101,6 +101,19 @@ TEST_CASE("checked all-gather: another size, quantizer or element on one rank") 
                      "quantized_all_gather of 100 elements of fp16 with int8:256"));
 }
 
+TEST_CASE("checked collectives: another topology on one rank") {
+    const auto errors = errors_on_ranks(4, "another topology", [](zeropp::thread_transport& transport) {
+        // Splits have equal lists on both: a node of four ranks, and four nodes.
+        using zeropp::two_level;
+        checked_communicator comm(transport.rank() == 2 ? two_level(4, 1) : two_level(1, 4),
+                                  zeropp::checked(transport));
+        gather<float>(100, int8)(comm);
+    });
+    const std::string base = "quantized_all_gather of 100 elements of fp32 with int8:256, over a topology with digest ";
+    REQUIRE(mentions(errors[0], base + std::to_string(zeropp::topology_digest(zeropp::two_level(1, 4))),
+                     base + std::to_string(zeropp::topology_digest(zeropp::two_level(4, 1)))));
+}
+
 TEST_CASE("checked reduce-scatter: other options, or another collective, on one rank") {
     const std::string base = "hierarchical_quantized_reduce_scatter of 100 elements of fp32 with int8:256 + int4:128, ";
     using zeropp::reduction;

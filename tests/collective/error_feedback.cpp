@@ -392,6 +392,28 @@ TEST_CASE("error feedback: what it was not made for is refused, by all ranks") {
     }
 }
 
+TEST_CASE("error feedback: nodes of as many ranks in other places are refused") {
+    const auto errors = errors_on_ranks(10, "memory for other nodes", [](zeropp::thread_transport& transport) {
+        using memory_type = memory_of<zeropp::residuals_in_fp32>;
+        const auto made_for = zeropp::two_level::of_nodes({3, 5, 2}), used_on = zeropp::two_level::of_nodes({5, 3, 2});
+        zeropp::communicator comm(used_on, transport);
+        zeropp::workspace<zeropp::host_space> storage(memory_type::storage_bytes(made_for, 100));
+        memory_type memory(made_for, 100, storage.view());
+        std::vector<float> full(100), shard(10);
+        const zeropp::hops by_hop{int8{}, int4{}};
+        zeropp::hierarchical_quantized_reduce_scatter(
+            host{}, comm, zeropp::with_error_feedback(by_hop, memory), full, shard, zeropp::reduce_options{},
+            zeropp::workspace<zeropp::host_space>(
+                zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(used_on, by_hop, 100))
+                .view());
+    });
+    for (const std::string& error : errors) {
+        CHECK(error ==
+              "hierarchical_quantized_reduce_scatter: expected error feedback for 100 elements over 10 ranks in "
+              "3 groups, given one for 100 elements over 10 ranks in 3 groups in another topology");
+    }
+}
+
 TEST_CASE("error feedback: ranks with another number of uses are told so") {
     alone a, b;
     CHECK(a.memory.text() == b.memory.text());

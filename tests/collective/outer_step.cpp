@@ -17,14 +17,17 @@
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -302,6 +305,76 @@ TEST_CASE("outer step: fragments take turns, each once in every H steps") {
     }
     CHECK_FALSE(outer_options{}.begins(0, 0));
     CHECK_FALSE(outer_options{.every = 2, .fragments = 2}.begins(0, -1));
+    using Catch::Contains;
+    CHECK_THROWS_WITH(outer_options{.every = 0}.begins(0, 4), Contains("expected an exchange every 1 step or more"));
+    CHECK_THROWS_WITH(outer_options{.fragments = 0}.applies(0, 4), Contains("expected at least 1 fragment, given 0"));
+    for (const int fragment : {-1, 3, std::numeric_limits<int>::max()}) {
+        CHECK_THROWS_WITH((outer_options{.fragments = 3}.begins(fragment, 4)),
+                          Contains("expected a fragment from 0 to 2, given " + std::to_string(fragment)));
+    }
+}
+
+namespace {
+/// A transport whose all-gathers fail in their turn, on every rank, while `broken`.
+class failing : public zeropp::adaptor<zeropp::thread_transport> {
+public:
+    failing(zeropp::thread_transport inner, const std::atomic<bool>& broken)
+        : adaptor(std::move(inner)), broken_(&broken) {}
+
+    template <zeropp::host_execution Execution>
+    void all_gather(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        exec.enqueue([broken = broken_] {
+            if (*broken) throw zeropp::integrity_error("a changed message", 0, 1);
+        });
+        inner().all_gather(exec, send, recv, bytes);
+    }
+    template <zeropp::host_execution Execution>
+    void all_to_all(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
+        inner().all_to_all(exec, send, recv, bytes);
+    }
+    failing split(std::span<const int> members) { return {inner().split(members), *broken_}; }
+
+private:
+    const std::atomic<bool>* broken_;
+};
+
+template <class Execution>
+void check_failed_exchange() {
+    std::atomic<bool> broken = true;
+    on_threads(2, "a failed exchange", [&](zeropp::thread_transport& transport, expectations& expect) {
+        zeropp::communicator comm(zeropp::flat(2), failing(transport, broken));
+        std::vector<float> own(64, 1.0f);
+        std::vector<std::byte> storage(outer_type::storage_bytes(own) + 16);
+        outer_type outer(comm.topology(), own, aligned(storage));
+        outer.start(host{}, own);
+        zeropp::workspace<host_space> scratch(zeropp::outer_step_workspace_bytes(comm.topology(), exactly, outer));
+        for (float& x : own) x -= static_cast<float>(comm.rank() + 1);
+        const Execution exec;
+        const auto exchange = [&] {
+            zeropp::outer_begin(exec, comm, exactly, own, outer, {.learning_rate = 1, .momentum = 0}, scratch.view());
+            exec.wait();
+        };
+        for (int times = 0; times != 2; ++times) {
+            expect(thrown<zeropp::integrity_error>(exchange) == "a changed message");
+            expect(!outer.pending());
+            const std::string said = thrown<zeropp::precondition_error>([&] { outer.apply(exec, own, {}); });
+            expect(said.find("expected an exchange that has begun, given ") != std::string::npos, said);
+        }
+        transport.split(std::vector<int>{0, 1});
+        broken = false;
+        transport.split(std::vector<int>{0, 1});
+        exchange();
+        expect(outer.pending());
+        outer.apply(exec, own, {.learning_rate = 1, .momentum = 0});
+        exec.wait();
+        expect(own == std::vector<float>(64, -0.5f));
+    });
+}
+}  // namespace
+
+TEST_CASE("outer step: an exchange that has failed begins again, and is never used") {
+    check_failed_exchange<host>();
+    check_failed_exchange<host_queue>();
 }
 
 TEST_CASE("outer step: state that is saved between begin and apply continues with equal bits") {
@@ -338,6 +411,11 @@ TEST_CASE("outer step: weights that are not finite in one island are not hidden 
         zeropp::outer_step(host{}, comm, in_two_bits, own, outer);
         expect(std::isnan(own[3000]));
         expect(own[2900] == 1.0f);
+        // Lossless formats keep Inf: NaN in all islands all the same.
+        if (comm.rank() == 2) own[7] = -std::numeric_limits<float>::infinity();
+        zeropp::outer_step(host{}, comm, exactly, own, outer);
+        expect(std::isnan(own[7]) && std::isnan(outer.anchor().data()[7]));
+        expect(own[8] == 1.0f);
     });
 }
 

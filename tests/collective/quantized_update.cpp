@@ -475,6 +475,17 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
         CHECK(others[r] == "secondary_partition_gather: expected a secondary replica for " + place +
                                "2 groups of 2 ranks, given one for " + place + "4 groups of 2 ranks");
     }
+    const auto elsewhere = errors_on_ranks(4, "ranks in other places", [](zeropp::thread_transport& transport) {
+        const std::vector<int> node_of_rank{0, 1, 0, 1};
+        const zeropp::two_level nodes(2, 2), others{std::span<const int>(node_of_rank)};
+        zeropp::communicator comm(nodes, transport);
+        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(others, 20));
+        replica_of<float> replica(others, comm.rank(), 20, memory.view());
+        zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
+    });
+    CHECK(elsewhere[0] ==
+          "quantized_update: expected a secondary replica for rank 0 of group 0 of 2 groups of 2 ranks, "
+          "given one for rank 0 of group 0 of 2 groups of 2 ranks in other places");
     const auto in_place = errors_on_ranks(2, "in place", [](zeropp::thread_transport& transport) {
         const zeropp::two_level nodes(1, 2);
         zeropp::communicator comm(nodes, transport);

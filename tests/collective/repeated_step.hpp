@@ -7,6 +7,7 @@
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
+#include <zeropp/collective/outer_step.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
@@ -46,7 +47,12 @@ public:
           update_scratch_(
               zeropp::quantized_update_gather_workspace_bytes(comm.topology(), inter_node, exact, elements)),
           replica_storage_(replica_type::storage_bytes(comm.topology(), elements)),
-          replica_(comm.topology(), comm.rank(), elements, replica_storage_.view()) {
+          replica_(comm.topology(), comm.rank(), elements, replica_storage_.view()),
+          outer_storage_(outer_type::storage_bytes(gathered_)),
+          outer_(comm.topology(), gathered_, outer_storage_.view()),
+          outer_scratch_(zeropp::outer_step_workspace_bytes(comm.topology(),
+                                                            zeropp::hops{intra_node, inter_node, intra_node}, outer_)) {
+        outer_.start(zeropp::host{}, gathered_);
         // An empty replica takes whole weights; the steps move differences.
         zeropp::quantized_update(zeropp::host{}, comm, inter_node, weights_, replica_.to(1));
     }
@@ -70,6 +76,9 @@ public:
             reduce, reduce_scratch_.view());
         zeropp::quantized_all_reduce(exec, comm_, zeropp::hops{intra_node, inter_node, intra_node}, list_, list_, all,
                                      all_reduce_scratch_.view());
+        // Each rank as an island.
+        zeropp::outer_step(exec, comm_, zeropp::hops{intra_node, inter_node, intra_node}, gathered_, outer_, {},
+                           outer_scratch_.view());
     }
 
 private:
@@ -84,6 +93,7 @@ private:
     using memory_type = zeropp::error_feedback<
         zeropp::hops<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::half>>,
         zeropp::residuals_in_int8, zeropp::host_space>;
+    using outer_type = zeropp::outer_optimizer<zeropp::host_space>;
     using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
 
     Communicator& comm_;
@@ -95,6 +105,9 @@ private:
     zeropp::tensor_list<float> list_;
     zeropp::workspace<zeropp::host_space> all_reduce_scratch_, update_scratch_, replica_storage_;
     replica_type replica_;
+    zeropp::workspace<zeropp::host_space> outer_storage_;
+    outer_type outer_;
+    zeropp::workspace<zeropp::host_space> outer_scratch_;
 };
 
 }  // namespace collective_test

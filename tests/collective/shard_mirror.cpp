@@ -230,12 +230,17 @@ TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ran
         std::size_t shard = 25;
         std::uint64_t version_off = 0;
         bool world = false;
+        bool flat = false;
+        bool reversed = false;
         bool overlaps = false;
     };
     const std::vector<call> calls{
         {.wrong = "expected a shard of 25 elements of 100, given one of 26", .shard = 26},
         {.wrong = "version 1", .version_off = 1},
-        {.wrong = "expected a communicator of the 4 ranks of partner nodes, given one of 2", .world = true},
+        {.wrong = "given rank 0 of 2 groups of 1 ranks", .world = true},
+        {.wrong = "given rank 0 of 1 groups of 4 ranks", .flat = true},
+        {.wrong = "expected rank 3 of a communicator over topology.shrink(partner_ranks(topology, rank)), given rank 0",
+         .reversed = true},
         {.wrong = "expected shards apart from the mirror", .overlaps = true}};
     for (const call& c : calls) {
         const auto errors = errors_on_ranks(4, "a mirror that throws", [&](zeropp::thread_transport& transport) {
@@ -243,8 +248,11 @@ TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ran
             const int rank = transport.rank();
             const std::vector<int> half{rank % 2, rank % 2 + 2};
             auto checked = zeropp::checked(transport);
-            zeropp::communicator partners(c.world ? zeropp::two_level(2, 1) : before,
-                                          c.world ? checked.split(half) : checked.split(std::vector<int>{0, 1, 2, 3}));
+            const std::vector<int> all = c.reversed ? std::vector<int>{3, 2, 1, 0} : std::vector<int>{0, 1, 2, 3};
+            zeropp::communicator partners(c.world  ? zeropp::two_level(2, 1)
+                                          : c.flat ? zeropp::two_level(1, 4)
+                                                   : before,
+                                          checked.split(c.world ? half : all));
             zeropp::workspace<zeropp::host_space> storage(
                 mirror_of<fp32>::storage_bytes({}, before, std::size_t{100}, rank));
             mirror_of<fp32> mirror({}, before, rank, std::size_t{100}, storage.view());
@@ -261,4 +269,65 @@ TEST_CASE("shard_mirror: wrong partners, sizes and storage are errors on all ran
                         "partner_ranks: expected at least 2 groups, given 1 groups of 4 ranks");
     REQUIRE_THROWS_WITH(mirror_of<fp32>({}, zeropp::two_level(2, 2), 0, std::size_t{8}, storage),
                         Catch::Contains("shard_mirror: expected a workspace"));
+    REQUIRE_THROWS_WITH(mirror_of<fp32>({}, zeropp::two_level(2, 2), 4, std::size_t{8}, storage),
+                        "partner_ranks: expected a rank from 0 to 3, given 4");
+    REQUIRE_THROWS_WITH(mirror_of<fp32>::storage_bytes({}, zeropp::two_level(2, 2), std::size_t{8}, -1),
+                        "partner_ranks: expected a rank from 0 to 3, given -1");
+    using replica_type = zeropp::secondary_replica<fp32, zeropp::host_space>;
+    using secondary_type = zeropp::secondary_partition<fp32, zeropp::host_space>;
+    for (const int rank : {-1, 4}) {
+        const std::string words = "expected a rank from 0 to 3, given " + std::to_string(rank);
+        CHECK_THROWS_WITH(replica_type(zeropp::two_level(2, 2), rank, std::size_t{8}, storage),
+                          "secondary_replica: " + words);
+        CHECK_THROWS_WITH(replica_type::storage_bytes(zeropp::two_level(2, 2), std::size_t{8}, rank),
+                          "secondary_replica: " + words);
+        CHECK_THROWS_WITH(secondary_type({}, 8, 4, rank, storage), "secondary_partition: " + words);
+    }
+    for (const int group : {0, -2}) {
+        const std::string words = "secondary_partition: expected a group of at least 1 rank, given ";
+        CHECK_THROWS_WITH(secondary_type({}, 8, group, 0, storage), words + std::to_string(group));
+        CHECK_THROWS_WITH(secondary_type::storage_bytes({}, 8, group), words + std::to_string(group));
+    }
+}
+
+TEST_CASE("shard_mirror: another topology of as many ranks, or nothing lost") {
+    // Ranks 0 and 1 are a node; other maps of four ranks onto nodes of two are another topology.
+    const auto recover = [](std::vector<int> nodes, bool stored, std::size_t n, bool all_survive) {
+        return errors_on_ranks(4, "recovery from a mirror", [=](zeropp::thread_transport& transport) {
+            const zeropp::two_level before(2, 2);
+            zeropp::communicator comm(before, transport);
+            const std::vector<int> members = zeropp::partner_ranks(before, comm.rank());
+            zeropp::communicator partners(before.shrink(members), comm.world().split(members));
+            std::vector<std::byte> storage(mirror_of<fp32>::storage_bytes({}, before, n, comm.rank()) + 16);
+            const std::size_t off = (16 - reinterpret_cast<std::uintptr_t>(storage.data()) % 16) % 16;
+            mirror_of<fp32> mirror({}, before, comm.rank(), n, std::span(storage).subspan(off));
+            const std::vector<float> own(zeropp::partition(n, 4).size(comm.rank()), 1.0f);
+            if (stored) zeropp::mirror_shards(host{}, partners, mirror, own, 7);
+            std::vector<int> left = members;
+            if (!all_survive) left.pop_back();
+            const int rank = comm.rank();
+            auto next = transport.split(rank == 3 && !all_survive ? std::vector<int>{3} : left);
+            if (next.size() < 3) return;
+            zeropp::communicator after(zeropp::flat(next.size()), zeropp::checked(next));
+            std::vector<float> shard(zeropp::partition(n, next.size()).size(next.rank()), untouched);
+            const auto version = zeropp::recover_weights(
+                host{}, after, zeropp::survivors_of{zeropp::two_level(std::span<const int>(nodes)), left}, mirror, n,
+                shard, {.lost_shards_only = true});
+            if (version != (stored ? 7u : 0u)) throw zeropp::precondition_error("another version");
+            for (const float x : shard) {
+                if (x != untouched) throw zeropp::precondition_error("an element that was not lost");
+            }
+        });
+    };
+    for (const std::string& e : recover({0, 1, 0, 1}, true, 1000, true)) {
+        CHECK(
+            e ==
+            "recover_weights: on rank 0, expected a mirror on rank 0 of 2 groups of 2 ranks, given one on rank 0 of 4 "
+            "in other places");
+    }
+    const std::vector<std::string> no_errors(4);
+    CHECK(recover({0, 0, 1, 1}, true, 1000, true) == no_errors);
+    CHECK(recover({0, 0, 1, 1}, false, 1000, true) == no_errors);
+    CHECK(recover({0, 0, 1, 1}, false, 3, false) == no_errors);  // the dead rank's shard is empty
+    CHECK(recover({0, 0, 1, 1}, false, 4, false)[0].find("given none, since all are empty") != std::string::npos);
 }

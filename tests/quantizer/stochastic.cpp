@@ -207,6 +207,10 @@ TEST_CASE("noise of different elements, sums, steps and seeds is independent", "
                                             noise_of(q4(5 + (std::uint64_t{1} << 63), 6), false, 0, granules),
                                             noise_of(q, false, std::uint64_t{1} << 32, granules),
                                             noise_of(q, false, std::uint64_t{1} << 60, granules)};
+    for (const zeropp::noise_phase phase : {zeropp::noise_phase::gather, zeropp::noise_phase::copy}) {
+        others.push_back(noise_of(zeropp::detail::in_phase(q, phase), false, 0, granules));
+    }
+    CHECK(noise_of(zeropp::detail::in_phase(q, zeropp::noise_phase::reduction), false, 0, granules) == noise);
     for (std::size_t i = 0; i != others.size(); ++i) {
         CAPTURE(i);
         CHECK(std::fabs(correlation(noise, others[i])) < 5.0);

@@ -17,7 +17,8 @@ namespace zeropp {
 /// adds it to that element the next time. If the quantizer rotates, residuals are of rotated elements.
 ///   h = element + previous;  message = encode(h);  next = h - decode(message)
 /// If `next` is not finite, `previous` stays, or zero if that is not finite either: an overflow does not outlive its
-/// step. A block of `Storage` has at most 1024 elements, or as many as the quantizer's if that is more.
+/// step. (A finite h that only a later hop overflows leaves its `next`.) A block of `Storage` has at most 1024
+/// elements, or as many as the quantizer's if that is more.
 template <quantizer Storage>
 struct feedback {
     /// The quantizer that stores residuals.

@@ -95,7 +95,8 @@ public:
     std::string problem(const Division& gradient, const Topology& ranks) const {
         const sizes wanted(ranks, gradient);
         if (sizes_ == wanted) return {};
-        return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text();
+        return "expected error feedback for " + wanted.text() + ", given one for " + sizes_.text() +
+               (sizes_.places == wanted.places ? "" : " in another topology");
     }
 
     /// For collectives: the codec's `feedback` for each hop, and round of the inter-node hop, of the next use;
@@ -121,6 +122,7 @@ private:
         short_text list;
         int ranks;
         int groups;
+        std::uint64_t places;  // topology_digest
         std::size_t intra_node = 0;
         std::size_t inter_node = 0;
         std::size_t inter_node_round = 0;  // of one round's column
@@ -129,7 +131,7 @@ private:
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
             : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()), list(gradient.text()),
-              ranks(topology.size()), groups(topology.groups()) {
+              ranks(topology.size()), groups(topology.groups()), places(topology_digest(topology)) {
             if (has_intra_node_hop(topology)) {
                 intra_node = static_cast<std::size_t>(slot_count(topology)) *
                              detail::wire_bytes_of<intra_node_storage>(gradient);

@@ -113,7 +113,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
     const epilogue last{.accumulate = options.accumulate};
 
-    detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name);
+    detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, ranks);
     call.quantize_with(" + ", q.intra_node, q.inter_node);
     call.agree(whole.text());
     call.agree(options.text(chunks));

@@ -16,8 +16,10 @@
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -42,8 +44,11 @@ struct outer_options {
     int chunks = auto_chunks;
 
     /// True if fragment `fragment`, counted from 0, begins an exchange after inner step `step`, counted from 1. Each
-    /// fragment begins every `every` steps, and the fragments' turns are spread evenly over these.
+    /// fragment begins every `every` steps, and the fragments' turns are spread evenly over these. Throws
+    /// precondition_error if `every` or `fragments` is below 1, or there is no such fragment.
     constexpr bool begins(int fragment, std::int64_t step) const {
+        if (every < 1 || fragments < 1) throw precondition_error("outer_options: " + problem());
+        detail::existing("outer_options", "a fragment", fragments, fragment);
         const std::int64_t turn = std::int64_t{fragment + 1} * every / fragments;
         return step > 0 && step % every == turn % every;
     }
@@ -114,8 +119,10 @@ struct outer_update {
     T* weights;
 
     ZEROPP_HOST_DEVICE void operator()(std::size_t i) const {
-        const float m = product(factor, momentum[i]) + mean[i];
-        const float moved = anchor[i] - product(rate, mean[i] + product(factor, m));
+        // Formats that keep each element keep an Inf, too. The anchor has NaN with all formats.
+        const float mean_difference = is_finite(mean[i]) ? mean[i] : quiet_nan;
+        const float m = product(factor, momentum[i]) + mean_difference;
+        const float moved = anchor[i] - product(rate, mean_difference + product(factor, m));
         momentum[i] = m;
         anchor[i] = moved;
         if (alpha == 0.0f) {
@@ -156,7 +163,8 @@ auto array_of(Tensors& tensors, [[maybe_unused]] std::size_t t) {
 ///
 /// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
 /// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
-/// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again
+/// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. So does
+///            an exchange that fails later, on a host_queue. On a stream, `restore(exchanges() - 1, false)` first
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space>
 class outer_optimizer {
@@ -200,12 +208,15 @@ public:
     /// multiply-adds: anchor and momentum have the same bits in all islands, and so have weights if alpha is 0. The
     /// step is torch.optim.SGD's with nesterov=True. Elements that are not finite in one island are NaN in all.
     /// Enqueued on `exec`; the exchange must be complete or ahead on `exec`. Throws precondition_error if none has
-    /// begun, or for wrong arguments.
+    /// begun, if its work has failed on a host_queue, or for wrong arguments.
     template <execution Execution, mutable_tensors_in<Space> Weights>
     void apply(const Execution& exec, Weights&& weights, const outer_options& options) {
         require(options.problem());
         require(problem(weights));
-        if (!pending_) throw precondition_error("outer_optimizer", "an exchange that has begun", "none");
+        if (!pending()) {
+            throw precondition_error("outer_optimizer", "an exchange that has begun",
+                                     pending_ ? "one that failed" : "none");
+        }
         for_each_array<Execution>(exec, weights, [&]<class T>(T* w, std::size_t begin) {
             return detail::outer_update<T>{options.learning_rate,
                                            options.momentum,
@@ -222,10 +233,17 @@ public:
     /// and the bytes of `state()`. To restore, on an optimizer made with the same arguments: copy the bytes back, and
     /// call `restore`.
     std::uint64_t exchanges() const { return exchanges_; }
-    bool pending() const { return pending_; }
+    bool pending() const {
+        if (!pending_) return false;
+        // The last exchange has failed if nothing is left to complete it.
+        const bool dropped = completed_.use_count() == 1;
+        std::atomic_thread_fence(std::memory_order_acquire);
+        return !dropped || completed_->load() == exchanges_;
+    }
     void restore(std::uint64_t exchanges, bool pending) {
         exchanges_ = exchanges;
         pending_ = pending;
+        completed_->store(exchanges);
     }
     /// Bytes of the state, complete when the work of the last call is.
     view<std::byte, Space> state() const { return storage_.subview(0, 3 * begins_.back() * sizeof(float)); }
@@ -247,15 +265,14 @@ public:
             if (weights.has_gaps() && weights.ranks() != 0)
                 return "expected tensors without gaps, given some with gaps";
         }
-        const std::vector<std::size_t> given = sizes_of(weights);
-        if (given.size() != sizes_.size()) {
-            return "expected weights of " + std::to_string(sizes_.size()) + " tensors, given " +
-                   std::to_string(given.size());
+        if (const std::size_t given = detail::number_of_arrays(weights); given != sizes_.size()) {
+            return "expected weights of " + std::to_string(sizes_.size()) + " tensors, given " + std::to_string(given);
         }
-        for (std::size_t t = 0; t != given.size(); ++t) {
-            if (given[t] == sizes_[t]) continue;
+        for (std::size_t t = 0; t != sizes_.size(); ++t) {
+            const std::size_t given = detail::array_of<Space>(weights, t).size();
+            if (given == sizes_[t]) continue;
             return "expected weights of " + std::to_string(sizes_[t]) + " elements in tensor " + std::to_string(t) +
-                   ", given " + std::to_string(given[t]);
+                   ", given " + std::to_string(given);
         }
         return {};
     }
@@ -266,8 +283,19 @@ public:
             return detail::outer_difference<T>{w, anchor_at(begin), difference_at(begin)};
         });
     }
-    /// Counts an exchange, once all its work is enqueued.
-    void advance() { restore(exchanges_ + 1, true); }
+    /// Counts an exchange, once all its work is enqueued on `exec`.
+    template <execution Execution>
+    void advance(const Execution& exec) {
+        const std::uint64_t next = exchanges_ + 1;
+        if constexpr (host_execution<Execution>) {
+            // A queue drops this, too, if the work before it fails.
+            exec.enqueue([completed = completed_, next] { completed->store(next); });
+        } else {
+            completed_->store(next);
+        }
+        exchanges_ = next;
+        pending_ = true;
+    }
 
 private:
     static void require(const std::string& problem) {
@@ -323,6 +351,8 @@ private:
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
     bool pending_ = false;
+    /// Number of the last exchange whose work is complete; shared with work that is enqueued.
+    std::shared_ptr<std::atomic<std::uint64_t>> completed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 }  // namespace zeropp

@@ -68,7 +68,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     using T = detail::element_of_tensors<const Weights, space>;
     const auto& q = detail::quantizers_of(by_hop);
 
-    detail::prologue call("outer_step", outer.elements(), element_traits<T>::name);
+    detail::prologue call("outer_step", outer.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with(" + ", q.intra_node, q.inter_node, q.all_gather);
     call.agree(options.text());
     call.agree(agreed_text("exchange ").append(outer.exchanges()));
@@ -88,7 +88,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
         quantized_all_reduce(exec, comm, by_hop, outer.differences(), outer.differences(),
                              detail::outer_reduction(options), scratch);
     }
-    outer.advance();
+    outer.advance(on.intra_node);
     return taken;
 }
 

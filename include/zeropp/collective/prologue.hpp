@@ -9,6 +9,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
 
 #include <concepts>
@@ -65,9 +66,10 @@ void run_to_completion(const pipeline<Execution>& exec, Transport& transport, En
 /// share, and compares both with the other ranks before any message.
 class prologue {
 public:
-    /// For tensors of `elements` elements in all, of the type that `element` names.
-    prologue(std::string_view primitive, std::size_t elements, std::string_view element)
-        : call_{primitive, elements, element, {}, {}} {}
+    /// For tensors of `elements` elements in all, of the type that `element` names, over `ranks`.
+    template <topology Topology>
+    prologue(std::string_view primitive, std::size_t elements, std::string_view element, const Topology& ranks)
+        : call_{primitive, elements, element, {}, {}, topology_digest(ranks)} {}
 
     /// Adds the names of quantizers, joined by `separator`.
     template <quantizer... Quantizers>

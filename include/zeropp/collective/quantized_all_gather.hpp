@@ -59,7 +59,8 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         const std::size_t bytes = wire_bytes_of<Q>(chunk);
         std::byte* const own = own_message(comm, messages, bytes);
         if (in_place == nullptr || address_of(only_tensor(in)) != address_of(own)) {
-            codec::write(exec.intra_node, q, in.tensor(), chunk.in_own(comm.rank()), own);
+            codec::write(exec.intra_node, in_phase(q, noise_phase::gather), in.tensor(), chunk.in_own(comm.rank()),
+                         own);
         }
         messages += static_cast<std::size_t>(slot_count(ranks)) * bytes;
     }
@@ -130,7 +131,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     const std::size_t message = detail::wire_bytes_of<Quantizer>(whole);
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
-    detail::prologue call("quantized_all_gather", whole.elements(), element_traits<T>::name);
+    detail::prologue call("quantized_all_gather", whole.elements(), element_traits<T>::name, ranks);
     call.quantize_with("", q);
     call.agree(whole.text());
     if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));

@@ -136,9 +136,9 @@ void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, con
         std::byte* const messages = gathered(c);
         reduce_chunk(exec, comm, by_hop, plan.reduce, plan.reduce.buffers(work, c), in, chunk, memory,
                      [&](const Execution& on, const auto& from, const std::byte* parts, int contributors) {
-                         codec::write(on, by_hop.all_gather, message_sum{from, parts, contributors, divisor},
-                                      chunk.in_own(comm.rank()), own_message(comm, messages, bytes),
-                                      memory.all_gather());
+                         codec::write(on, in_phase(by_hop.all_gather, noise_phase::gather),
+                                      message_sum{from, parts, contributors, divisor}, chunk.in_own(comm.rank()),
+                                      own_message(comm, messages, bytes), memory.all_gather());
                      });
         gather_inter_node(exec.inter_node, comm, messages, bytes);
         return exec.inter_node.record();
@@ -248,7 +248,7 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
     const bool gathers = plan.algorithm == all_reduce_algorithm::one_shot;
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
 
-    detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name);
+    detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name, ranks);
     call.quantize_with(" + ", q.intra_node, q.inter_node, q.all_gather);
     call.agree(whole.text());
     call.agree(gathers ? options.text() : options.text(chunks));

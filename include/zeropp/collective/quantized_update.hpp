@@ -128,8 +128,8 @@ void move_update(const pipeline<Execution>& on, Communicator& comm, const Quanti
         if (replica.owns() && replaces) {
             codec::write(on.intra_node, replica.exact(), in.tensor(), chunk.in_own(replica.owner()), own);
         } else if (replica.owns()) {
-            codec::write(on.intra_node, q, difference{in.tensor(), replica.own(in)}, chunk.in_own(replica.owner()),
-                         own);
+            codec::write(on.intra_node, in_phase(q, noise_phase::gather), difference{in.tensor(), replica.own(in)},
+                         chunk.in_own(replica.owner()), own);
         }
         messages += slots * bytes;
     }
@@ -244,7 +244,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     const int chunks =
         detail::chunks_for(options.chunks, owners, detail::wire_bytes_of<Quantizer>(whole), detail::overlaps_hops(on));
 
-    detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name);
+    detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with("", q);
     call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
                    .append(element_traits<detail::element_of_tensors<Shard, space>>::name)

@@ -118,8 +118,8 @@ std::vector<stored_version> gather_versions(const Execution& exec, Communicator&
     return versions;
 }
 
-/// Makes the newest version that survivors hold of all elements the one to recover, and returns it. Throws
-/// no_copy_error if there is none.
+/// Makes the newest version that survivors hold of all elements the one to recover, and returns it; 0 if nothing is to
+/// be recovered, and nothing stored. Throws no_copy_error if there is none.
 inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<stored_version>& versions) {
     std::vector<std::uint64_t> newest;
     for (const stored_version& v : versions) {
@@ -128,6 +128,10 @@ inline std::uint64_t choose_version(recovery_plan& plan, const std::vector<store
     std::ranges::sort(newest, std::greater());
     newest.erase(std::unique(newest.begin(), newest.end()), newest.end());
     std::string given = "none, since all are empty";
+    if (newest.empty()) {
+        plan.count_copies_of(std::vector<bool>(versions.size(), false));
+        if (plan.lost().empty()) return 0;
+    }
     for (const std::uint64_t version : newest) {
         std::vector<bool> holds;
         holds.reserve(versions.size());
@@ -149,7 +153,7 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
                     const tensors_shape& tensors, const recovery_options& options, const Out& out,
                     const std::vector<segment>& after, Problem problem) {
     call.agree(agreed_text("survivors ").append(text_of(from.ranks)));
-    call.agree(agreed_text("of ").append(group_sizes_text(from.before)));
+    call.agree(agreed_text("of topology ").append(topology_digest(from.before)));
     call.agree(agreed_text(options.lost_shards_only ? "lost shards" : "all shards")
                    .append(" by ")
                    .append(options.chunk_bytes)
@@ -171,14 +175,16 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 /// since a mirror holds the shards of partners alone.
 ///
 /// Recovers the newest version that survivors hold of all elements, or of all that are lost with lost_shards_only, and
-/// returns it. Ranks that stored another version, as when a rank dies between two stores, do not count as holders.
+/// returns it; 0 if nothing is lost and nothing stored. Ranks that stored another version, as when a rank dies between
+/// two stores, do not count as holders.
 ///
 /// Shapes    tensors: n, or the tensor_list of whole tensors for which `secondary` was made; only its sizes are used.
 ///           shard [partition(n, comm.size()).size(comm.rank())], of any element type, or a tensor_list of this rank's
 ///           shards of these tensors over the ranks of `comm`
-/// Result    shard == this rank's part of the whole tensors that secondary_partition_gather makes, the same bits. For
-///           weights that were stored after a quantized gather, these are the quantized weights. Of a mirror: the
-///           shards that mirror_shards has sent, each through decode(encode(...))
+/// Result    shard == this rank's part of the stored weights. Of a partition: of the whole tensors that
+///           secondary_partition_gather makes, the same bits. For weights that were stored after a quantized gather,
+///           these are the quantized weights. Of a replica: its elements, which do not go through its quantizer
+///           `IntraNode`. Of a mirror: the shards that mirror_shards has sent, each through decode(encode(...))
 /// Moves     each element from one survivor, by an all-gather of chunks: each element between nodes once per link.
 ///           Elements move as they are stored by `cast_to`, otherwise decoded. Besides, 16 bytes for each rank
 /// Memory    about chunk_bytes times the number of ranks that gather, divided by the number of holders. For a
@@ -190,7 +196,7 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 ///           precondition_error before any message: sizes that do not fit; on every rank alike if the fault is on all
 ///           or the transport is `checked`
 template <execution Execution, class Communicator, topology Topology,
-          detail::secondary_in<typename Execution::space> Secondary, class Tensors,
+          detail::copies_in<typename Execution::space> Secondary, class Tensors,
           mutable_tensors_in<typename Execution::space> Shard>
 std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const survivors_of<Topology>& from,
                               const Secondary& secondary, const Tensors& tensors, Shard&& shard,
@@ -202,7 +208,7 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
     const Topology& before = from.before;
     std::vector<segment> after = detail::segments_over(tensors, comm.size());
 
-    detail::prologue call("recover_weights", secondary.elements(), element_traits<T>::name);
+    detail::prologue call("recover_weights", secondary.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with("", secondary.stored_as());
     detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
         const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
@@ -212,10 +218,10 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
                                                  : "";
     });
     const auto versions = detail::gather_versions(exec, comm, secondary.version());
-    if (secondary.elements() == 0) return secondary.version().value_or(0);
     detail::recovery_plan plan(from, detail::segments_over(tensors, before.size()), std::move(after),
                                detail::copies_of(secondary, before, tensors), comm.rank(), options, sizeof(moved));
     const std::uint64_t version = detail::choose_version(plan, versions);
+    if (secondary.elements() == 0) return version;
     workspace<space> decoded(0);
     detail::move_pieces<moved>(exec, comm, plan, out,
                                detail::stored_elements<moved>(exec, secondary, tensors, decoded));
@@ -250,7 +256,7 @@ void redistribute_shards(const Execution& exec, Communicator& comm, const surviv
     std::size_t elements = 0;
     for (const segment& s : before) elements += s.part.count();
 
-    detail::prologue call("redistribute_shards", elements, element_traits<T>::name);
+    detail::prologue call("redistribute_shards", elements, element_traits<T>::name, comm.topology());
     detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
         const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
         if (std::string problem = detail::shard_problem_of(in, before, rank); !problem.empty()) return problem;

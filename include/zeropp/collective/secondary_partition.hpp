@@ -59,13 +59,14 @@ public:
     using space = Space;
 
     /// For `tensors`, an element count or a tensor_list of whole tensors, in a group of `group_size` ranks, as rank
-    /// `index`. Throws precondition_error unless a list is over such groups, and `storage` is large enough and aligned
-    /// to 16 bytes.
+    /// `index`. Throws precondition_error unless the group has such a rank, a list is over such groups, and `storage`
+    /// is large enough and aligned to 16 bytes.
     template <mutable_array_in<Space> Storage>
     secondary_partition(const Quantizer& q, const tensors_shape& tensors, int group_size, int index, Storage&& storage)
         : quantizer_(q),
           of_(detail::over_group(group_size, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
-          group_size_(group_size), index_(index), storage_(as_view<Space>(storage)) {
+          group_size_(group_size), index_(detail::existing_rank("secondary_partition", group_size, index)),
+          storage_(as_view<Space>(storage)) {
         std::string problem = tensors.group_problem(group_size);
         if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(q, tensors, group_size));
         if (!problem.empty()) throw precondition_error("secondary_partition: " + problem);
@@ -88,7 +89,8 @@ public:
         const auto whole = from.over_group(group_size_);
         if (whole.elements() != 0) {
             const auto slices = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
-            codec<Execution>::write(exec, quantizer_, from.tensor(), slices.in_slots({}, index_, 1), storage_.data());
+            codec<Execution>::write(exec, detail::in_phase(quantizer_, noise_phase::copy), from.tensor(),
+                                    slices.in_slots({}, index_, 1), storage_.data());
         }
         version_ = version;
     }
@@ -160,9 +162,14 @@ private:
 };
 
 namespace detail {
-/// A secondary_partition or a secondary_replica in `Space`.
+/// A secondary_partition, a secondary_replica or a shard_mirror in `Space`.
 template <class S, class Space>
-concept secondary_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
+concept copies_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
+/// A secondary_partition or a secondary_replica in `Space`: a group's ranks gather whole tensors from theirs.
+template <class S, class Space>
+concept secondary_in = copies_in<S, Space> && requires(const S& secondary) {
+    secondary.slots();
+};
 }  // namespace detail
 
 }  // namespace zeropp

@@ -95,7 +95,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     const auto whole = secondary.division_of(out);
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots()) * detail::wire_bytes_of<Quantizer>(whole);
 
-    detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name);
+    detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name, comm.topology());
     call.quantize_with("", q);
     call.agree(agreed_text("version ").append(version));
     call.agree(secondary.text());

@@ -61,14 +61,16 @@ public:
     /// An empty replica for `tensors`, an element count or a tensor_list of whole tensors, over `ranks`, on rank
     /// `rank`. `ranks` is a topology, or the shard_owners of one, of which `rank` need not be one. Allocates 24 bytes
     /// for each rank and, for a list, a table of 64 for each tensor, for which it blocks in device_space. Throws
-    /// precondition_error unless a list is over `ranks`, and `storage` is large enough and aligned to 16 bytes.
+    /// precondition_error unless `rank` exists, a list is over `ranks`, and `storage` is large enough and aligned to 16
+    /// bytes.
     template <topology Topology, mutable_array_in<Space> Storage>
     secondary_replica(const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage,
                       const IntraNode& intra_node = {})
         : intra_node_(intra_node),
           of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
-          owners_(detail::owners_of(ranks)), group_(owners_.all().group_of(rank)), index_(owners_.all().index_of(rank)),
-          storage_(as_view<Space>(storage)), table_(0) {
+          owners_(detail::owners_of(ranks)), topology_(topology_digest(owners_.all())),
+          group_(owners_.all().group_of(detail::existing_rank("secondary_replica", owners_.all().size(), rank))),
+          index_(owners_.all().index_of(rank)), storage_(as_view<Space>(storage)), table_(0) {
         std::string problem = tensors.ranks_problem(ranks.size());
         if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(ranks, tensors, rank));
         if (!problem.empty()) throw precondition_error("secondary_replica: " + problem);
@@ -85,6 +87,7 @@ public:
     static std::size_t storage_bytes(const Topology& ranks, const tensors_shape& tensors, int rank) {
         const shard_owners owners = detail::owners_of(ranks);
         const two_level& all = owners.all();
+        detail::existing_rank("secondary_replica", all.size(), rank);
         const int columns = rounds_of(all, all.group_of(rank)).served(all.index_of(rank));
         return static_cast<std::size_t>(columns * ranks.groups()) * slot_bytes(ranks, tensors);
     }
@@ -174,7 +177,8 @@ public:
         if constexpr (std::same_as<Exact, IntraNode>) {
             if (all) return slot(round * owners_.groups());
         }
-        codec<Execution>::write(exec, intra_node_, tensors(full), stored(chunk, round), own);
+        codec<Execution>::write(exec, detail::in_phase(intra_node_, noise_phase::copy), tensors(full),
+                                stored(chunk, round), own);
         return own;
     }
 
@@ -197,9 +201,11 @@ public:
                    group_sizes_text(of);
         };
         const int group = ranks.group_of(rank), index = ranks.index_of(rank);
-        if (has_same_groups(owners_.all(), ranks) && group_ == group && index_ == index) return {};
+        const bool same_places = topology_ == topology_digest(ranks);
+        if (same_places && group_ == group && index_ == index) return {};
         return "expected a secondary replica for " + place_text(group, index, ranks) + ", given one for " +
-               place_text(group_, index_, owners_.all());
+               place_text(group_, index_, owners_.all()) +
+               (!same_places && has_same_groups(owners_.all(), ranks) ? " in other places" : "");
     }
     /// Memory of the stored shards, and why tensors of this shape are not the replica's, as "expected ..., given ...";
     /// empty if they are.
@@ -263,6 +269,7 @@ private:
     IntraNode intra_node_;
     detail::tensors_identity of_;
     shard_owners owners_;
+    std::uint64_t topology_;
     int group_;
     int index_;
     view<std::byte, Space> storage_;

@@ -18,10 +18,11 @@
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,8 +52,11 @@ public:
     shard_mirror(const Quantizer& q, const Topology& ranks, int rank, const tensors_shape& tensors, Storage&& storage)
         : quantizer_(q),
           of_(detail::over_ranks(ranks, tensors, [](const auto& d) { return detail::tensors_identity(d); })),
-          size_(ranks.size()), rank_(rank), partners_(static_cast<int>(partner_ranks(ranks, rank).size())),
-          kept_(detail::mirrored_by(ranks, rank)), storage_(as_view<Space>(storage)), table_(0) {
+          size_(ranks.size()), rank_(rank), topology_(topology_digest(ranks)), kept_(detail::mirrored_by(ranks, rank)),
+          storage_(as_view<Space>(storage)), table_(0) {
+        const std::vector<int> partners = partner_ranks(ranks, rank);
+        partners_ = {topology_digest(ranks.shrink(partners)), partners.front(),
+                     static_cast<int>(std::ranges::lower_bound(partners, rank) - partners.begin())};
         std::string problem = tensors.ranks_problem(size_);
         if (problem.empty()) problem = workspace_problem(storage_, storage_bytes(q, ranks, tensors, rank));
         if (!problem.empty()) throw precondition_error("shard_mirror: " + problem);
@@ -100,15 +104,16 @@ public:
     /// Why the mirror is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
     std::string place_problem(const Topology& ranks, int rank) const {
-        if (rank_ == rank && size_ == ranks.size()) return {};
-        return "expected a mirror on rank " + std::to_string(rank) + " of " + std::to_string(ranks.size()) +
-               ", given one on rank " + std::to_string(rank_) + " of " + std::to_string(size_);
+        if (rank_ == rank && topology_ == topology_digest(ranks)) return {};
+        return "expected a mirror on rank " + std::to_string(rank) + " of " + group_sizes_text(ranks) +
+               ", given one on rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " in " +
+               (size_ == ranks.size() ? "other places" : "other groups");
     }
     /// The same of tensors of this shape, which are not the mirror's; of `shard`, which is not this rank's; and of
-    /// `size` ranks, which are not its partners.
+    /// `rank` of `partners`, which are not its partners.
     std::string shape_problem(const tensors_shape& tensors) const {
         if (std::string problem = tensors.ranks_problem(size_); !problem.empty()) return problem;
-        return detail::over_ranks(flat(size_), tensors,
+        return detail::over_ranks(size_, tensors,
                                   [&](const auto& d) { return of_.problem(detail::tensors_identity(d)); });
     }
     template <class Operand>
@@ -119,10 +124,16 @@ public:
         if (shard.overlaps(storage_)) return "expected shards apart from the mirror, given ones that overlap it";
         return shard.shard_problem(division, rank_);
     }
-    std::string partners_problem(int size) const {
-        if (size == partners_) return {};
-        return "expected a communicator of the " + std::to_string(partners_) +
-               " ranks of partner nodes, given one of " + std::to_string(size);
+    template <topology Topology>
+    std::string partners_problem(const Topology& partners, int rank) const {
+        if (partners_.topology == topology_digest(partners) && partners_.own == rank) return {};
+        return "expected rank " + std::to_string(partners_.own) +
+               " of a communicator over topology.shrink(partner_ranks(topology, rank)), given rank " +
+               std::to_string(rank) + " of " + group_sizes_text(partners);
+    }
+    /// Text that partners agree on besides tensors and version.
+    agreed_text text() const {
+        return agreed_text("partners from rank ").append(partners_.first).append(" of topology ").append(topology_);
     }
 
 private:
@@ -138,7 +149,13 @@ private:
     detail::tensors_identity of_;
     int size_;
     int rank_;
-    int partners_;
+    std::uint64_t topology_;
+    /// Digest of the partners' topology, the first of their ranks, and this rank's number among them.
+    struct {
+        std::uint64_t topology;
+        int first;
+        int own;
+    } partners_;
     std::vector<detail::mirrored_shard> kept_;
     view<std::byte, Space> storage_;
     std::size_t message_bytes_ = 0;
@@ -159,7 +176,7 @@ std::size_t mirror_shards_workspace_bytes(const Topology& ranks, const Partners&
 }
 
 /// Sends this rank's shards to its partners, and keeps theirs in `mirror`, as `version`. `partners` is a communicator
-/// of the ranks that mirror each other:
+/// of the ranks that mirror each other, over exactly this topology:
 ///
 ///     const auto ranks = partner_ranks(comm.topology(), comm.rank());
 ///     communicator partners(comm.topology().shrink(ranks), comm.world().split(ranks));
@@ -189,11 +206,12 @@ void mirror_shards(const Execution& exec, Communicator& partners,
     const std::size_t bytes = mirror.message_bytes();
     const auto groups = static_cast<std::size_t>(partners.topology().groups());
 
-    detail::prologue call("mirror_shards", mirror.elements(), element_traits<T>::name);
+    detail::prologue call("mirror_shards", mirror.elements(), element_traits<T>::name, partners.topology());
     call.quantize_with("", mirror.stored_as());
     call.agree(whole.text());
+    call.agree(mirror.text());
     call.agree(agreed_text("version ").append(version));
-    call.require([&] { return mirror.partners_problem(partners.size()); });
+    call.require([&] { return mirror.partners_problem(partners.topology(), partners.rank()); });
     call.require([&] { return mirror.shard_problem(in); });
     call.run(pipeline(exec), partners.world(), scratch, detail::inter_node_slots(partners.topology()) * bytes,
              [&](std::byte* work) {
@@ -202,7 +220,8 @@ void mirror_shards(const Execution& exec, Communicator& partners,
                          typename decltype(whole)::chunks(whole, 1, static_cast<std::size_t>(Quantizer::block_size))[0];
                      const auto at = [&](std::size_t slot) { return work + slot * bytes; };
                      const auto group = static_cast<std::size_t>(partners.group_id());
-                     codec::write(exec, mirror.stored_as(), in.tensor(), all.in_own(mirror.rank()), at(group));
+                     codec::write(exec, detail::in_phase(mirror.stored_as(), noise_phase::copy), in.tensor(),
+                                  all.in_own(mirror.rank()), at(group));
                      for (int j = 0; j != partners.rounds().served(partners.index()); ++j) {
                          std::byte* const column = at(static_cast<std::size_t>(j) * groups);
                          partners.inter_node(j).all_gather(exec, at(group), column, bytes);

@@ -2,6 +2,7 @@
 /// \file
 /// Arrays and lists as collectives see them: tensors divided over ranks and cut into chunks.
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/layout/chunking.hpp>
@@ -25,8 +26,8 @@ namespace zeropp {
 class tensors_shape;
 
 namespace detail {
-template <topology Topology, class F>
-auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f);
+template <class F>
+auto over_ranks(int ranks, const tensors_shape& tensors, F f);
 template <class F>
 auto over_group(int group_size, const tensors_shape& tensors, F f);
 
@@ -72,8 +73,8 @@ public:
     std::string group_problem(int group_size) const { return list_ ? over_groups_.problem(group_size) : std::string(); }
 
 private:
-    template <topology Topology, class F>
-    friend auto detail::over_ranks(const Topology& ranks, const tensors_shape& tensors, F f);
+    template <class F>
+    friend auto detail::over_ranks(int ranks, const tensors_shape& tensors, F f);
     template <class F>
     friend auto detail::over_group(int group_size, const tensors_shape& tensors, F f);
 
@@ -213,13 +214,19 @@ private:
 };
 
 /// Calls f(division of `tensors`) over the ranks of a topology, or of a group.
+template <class F>
+auto over_ranks(int ranks, const tensors_shape& tensors, F f) {
+    return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.elements_, tensors.digest_))
+                         : f(tensor_division(tensors.elements_, ranks));
+}
 template <topology Topology, class F>
 auto over_ranks(const Topology& ranks, const tensors_shape& tensors, F f) {
-    return tensors.list_ ? f(list_division(tensors.over_ranks_, nullptr, tensors.elements_, tensors.digest_))
-                         : f(tensor_division(tensors.elements_, ranks.size()));
+    return over_ranks(ranks.size(), tensors, f);
 }
 template <class F>
 auto over_group(int group_size, const tensors_shape& tensors, F f) {
+    if (group_size < 1)
+        throw precondition_error("secondary_partition", "a group of at least 1 rank", std::to_string(group_size));
     if (!tensors.list_) return f(tensor_division(tensors.elements_, group_size));
     return f(list_division(tensors.over_groups_.of(group_size), nullptr, tensors.elements_, tensors.digest_));
 }

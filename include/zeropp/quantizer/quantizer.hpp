@@ -121,6 +121,30 @@ concept stochastic_quantizer = quantizer<Q> &&
     noexcept->std::same_as<rounding_noise>;
 };
 
+/// Phase of a step in which values are rounded. A later phase rounds results of an earlier one again, which must not be
+/// by the same noise.
+///   `reduction`  of gradients, and of their sums between nodes
+///   `gather`     an all-gather, the all-gather phase of an all-reduce, and an update
+///   `copy`       of a secondary partition or replica, or of a mirror
+enum class noise_phase { reduction, gather, copy };
+
+/// A stochastic_quantizer with other noise in each phase: `enter(phase)` changes the noise from that of `reduction`.
+/// Collectives call it once on a copy of their argument.
+template <class Q>
+concept phased_quantizer = stochastic_quantizer<Q> && requires(Q& q, noise_phase phase) {
+    { q.enter(phase) }
+    noexcept;
+};
+
+namespace detail {
+/// `q` with the noise of `phase`.
+template <quantizer Q>
+Q in_phase(Q q, [[maybe_unused]] noise_phase phase) {
+    if constexpr (phased_quantizer<Q>) q.enter(phase);
+    return q;
+}
+}  // namespace detail
+
 /// True if Q declares itself an `integer_quantizer`. Each type does so for itself: a derived type may have other
 /// arithmetic.
 template <class Q>

@@ -12,9 +12,10 @@ namespace zeropp {
 /// `Base` with stochastic rounding: a value between two codes becomes one of them, the nearer one more often, so that
 /// nothing is lost on average. Base still clips values: use `symmetric` or `asymmetric`, which clip none.
 ///
-/// The noise of an element is a function of (seed, step, its index in the whole tensor, whether it is a sum). So bits
-/// are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank another seed, so
-/// that errors of ranks are independent, and each step its number. Decoding needs neither.
+/// The noise of an element is a function of (seed, step, noise_phase, its index in the whole tensor, whether it is a
+/// sum). So bits are equal on host and GPU, for any launch shape, transport and number of chunks. Give each rank
+/// another seed, so that errors of ranks are independent, and each step its number. Decoding needs neither. Collectives
+/// of one phase and step that round each other's results, as two all-gathers of one tensor, need seeds of their own.
 ///
 /// Requires that Base has `encode(x, params, noise)`, as `block_integer` does.
 template <quantizer Base>
@@ -40,6 +41,9 @@ struct stochastic : Base {
               static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)}},
             seed)};
     }
+
+    /// Changes the noise from that of `reduction` to that of `phase`.
+    constexpr void enter(noise_phase phase) noexcept { seed += static_cast<std::uint64_t>(phase) * 0x9e3779b97f4a7c15; }
 
     /// Twice the bound of `Base`: x may go to the farther of two codes.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float x,

@@ -32,10 +32,11 @@ struct column_rounds {
     constexpr int served(int index) const { return count() - (serves(count() - 1, index) ? 0 : 1); }
 };
 
-/// Rounds of a group of `ranks`.
+/// Rounds of a group of `ranks`. Throws precondition_error if there is no such group.
 template <topology Topology>
 constexpr column_rounds rounds_of(const Topology& ranks, int group) {
-    return {largest_group_size(ranks), ranks.group_size(group)};
+    return {largest_group_size(ranks),
+            ranks.group_size(detail::existing("rounds_of", "a group", ranks.groups(), group))};
 }
 
 /// Largest number of rounds of a group: 1 if groups are of equal size.
@@ -68,8 +69,10 @@ std::string group_sizes_text(const Topology& ranks) {
 }
 
 /// Ranks that serve `column`, one of each group, by group: of index `column` or, in smaller groups, of another.
+/// Throws precondition_error if there is no such column.
 template <topology Topology>
 std::vector<int> column_ranks(const Topology& ranks, int column) {
+    detail::existing("column_ranks", "a column", largest_group_size(ranks), column);
     std::vector<int> members;
     for (int g = 0; g != ranks.groups(); ++g) {
         const column_rounds rounds = rounds_of(ranks, g);

@@ -14,12 +14,12 @@ namespace zeropp {
 
 /// Ranks of the groups that mirror each other's shards (shard_mirror): the group of `rank` and its partner, in
 /// increasing order. Groups are partners in pairs; of an odd number, the last three are. Throws precondition_error if
-/// there is one group.
+/// there is one group, or no such rank.
 template <topology Topology>
 std::vector<int> partner_ranks(const Topology& ranks, int rank) {
     const int groups = ranks.groups();
     if (groups == 1) throw precondition_error("partner_ranks", "at least 2 groups", group_sizes_text(ranks));
-    const int pair = ranks.group_of(rank) / 2 * 2;
+    const int pair = ranks.group_of(detail::existing_rank("partner_ranks", ranks.size(), rank)) / 2 * 2;
     const int first = groups % 2 == 0 ? pair : std::min(pair, groups - 3);
     const int end = groups - first == 3 ? groups : first + 2;
     std::vector<int> members;

@@ -2,10 +2,14 @@
 /// \file
 /// The topology concept: node and index of each rank. Integers only, no communication.
 
+#include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 
 #include <algorithm>
 #include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace zeropp {
 
@@ -83,5 +87,32 @@ template <topology Topology>
 constexpr bool has_inter_node_hop(const Topology& ranks) {
     return ranks.groups() > 1;
 }
+
+/// Hash of the group and index of every rank: equal for topologies that place their ranks alike, of any types, and
+/// almost surely not for others.
+template <topology Topology>
+constexpr std::uint64_t topology_digest(const Topology& ranks) {
+    std::uint64_t digest = 0xcbf29ce484222325;
+    for (int r = 0; r != ranks.size(); ++r) {
+        for (const int n : {ranks.group_of(r), ranks.index_of(r)}) {
+            digest = (digest ^ static_cast<std::uint64_t>(n)) * 0x100000001b3;
+        }
+    }
+    return digest;
+}
+
+namespace detail {
+/// Returns `number`. Throws precondition_error in the name of `where` unless it is from 0 to `end` - 1, as numbers of
+/// `what` are.
+constexpr int existing(std::string_view where, const char* what, int end, int number) {
+    if (number >= 0 && number < end) return number;
+    throw precondition_error(where, std::string(what) + " from 0 to " + std::to_string(end - 1),
+                             std::to_string(number));
+}
+/// The same of a rank.
+constexpr int existing_rank(std::string_view where, int ranks, int rank) {
+    return existing(where, "a rank", ranks, rank);
+}
+}  // namespace detail
 
 }  // namespace zeropp

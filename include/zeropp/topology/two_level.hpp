@@ -93,10 +93,12 @@ public:
     int rank_of(int group, int index) const { return ranks_[static_cast<std::size_t>(index * groups() + group)]; }
 
     /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node. Throws
-    /// precondition_error if there are none.
+    /// precondition_error if there are none, or others than of this topology.
     two_level shrink(std::span<const int> survivors) const {
         std::vector<int> node_of_rank;
-        for (const int rank : survivors) node_of_rank.push_back(group_of(rank));
+        for (const int rank : survivors) {
+            node_of_rank.push_back(group_of(detail::existing_rank("two_level", size(), rank)));
+        }
         return two_level(std::span<const int>(node_of_rank));
     }
 

@@ -21,8 +21,8 @@
 
 namespace zeropp {
 
-/// Before each collective, compares the ranks' calls (collective, element count and type, quantizer, options) and
-/// checks each rank's arguments. If calls differ or any rank's arguments are wrong, every rank throws the same
+/// Before each collective, compares the ranks' calls (collective, element count and type, quantizer, options, topology)
+/// and checks each rank's arguments. If calls differ or any rank's arguments are wrong, every rank throws the same
 /// precondition_error and no data has moved. So a wrong call is an error and not a hang.
 ///
 /// Costs one small all-gather on the calling thread, which synchronises the ranks: for development and tests. `Control`
@@ -102,10 +102,11 @@ private:
         /// Text of the problem. Its end is searched within the array, because a peer sent the bytes.
         std::string_view given_problem() const { return {problem, strnlen(problem, sizeof problem)}; }
 
-        std::string text() const {
+        std::string text(bool with_topology) const {
             std::string t = call.primitive.str() + " of " + std::to_string(call.elements) + " elements of " +
                             call.element.str() + " with " + call.quantizer.str();
             if (call.options != agreed_text()) t += ", " + call.options.str();
+            if (with_topology) t += ", over a topology with digest " + std::to_string(call.topology);
             return t;
         }
     };
@@ -120,9 +121,11 @@ private:
         }
         const auto same = [&](const statement& s) { return s.call == all.front().call; };
         if (std::all_of(all.begin(), all.end(), same)) return;
+        const bool other_places = std::any_of(
+            all.begin(), all.end(), [&](const statement& s) { return s.call.topology != all.front().call.topology; });
         std::string given;
         for (std::size_t r = 0; r != all.size(); ++r) {
-            given += (r == 0 ? "" : "; ") + all[r].text() + " on rank " + std::to_string(r);
+            given += (r == 0 ? "" : "; ") + all[r].text(other_places) + " on rank " + std::to_string(r);
         }
         throw precondition_error("checked", "the same call on every rank", given);
     }

@@ -99,6 +99,8 @@ struct collective_call {
     agreed_text quantizer;
     /// Other settings that the ranks must agree on, in words.
     agreed_text options;
+    /// `topology_digest` of the topology that the call is for; 0 for none.
+    std::uint64_t topology = 0;
 
     friend bool operator==(const collective_call&, const collective_call&) = default;
 };

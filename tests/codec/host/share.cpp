@@ -4,12 +4,15 @@
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
+#include <zeropp/core/element.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/quantizer/stochastic.hpp>
@@ -21,7 +24,9 @@
 #include "support/samples.hpp"
 
 #include <atomic>
+#include <cfenv>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -29,6 +34,9 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 namespace {
 
@@ -108,7 +116,84 @@ std::vector<float> results_on(Make make) {
     return results;
 }
 
+/// Sets a mode of this thread that results must not depend on: rounding towards zero or, where `flushes`, denormals as
+/// zeros.
+void set_mode(bool flushes) {
+#if defined(__x86_64__)
+    if (flushes) return _mm_setcsr(0x9fc0);
+#endif
+    std::fesetround(flushes ? FE_UPWARD : FE_TOWARDZERO);
+}
+
+/// Messages of denormals and other numbers, sums, their messages, elements and an elementwise product.
+template <class Q, class Execution>
+std::vector<std::byte> bits_on(const Execution& exec, std::size_t n) {
+    using codec = zeropp::codec<Execution>;
+    std::vector<float> tensor(n);
+    for (std::size_t i = 0; i != n; ++i) {
+        const auto random = static_cast<std::uint32_t>(i) * 2654435761u;
+        tensor[i] = zeropp::bits_float(i / 1024 % 2 == 0 ? random >> 9 : 0x3f000000u | random >> 8);
+    }
+    const Q q;
+    const auto where = zeropp::slices::single(n, 0, n);
+    const std::size_t bytes = zeropp::wire_bytes(q, n);
+    std::vector<std::byte> bits(4 * bytes + 3 * n * sizeof(float));
+    auto* const sum = reinterpret_cast<float*>(bits.data() + 4 * bytes);
+    auto* const mean = reinterpret_cast<zeropp::half*>(sum + n);
+    for (std::size_t c = 0; c != 3; ++c) codec::write(exec, q, tensor.data(), where, bits.data() + c * bytes);
+    codec::write(exec, q, zeropp::message_sum{q, bits.data(), 3}, where, bits.data() + 3 * bytes);
+    codec::read(exec, zeropp::message_sum{q, bits.data(), 3}, where, sum);
+    codec::read(exec, zeropp::message_sum{q, bits.data(), 3, 3.0f}, where, mean);
+    codec::each(exec, n, [from = tensor.data(), to = sum + 2 * n](std::size_t i) { to[i] = from[i] * 0.3f; });
+    exec.wait();
+    return bits;
+}
+
+/// 1 / 3 in this thread's mode.
+float third() {
+    const volatile float one = 1.0f;
+    return one / 3.0f;
+}
+
+template <class Q>
+void check_modes(std::size_t n) {
+    const std::vector<std::byte> expected = bits_on<Q>(zeropp::host(), n);
+    for (const bool flushes : {false, true}) {
+        CAPTURE(flushes, zeropp::short_text(Q().name()).str());
+        const auto own = [&](const std::function<void()>& work) {
+            set_mode(flushes);
+            const std::uint32_t before = zeropp::float_bits(third());
+            work();
+            const std::uint32_t after = zeropp::float_bits(third());
+            std::fesetenv(FE_DFL_ENV);
+            CHECK(before == after);
+        };
+        std::vector<std::byte> on_host, on_threads, on_queue;
+        own([&] { on_host = bits_on<Q>(zeropp::host(), n); });
+        on_threads = bits_on<Q>(zeropp::host_threads([&](const std::function<void()>& work) {
+                                    std::thread other([&] { own(work); });
+                                    other.join();
+                                }),
+                                n);
+        const zeropp::host_queue queue;
+        queue.enqueue([=] { set_mode(flushes); });
+        on_queue = bits_on<Q>(queue, n);
+        CHECK((on_host == expected));
+        CHECK((on_threads == expected));
+        CHECK((on_queue == expected));
+        bool arithmetic = false;
+        own([&] { arithmetic = zeropp::ieee_arithmetic(); });
+        CHECK(arithmetic);
+    }
+}
+
 }  // namespace
+
+TEST_CASE("a thread that flushes denormals or rounds otherwise makes the same bits", "[codec][host][share]") {
+    check_modes<zeropp::cast_to<float>>(share::most + 1000);  // enough for several threads
+    check_modes<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>(5000);
+    check_modes<zeropp::nvfp4>(5000);
+}
 
 TEST_CASE("every part is taken by one thread", "[codec][host][share]") {
     constexpr std::size_t most = share::most;

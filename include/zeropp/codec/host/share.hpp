@@ -3,6 +3,7 @@
 /// Loops of the host codec: tiles that stay in the first-level cache, and parts that threads share.
 
 #include <zeropp/codec/host/target.hpp>
+#include <zeropp/core/math.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/layout/slices.hpp>
 
@@ -157,13 +158,17 @@ void for_each_part(const Slices& where, part_order order, share mine, const Visi
 }
 
 /// Calls work(share) on each of `threads`, or once on this thread if there are none or all slots are at most one part.
+/// Each call computes in the default floating-point mode.
 template <class Slices, class Work>
 void divide(const host_threads* threads, const Slices& where, const Work& work) {
     const std::size_t sections = where.sections();
     const std::size_t of_slot = sections == 0 ? 0 : where.elements_end(sections - 1);
     const bool several = threads != nullptr && static_cast<std::size_t>(where.slots) * of_slot > share::most;
     std::atomic<std::size_t> next = 0;
-    const auto go = [&] { work(several ? share(next) : share()); };
+    const auto go = [&] {
+        const default_arithmetic by_default;
+        work(several ? share(next) : share());
+    };
     if (several) {
         threads->on_each(go);
     } else {
