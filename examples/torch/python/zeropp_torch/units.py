@@ -50,6 +50,11 @@ def trained(group: Any) -> list[Any]:
     return [p for p in group.fsdp_params if p.sharded_param.requires_grad]
 
 
+def with_gradients(group: Any) -> list[int]:
+    """Numbers of the parameters of `group` that have gradients."""
+    return [number for number, p in enumerate(group.fsdp_params) if p.sharded_param.grad is not None]
+
+
 def elements_of(group: Any) -> int:
     """Number of elements of `group`'s parameters."""
     return sum(p._orig_size.numel() for p in group.fsdp_params)
@@ -83,6 +88,28 @@ def has_all_reduce_hook(group: Any) -> bool:
 def mesh_of(group: Any) -> torch.Tensor:
     """The ranks of `group`'s mesh."""
     return group.mesh_info.mesh.mesh
+
+
+# Settings of a parameter group that zeropp changes.
+_SETTINGS = (
+    "_all_gather_comm", "_reduce_scatter_comm", "_all_reduce_hook", "force_sum_reduction_for_comms",
+    "gradient_divide_factor", "mesh_info", "post_forward_mesh_info",
+)
+
+
+def settings_of(group: Any) -> dict[str, Any]:
+    """The settings of `group` that zeropp changes, for restore()."""
+    return {name: getattr(group, name) for name in _SETTINGS}
+
+
+def restore(group: Any, before: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Gives `group` the settings `before` again, except those that are no longer `ours`: the caller has changed them since."""
+    for name in _SETTINGS:
+        if getattr(group, name) is ours[name]:
+            setattr(group, name, before[name])
+    # set_reshard_after_forward() takes the mesh that reduce_replicas_by() has set.
+    if group.post_forward_mesh_info is ours["mesh_info"]:
+        group.post_forward_mesh_info = before["mesh_info"]
 
 
 def reduce_replicas_by(hook: Callable[[torch.Tensor], None], module: FSDPModule, group: Any) -> None:
