@@ -81,6 +81,8 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
                                    zeropp::agreed_text(std::string_view(format)),
                                    {}});
             const std::uint64_t version = next_version(*communicator, kept);
+            // One node sends no differences, and copies whole weights without loss.
+            if (comm.topology().groups() == 1) kept.invalidate();
             std::visit(
                 [&](const auto& q) {
                     zeropp::quantized_update(exec, comm, q, shard, kept.to(version, full), {}, scratch);
