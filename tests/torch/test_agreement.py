@@ -156,8 +156,8 @@ def test_a_rank_with_other_arguments_is_an_error_on_all(ranks, ddp, arguments):
     words = ranks.run(4, unlike_arguments, ddp, arguments)
     assert len(set(words)) == 1
     assert ("ddp_hook" if ddp else "apply") + ": expected the same on every rank, given " in words[0], words[0]
-    name, (_, odd) = next(iter(arguments.items()))
-    assert f"{name} {odd}" in words[0].split(" on rank 2; ")[1], words[0]
+    (name, (given, odd)), = arguments.items()
+    assert words[0].endswith(f"given {name} {odd!r} on rank 3, {given!r} on the others"), words[0]
 
 
 def unlike_communicators(rank, size, arguments):
@@ -167,7 +167,9 @@ def unlike_communicators(rank, size, arguments):
 @pytest.mark.parametrize("arguments", [{"compared_calls": (32, 0)}, {"ranks_per_node": (2, 3)}, {"nodes": ([0, 0, 1, 1], [0, 1, 0, 1])}])
 def test_unlike_communicators_are_refused(ranks, arguments):
     words = ranks.run(4, unlike_communicators, arguments)
-    assert len(set(words)) == 1 and "Communicator: expected the same on every rank" in words[0]
+    (name, (given, odd)), = arguments.items()
+    told = f"Communicator: expected the same on every rank, given {name} {odd!r} on rank 1, {given!r} on the others"
+    assert set(words) == {told}
 
 
 def training_with(rank, size, ddp):

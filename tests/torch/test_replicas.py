@@ -279,7 +279,12 @@ def other_formats(rank, size, odd):
 @pytest.mark.parametrize("odd", [(1,), (2, 3), (1, 3)])
 def test_other_formats_on_some_ranks_are_the_same_error_on_all(ranks, odd):
     words = ranks.run(4, other_formats, odd)
-    assert len(set(words)) == 1 and f"replicas {INT4}" in words[0].split(f" on rank {odd[0] - 1}; ")[1], words
+    given = {
+        (1,): f"replicas '{INT4}' on rank 1, '{INT8}' on the others",
+        (2, 3): f"replicas '{INT8}' on ranks 0, 1, '{INT4}' on ranks 2, 3",
+        (1, 3): f"replicas '{INT8}' on ranks 0, 2, '{INT4}' on ranks 1, 3",
+    }
+    assert set(words) == {f"apply: expected the same on every rank, given {given[odd]}"}
 
 
 def uneven_nodes(rank, size):

@@ -115,6 +115,7 @@ _SIGNATURES = {
     "zeropp_replica_destroy": (None, [ctypes.c_void_p]),
     "zeropp_replica_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
     "zeropp_replica_invalidate": (None, [ctypes.c_void_p]),
+    "zeropp_replica_unchanged": (None, [ctypes.c_void_p]),
     "zeropp_update_gather": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]

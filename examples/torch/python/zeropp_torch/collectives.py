@@ -121,20 +121,31 @@ class Replica:
 
 
 def update_gather(
-    communicator: Communicator, shards: Tensors, fulls: Tensors, replica: Replica, differences: str, *, name: str = ""
+    communicator: Communicator,
+    shards: Tensors,
+    fulls: Tensors,
+    replica: Replica,
+    differences: str,
+    *,
+    changed: bool = True,
+    name: str = "",
 ) -> None:
     """Brings the nodes' replicas up to date with all ranks' shards, and writes them into `fulls`.
 
     Changes since the last update travel between nodes, in the format `differences`; the next update includes their error.
-    Whole tensors travel first, and whenever ranks' replicas differ in version, as after an error on some ranks. Each update
-    compares versions: it exchanges 8 bytes from each rank and waits for them (on a GPU, for the stream).
+    Whole tensors travel first, and whenever ranks' replicas differ in version, as after an error on some ranks. If no rank's
+    shards are `changed` since the last update, nothing travels between nodes, as in replica_gather(). Ranks compare versions
+    and `changed`: each sends 8 bytes, and waits (on a GPU, for the stream).
     """
     parts, wholes = _listed(shards), _listed(fulls)
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, parts, wholes, "shards as full tensors")
         replica.require_type(wholes)
-        return replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(communicator.device)
+        given = replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(communicator.device)
+        if not changed:
+            _library.library(communicator.device.type).zeropp_replica_unchanged(replica.handle)
+        return given
 
     communicator.collective("zeropp_update_gather", name, arguments)
 

@@ -7,7 +7,10 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -105,24 +108,52 @@ def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.d
     )
 
 
-def require_agreement(groups: Sequence[dist.ProcessGroup], device: torch.device, what: str, given: str) -> None:
-    """Raises the same ZeroppError on all ranks unless all have the same `given`. The ranks are one group's, or those of a
-    mesh by one group for each dimension, the last dimension first."""
-    text = given.encode()
-    stated = hashlib.sha256(text).digest() + text[:992].ljust(992, b"\0")
-    every = torch.frombuffer(bytearray(stated), dtype=torch.uint8).to(device)
-    for group in groups:
-        known = every
-        every = known.new_empty(dist.get_world_size(group) * known.numel())
-        all_gather_single(every, known, group=group)
-    of_ranks = [bytes(row) for row in every.view(-1, len(stated)).tolist()]
-    if any(of_rank != stated for of_rank in of_ranks):
-        world = dist.get_process_group_ranks(groups[0]) if len(groups) == 1 else range(len(of_ranks))
-        texts = [of_rank[32:].rstrip(b"\0").decode(errors="replace") for of_rank in of_ranks]
-        raise ZeroppError(
-            f"{what}: expected the same on every rank, given "
-            + "; ".join(f"{text} on rank {rank}" for rank, text in zip(world, texts))
-        )
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} others" if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+
+
+def _difference(name: str, by_rank: Mapping[int, Any]) -> str:
+    """Says which ranks have given which values as `name`. The value of more than half of the ranks is that of "the others"."""
+    ranks: dict[Any, list[int]] = {}
+    for rank, value in by_rank.items():
+        ranks.setdefault(value, []).append(rank)
+    rarest_first = sorted(ranks.items(), key=lambda item: len(item[1]))
+    most = 2 * len(rarest_first[-1][1]) > len(by_rank)
+    return f"{name} " + ", ".join(
+        f"{value} on {'the others' if most and of_value is rarest_first[-1][1] else _ranks(of_value)}"
+        for value, of_value in rarest_first
+    )
+
+
+def require_agreement(
+    groups: Sequence[dist.ProcessGroup], device: torch.device, what: str, given: Mapping[str, object]
+) -> None:
+    """Raises the same ZeroppError on all ranks unless all have equal `given`, values by name: it says which differ on which
+    ranks. The ranks are one group's, or those of a mesh by one group for each dimension, the last dimension first. Each rank
+    sends 48 bytes, and `given` if it differs. On a GPU, this waits for the stream."""
+    stated = json.dumps({name: repr(value) for name, value in given.items()}).encode()
+
+    def of_all(own: bytes) -> list[bytes]:
+        every = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
+        for group in groups:
+            known = every
+            every = known.new_empty(dist.get_world_size(group) * known.numel())
+            all_gather_single(every, known, group=group)
+        everything = bytes(every.tolist())
+        return [everything[begin : begin + len(own)] for begin in range(0, len(everything), len(own))]
+
+    digests = of_all(hashlib.sha256(stated).digest() + struct.pack("qq", dist.get_rank(), len(stated)))
+    if all(digest[:32] == digests[0][:32] for digest in digests):
+        return
+    ranks, sizes = zip(*(struct.unpack("qq", digest[32:]) for digest in digests))
+    by_rank = {rank: json.loads(text) for rank, text in zip(ranks, of_all(stated.ljust(max(sizes))))}
+    names = dict.fromkeys(name for values in by_rank.values() for name in values)
+    every_value = {name: {rank: values.get(name, "nothing") for rank, values in by_rank.items()} for name in names}
+    raise ZeroppError(
+        f"{what}: expected the same on every rank, given "
+        + "; ".join(_difference(name, values) for name, values in every_value.items() if len(set(values.values())) > 1)
+    )
 
 
 def _require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
@@ -183,7 +214,7 @@ class Communicator:
         self.device = device
         self.size = dist.get_world_size(group)
         self.rank = dist.get_rank(group)
-        given = f"device {device.type}, compared_calls {compared_calls}, ranks_per_node {ranks_per_node}, nodes {nodes and list(nodes)}"
+        given = {"device": device.type, "compared_calls": compared_calls, "ranks_per_node": ranks_per_node, "nodes": nodes}
         require_agreement([group], device, "Communicator", given)
         if nodes is not None and ranks_per_node is not None:
             raise ZeroppError("zeropp_torch: expected either ranks_per_node or nodes, given both")

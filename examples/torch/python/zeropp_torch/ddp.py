@@ -39,7 +39,7 @@ class _Reducer:
         parent = process_group if process_group is not None else dist.group.WORLD
         members = range(dist.get_world_size(parent))
         lanes = LANES if device.type == "cpu" else 1
-        given = f"gradients {gradients}, ranks_per_node {ranks_per_node}, compared_steps {compared_steps}"
+        given = {"gradients": gradients, "ranks_per_node": ranks_per_node, "compared_steps": compared_steps}
         require_agreement([parent], device, "ddp_hook", given)
         if ranks_per_node < 1:
             raise ZeroppError(f"ddp_hook: expected ranks_per_node from 1, given {ranks_per_node}")

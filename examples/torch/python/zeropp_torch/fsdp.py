@@ -17,7 +17,7 @@ from .installation import Installation
 from .report import Report, Row
 
 
-def _require_agreement(sharded: Sequence[units.Unit], given: str) -> None:
+def _require_agreement(sharded: Sequence[units.Unit], given: dict[str, object]) -> None:
     """Compares apply()'s arguments, `given`, and unit names over all ranks that share units or replicas of them. If they
     differ, all raise ZeroppError."""
     names: dict[tuple[int, ...], list[str]] = {}
@@ -30,7 +30,7 @@ def _require_agreement(sharded: Sequence[units.Unit], given: str) -> None:
                 names.setdefault(ranks, []).append(unit.name)
                 groups.setdefault(ranks, (process_groups, group.device))
     for ranks, (process_groups, device) in groups.items():
-        require_agreement(process_groups, device, "apply", f"{given}, units {'; '.join(names[ranks])}")
+        require_agreement(process_groups, device, "apply", {**given, "units": names[ranks]})
 
 
 def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> None:
@@ -118,9 +118,11 @@ def apply(
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
     _require_agreement(
         sharded,
-        f"ranks_per_node {ranks_per_node}, weights {weights}, gradients {gradients}, preset {preset}, differences {differences}, "
-        f"replicas {replicas}, error_feedback {error_feedback}, keep_frozen {keep_frozen}, exclude {list(exclude)}, "
-        f"compared_steps {compared_steps}",
+        {
+            "ranks_per_node": ranks_per_node, "weights": weights, "gradients": gradients, "preset": preset,
+            "differences": differences, "replicas": replicas, "error_feedback": error_feedback, "keep_frozen": keep_frozen,
+            "exclude": exclude, "compared_steps": compared_steps,
+        },
     )
     if getattr(model, "_zeropp_replicas", False):
         raise ZeroppError("apply: expected one call with the argument replicas for a model, given another call after it")

@@ -41,10 +41,10 @@ class LocalSteps:
         self._weights = [weight for weight in map(_local, parameters) if weight.numel() != 0]
         device = parameters[0].device
         digest = hashlib.sha256(repr([weight.double().sum().item() for weight in self._weights]).encode()).hexdigest()
-        given = (
-            f"every {every}, exchange {exchange}, learning_rate {learning_rate}, momentum {momentum}, "
-            f"{sum(weight.numel() for weight in self._weights)} weights with digest {digest[:16]}"
-        )
+        given = {
+            "every": every, "exchange": exchange, "learning_rate": learning_rate, "momentum": momentum,
+            "number of weights": sum(weight.numel() for weight in self._weights), "digest of weights": digest[:16],
+        }
         require_agreement([group], device, "local_steps", given)
         if every < 1:
             raise ZeroppError(f"local_steps: expected an exchange every 1 step or more, given {every}")
