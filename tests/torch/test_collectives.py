@@ -144,18 +144,52 @@ def fed_back(rank, size):
     assert feedback.nbytes > n
     errors = []
     for memory in (None, feedback):
-        total = torch.zeros_like(exact)
-        for _ in range(steps):
-            part = torch.empty_like(exact)
+        parts = [torch.empty_like(exact) for _ in range(steps)]
+        for part in parts:
             zeropp.reduce_scatter(communicator, gradient, part, *formats, feedback=memory)
-            total += part
-        errors.append(float((total / steps - exact).norm()))
+        errors.append(float((sum(parts) / steps - exact).norm()))
+    # After a spike, whose step is skipped, residuals start from zero again.
+    zeropp.reduce_scatter(communicator, 1e6 * gradient, torch.empty_like(exact), *formats, feedback=feedback)
+    feedback.reset()
+    for expected in parts[:2]:
+        zeropp.reduce_scatter(communicator, gradient, part, *formats, feedback=feedback)
+        assert torch.equal(part, expected)
     return errors
 
 
 def test_error_feedback_makes_up_for_what_was_lost(ranks):
     for plain, fed in ranks.run(4, fed_back):
         assert fed < plain / 10
+
+
+def nothing_is_sent(rank, size):
+    alone = zeropp.Communicator(dist.new_group([rank], use_local_synchronization=True))
+    coarse = ("int8:256:bf16:h32", "int2:64:signed:bf16:h32")
+    for dtype in LOSSLESS:
+        given = tensor_of(997, rank, dtype)
+        part, whole, mean = torch.empty_like(given), torch.empty_like(given), given.clone()
+        shard_feedback = zeropp.ErrorFeedback(alone, given, *coarse)
+        feedback = zeropp.ErrorFeedback(alone, given, *coarse, of_all_reduce=True)
+        zeropp.all_gather(alone, given, whole, "int4:128:signed:bf16")
+        assert torch.equal(whole, given)
+        for shards_kept, kept in ((None, None), (shard_feedback, feedback), (shard_feedback, feedback)):
+            zeropp.reduce_scatter(alone, given, part, *coarse, feedback=shards_kept)
+            zeropp.all_reduce(alone, mean, *coarse, mean=True, feedback=kept)
+            assert torch.equal(part, given) and torch.equal(mean, given)
+    assert alone.traffic() == zeropp.Traffic(calls=7 * len(LOSSLESS))
+    node = zeropp.Communicator()
+    replica = zeropp.Replica(node, torch.empty(997))
+    for seed in range(3):
+        weights, full = tensor_of(997, seed), torch.empty(997)
+        zeropp.update_gather(node, slice_of(weights, rank, size), full, replica, coarse[1])
+        assert torch.equal(full, weights)
+        zeropp.replica_gather(node, full.zero_(), replica)
+        assert torch.equal(full, weights)
+    return refusals({"one of fp32, fp16": lambda: zeropp.all_gather(alone, given, whole, "int9")})
+
+
+def test_one_rank_rounds_nothing_and_one_node_no_differences(ranks):
+    assert ranks.run(2, nothing_is_sent) == [[], []]
 
 
 def counted(rank, size):

@@ -92,6 +92,8 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
             if (!version) {
                 return zeropp::secondary_partition_gather(exec, comm, kept, *kept.version(), full, scratch);
             }
+            // One node sends no differences, and copies whole weights without loss.
+            if (comm.topology().groups() == 1) kept.invalidate();
             std::visit(
                 [&](const auto& q) {
                     zeropp::quantized_update(exec, comm, q, shard, kept.to(*version, full), {}, scratch);

@@ -106,6 +106,7 @@ _SIGNATURES = {
         + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
     ),
     "zeropp_feedback_destroy": (None, [ctypes.c_void_p]),
+    "zeropp_feedback_reset": (None, [ctypes.c_void_p]),
     "zeropp_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
     "zeropp_replica_create": (
         ctypes.c_int,

@@ -61,6 +61,10 @@ class ErrorFeedback:
         """Memory on this rank, in bytes."""
         return self._library.zeropp_feedback_bytes(self.handle)
 
+    def reset(self) -> None:
+        """Makes the residuals zero from the next call on. All ranks call it between the same two reductions."""
+        self._library.zeropp_feedback_reset(self.handle)
+
 
 def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str, *, name: str = "") -> None:
     """Writes all ranks' shards into `fulls`, through the format `weights`. All ranks get equal bits, also of their own shards.
