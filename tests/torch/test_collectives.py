@@ -1,10 +1,14 @@
 """The functions for engines of one's own, against torch.distributed and exact sums."""
 
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import refusals, slice_of
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 from zeropp_torch.communicator import exchange
 
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -226,14 +230,40 @@ def test_the_processor_may_have_a_number(ranks):
 def refused(rank, size):
     communicator = zeropp.Communicator(ranks_per_node=2)
     full, shard = torch.empty(100), torch.empty(25)
+    distributed = distribute_tensor(torch.ones(100), init_device_mesh("cpu", (size,)))
+    feedback, replica = zeropp.ErrorFeedback(communicator, full, "fp32"), zeropp.Replica(communicator, full)
+
+    def all_reduce(tensors, **arguments):
+        return lambda: zeropp.all_reduce(communicator, tensors, "fp32", **arguments)
+
+    of_distributed = [
+        lambda: zeropp.all_gather(communicator, distributed, full, "fp32"),
+        lambda: zeropp.reduce_scatter(communicator, full, distributed, "fp32"),
+        all_reduce([full, distributed]),
+        lambda: zeropp.update_gather(communicator, distributed, full, replica, "int2:64:signed:bf16:h32"),
+        lambda: zeropp.replica_gather(communicator, distributed, replica),
+        lambda: zeropp.ErrorFeedback(communicator, distributed, "fp32"),
+        lambda: zeropp.Replica(communicator, distributed),
+        lambda: zeropp.quantize(distributed, "fp32"),
+        lambda: zeropp.dequantize(distributed, "fp32", (4,), torch.float32),
+    ]
     calls = {
+        "a Tensor of torch.sparse_coo on cpu": all_reduce(torch.eye(3).to_sparse()),
+        "a UninitializedParameter": all_reduce(torch.nn.parameter.UninitializedParameter()),
+        "expected tensors, given 5": all_reduce(5),
+        "expected tensors, given None": all_reduce([full, None]),
+        "expected tensors, given 'a'": lambda: zeropp.quantize("a", "fp32"),
+        "formats as names, given None": lambda: zeropp.all_gather(communicator, shard, full, None),
+        "formats as names, given 4": lambda: zeropp.quantize(full, 4),
+        "ErrorFeedback as an object of this class, given <": all_reduce(full, feedback=replica),
+        "Replica as an object of this class, given <": lambda: zeropp.replica_gather(communicator, full, feedback),
         "one of fp32, fp16": lambda: zeropp.all_gather(communicator, shard, full, "int9"),
         "one of fp32 + fp32": lambda: zeropp.reduce_scatter(communicator, full, shard, "bf16", "fp32"),
         "torch.float64": lambda: zeropp.all_gather(communicator, shard.double(), full.double(), "fp32"),
         "expected tensors of one type": lambda: zeropp.all_gather(communicator, shard.half(), full, "fp32"),
         "contiguous": lambda: zeropp.all_reduce(communicator, torch.empty(4, 4).t()[1:], "fp32"),
         "expected a shard of 25": lambda: zeropp.all_gather(communicator, full, full, "fp32"),
-        "given meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
+        "a Tensor of torch.strided on meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
         "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
         "in one order, given nodes [0, 1, 1, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 1, 0]),
@@ -241,7 +271,7 @@ def refused(rank, size):
         "either ranks_per_node or nodes": lambda: zeropp.Communicator(ranks_per_node=2, nodes=[0, 0, 1, 1]),
         "apply() has been called on": lambda: zeropp.refresh(torch.nn.Linear(1, 1)),
     }
-    return refusals(calls)
+    return refusals(calls) + [wrong for call in of_distributed for wrong in refusals({"a DTensor; pass its to_local()": call})]
 
 
 def on_unequal_nodes(rank, size):
@@ -269,6 +299,38 @@ def test_cuda_tensors_have_their_library_or_are_refused_in_words():
         assert zeropp._library.library("cuda").zeropp_device() == b"cuda"
     except zeropp.ZeroppError as error:
         assert "no library for CUDA tensors; install a wheel" in str(error)
+
+
+def of_two_threads(rank, size, groups):
+    """Ends of calls of two threads, which begin in opposite orders on the ranks: True after right sums, or an error's words."""
+    process_groups = [dist.new_group() for _ in range(groups)]
+    communicators = [zeropp.Communicator(group, ranks_per_node=1, compared_calls=0) for group in process_groups]
+    ends = {}
+
+    def work(thread):
+        try:
+            right = True
+            for _ in range(50):
+                tensor = torch.full((100003,), 10.0 * thread + rank)
+                zeropp.all_reduce(communicators[thread % groups], tensor, "fp32")
+                right = right and bool((tensor == 20.0 * thread + 1).all())
+            ends[thread] = right
+        except Exception as raised:
+            ends[thread] = str(raised)
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in (rank, 1 - rank)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ends
+
+
+def test_a_process_group_has_the_calls_of_one_thread(ranks):
+    assert ranks.run(2, of_two_threads, 2) == [{0: True, 1: True}] * 2
+    for ends in ranks.run(2, of_two_threads, 1, timeout=5):
+        assert all(isinstance(end, str) for end in ends.values()), ends
+        assert any("so a thread takes a group of its own: dist.new_group()" in end for end in ends.values())
 
 
 class Interrupted(Exception):

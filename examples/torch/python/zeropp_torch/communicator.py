@@ -9,8 +9,10 @@ import functools
 import hashlib
 import json
 import struct
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -171,6 +173,52 @@ def _require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
         raise ZeroppError(f"zeropp_torch: expected nodes whose ranks follow one another in one order, given nodes {list(nodes)}")
 
 
+class _Turns:
+    """The calls on a process group. Ranks match calls by their order alone, and calls of several threads have none."""
+
+    def __init__(self) -> None:
+        self._running = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._refused = ""
+
+    @contextlib.contextmanager
+    def turn(self, of_any_thread: bool) -> Iterator[None]:
+        """Context of one call. Raises ZeroppError for a call during another one, or from another thread than the first call's
+        unless it may be `of_any_thread`; and for all calls after such a call."""
+        here = threading.current_thread()
+        if not self._running.acquire(blocking=False):
+            self._refuse(here)
+        try:
+            if not of_any_thread:
+                self._thread = self._thread or here
+                if self._thread is not here:
+                    self._refuse(here)
+            self._require_order()
+            yield
+            self._require_order()
+        finally:
+            self._running.release()
+
+    def _refuse(self, thread: threading.Thread) -> NoReturn:
+        first = self._thread.name if self._thread is not None else "another"
+        self._refused = (
+            f"zeropp_torch: expected calls on a process group from one thread, {first}, given one from {thread.name}; ranks "
+            "match calls by their order, so a thread takes a group of its own: dist.new_group()"
+        )
+        self._require_order()
+
+    def _require_order(self) -> None:
+        if self._refused:
+            raise ZeroppError(self._refused)
+
+
+# Of a process group, because its communicators share the order of its calls.
+_turns: weakref.WeakKeyDictionary[dist.ProcessGroup, _Turns] = weakref.WeakKeyDictionary()
+
+# The exception of a thread's last callback that failed. Callbacks run on the calling thread.
+_raised = threading.local()
+
+
 class _DeviceBytes:
     """Device memory in the form that torch.as_tensor reads."""
 
@@ -187,8 +235,9 @@ class Communicator:
     of several ranks, it makes a process group for each node and for each rank's counterparts.
 
     Tensors are on `device`; "cuda" is the current CUDA device. Collectives block on CPU tensors, and are enqueued on the
-    current stream for CUDA tensors. They run one at a time, in the same order on all ranks. Exceptions of torch.distributed
-    are passed on; timeouts are the process group's.
+    current stream for CUDA tensors. They run one at a time, in the same order on all ranks. So a process group's calls, by all
+    its communicators, are those of one thread: a call from another one, and each later call on that group, raises a
+    ZeroppError. Exceptions of torch.distributed are passed on; timeouts are the process group's.
 
     The first `compared_calls` collectives compare the ranks' calls before they move data: function, name, elements, type and
     formats. If calls differ, or one rank's call is refused, all ranks raise a ZeroppError.
@@ -230,7 +279,7 @@ class Communicator:
         _require_sorted_groups(dist.get_process_group_ranks(group), nodes)
         self.nodes = list(nodes)
         self._groups = [group]
-        self._raised: BaseException | None = None
+        self._turns = _turns.setdefault(group, _Turns())
         # Kept until the next message. If gloo's thread released a tensor last, it would wait for Python, with its group locked.
         self._moved: tuple[torch.Tensor, ...] = ()
         # The library may call these until the communicator is destroyed.
@@ -279,28 +328,31 @@ class Communicator:
     def collective(self, function: str, name: str, arguments: Callable[[], tuple[object, ...]]) -> None:
         """Calls `function`, a collective called `name`, with `arguments()`. If these raise a ZeroppError, ranks that compare
         the call raise too."""
-        self._library.zeropp_name(self._handle, name.encode())
-        try:
-            given = arguments()
-        except ZeroppError as refused:
-            stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
-            self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
-        else:
-            self.call(function, self._handle, *given)
+        # On a GPU, autograd runs backward on threads of its own.
+        with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
+            self._library.zeropp_name(self._handle, name.encode())
+            try:
+                given = arguments()
+            except ZeroppError as refused:
+                stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
+                self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
+            else:
+                self.call(function, self._handle, *given)
 
     def call(self, function: str, *arguments: object) -> None:
         """Calls a library function that returns a status. Raises a callback's exception, or ZeroppError for other failures."""
-        self._raised = None
+        _raised.by_callback = None
         with _library.on_device(self.device):
             status = getattr(self._library, function)(*arguments)
         if status == _library.CALLBACK_FAILED:
-            raised, self._raised = self._raised, None
+            raised, _raised.by_callback = _raised.by_callback, None
             raise raised if raised is not None else ZeroppError("zeropp_torch: a callback has failed")
         _library.require_success(self._library, status)
 
     def require_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises ZeroppError unless `tensors` have one element type and are on this communicator's device."""
         for tensor in tensors:
+            _library.require_tensor(tensor)
             if tensor.device != self.device:
                 raise ZeroppError(f"zeropp_torch: expected tensors on {self.device}, given one on {tensor.device}")
             if tensor.dtype != tensors[0].dtype:
@@ -316,7 +368,7 @@ class Communicator:
             try:
                 return callback(*arguments)
             except BaseException as raised:  # noqa: BLE001 - call() raises it, also a KeyboardInterrupt
-                self._raised = raised
+                _raised.by_callback = raised
                 return failed
 
         return guarded
