@@ -1,11 +1,13 @@
 """Calls that differ between ranks: the same error on all of them, before any tensor is wrong."""
 
 import contextlib
+import os
 
 import pytest
 import torch
 import zeropp_torch as zeropp
 from models import network, shard, train
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -243,6 +245,51 @@ def test_the_first_two_steps_are_compared_unless_told_otherwise(ranks, how):
     default, none, three = results
     assert [a > b for a, b in zip(default, none)] == [True, True, False, False, False], results
     assert [a > b for a, b in zip(three, none)] == [True, True, True, False, False], results
+
+
+class Two(torch.nn.Module):
+    """Two weights of one size, of which forward uses those with `names`."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (torch.nn.Parameter(torch.ones(256)) for _ in range(2))
+
+    def forward(self, x, names):
+        return sum(x * (getattr(self, name) ** 2).sum() for name in names)
+
+
+def other_parameters(rank, size, odd, replicas):
+    """Words of the error in the step after the compared ones, in which rank 1 uses the parameters `odd`; "" for none."""
+    mesh = init_device_mesh("cpu", (2, 2) if replicas else (4,), mesh_dim_names=("replicate", "shard") if replicas else ("shard",))
+    model = zeropp.fully_shard(Two(), mesh=mesh)
+    zeropp.apply(model, ranks_per_node=2, compared_steps=2, replicas="4bit" if replicas else None)
+    for _ in range(4):
+        model(torch.ones(1), "ab").sum().backward()
+        model.zero_grad()
+    try:
+        model(torch.ones(1), odd if rank == 1 else "b").sum().backward()
+    except zeropp.ZeroppError as error:
+        return str(error)
+    except RuntimeError:
+        if rank == 1:
+            os._exit(1)
+        raise
+    return ""
+
+
+@pytest.mark.parametrize("replicas", [False, True])
+def test_other_parameters_end_the_step_of_all(ranks, replicas):
+    words = set(ranks.run(4, other_parameters, "a", replicas))
+    assert len(words) == 1, words
+    (text,) = words
+    assert text.startswith("backward: expected the same on every rank, given reduction 0 '(root), "), text
+    assert "gradients of parameters [0]' on rank 1, '(root), " in text and "gradients of parameters [1]' on the others" in text
+
+
+# gloo's messages of other sizes fail on some ranks, by an exception or the end of the process. The others wait for these.
+def test_parameters_of_other_sizes_end_the_step_of_all(ranks):
+    problems = ranks.run(4, other_parameters, "ab", False, timeout=10, lost=(1,))
+    assert len(problems) == 3, "no rank finishes the step"
 
 
 def a_unit_used_late(rank, size):
