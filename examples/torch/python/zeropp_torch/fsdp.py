@@ -163,6 +163,8 @@ def apply(
         raise
     model._zeropp = installed
     report.advice = installed.advice(machine)
+    if not installed.communicators():
+        report.advice.append("Nothing goes through zeropp: all units are left out.")
     for pattern in exclude:
         if not any(_matches(pattern, name) for unit in sharded for name in unit.names):
             report.advice.append(f'Nothing is excluded by "{pattern}": no unit is called so, and parts of one cannot be left out.')
