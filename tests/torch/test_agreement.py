@@ -6,6 +6,7 @@ import pytest
 import torch
 import zeropp_torch as zeropp
 from models import network, shard, train
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -243,6 +244,46 @@ def test_the_first_two_steps_are_compared_unless_told_otherwise(ranks, how):
     default, none, three = results
     assert [a > b for a, b in zip(default, none)] == [True, True, False, False, False], results
     assert [a > b for a, b in zip(three, none)] == [True, True, True, False, False], results
+
+
+class Two(torch.nn.Module):
+    """Two weights of one size, of which forward uses those with `names`."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (torch.nn.Parameter(torch.ones(256)) for _ in range(2))
+
+    def forward(self, x, names):
+        return sum(x * (getattr(self, name) ** 2).sum() for name in names)
+
+
+def other_parameters(rank, size, others, replicas):
+    """Words of the error in the step after the compared ones, in which rank 1 uses the parameter a, others `others`."""
+    mesh = init_device_mesh("cpu", (2, 2) if replicas else (4,), mesh_dim_names=("replicate", "shard") if replicas else ("shard",))
+    model = zeropp.fully_shard(Two(), mesh=mesh)
+    zeropp.apply(model, ranks_per_node=2, compared_steps=2, replicas="4bit" if replicas else None)
+    for _ in range(3):
+        model(torch.ones(1), "ab").sum().backward()
+        model.zero_grad()
+    loss = model(torch.ones(1), "a" if rank == 1 else others).sum()
+    original = zeropp.hooks.reduce_scatter
+    if others == "ab":  # gloo ends some processes on messages of other sizes
+        zeropp.hooks.reduce_scatter = lambda *_, **__: None
+    try:
+        return refusal(loss.backward)
+    finally:
+        zeropp.hooks.reduce_scatter = original
+
+
+@pytest.mark.parametrize("others, replicas", [("b", False), ("b", True), ("ab", False)])
+def test_other_parameters_end_the_step_of_all(ranks, others, replicas):
+    words = set(ranks.run(4, other_parameters, others, replicas))
+    assert len(words) == 1, words
+    (text,) = words
+    gradients = {"b": "256 elements of torch.float32, gradients of parameters [1]"}
+    gradients["ab"] = "512 elements of torch.float32, gradients of parameters [0, 1]"
+    assert text.startswith("backward: expected the same on every rank, given reduction 0 '(root), 256 elements of"), text
+    assert f"gradients of parameters [0]' on rank 1, '(root), {gradients[others]}' on the others" in text, text
 
 
 def a_unit_used_late(rank, size):

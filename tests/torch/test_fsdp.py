@@ -317,6 +317,7 @@ def reports(rank, size):
     assert excluded("10", "(root)")[0] == ["(root)", "blocks.10"]
     assert excluded("blocks")[0] == [f"blocks.{i}" for i in range(11)]
     assert excluded("*1*") == (["blocks.1", "blocks.10"], [], [])
+    assert excluded("*")[1:] == (["Nothing goes through zeropp: all units are left out."], [])
     alone = zeropp.apply(shard(network()), ranks_per_node=size)
     assert [advice.split(",")[0] for advice in alone.advice] == ["No gain expected on one node"]
 

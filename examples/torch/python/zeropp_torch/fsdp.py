@@ -14,6 +14,7 @@ from . import arguments, formats, units
 from ._library import ZeroppError
 from .communicator import Traffic, require_agreement
 from .estimate import Machine
+from .hooks import ReplicaReduce
 from .installation import Installation, remove_hooks
 from .report import Report, Row
 
@@ -38,7 +39,7 @@ def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> Non
     """Raises the same ZeroppError on all ranks of an HSDP mesh unless zeropp can reduce between its replicas."""
     for unit in sharded:
         for group in unit.groups:
-            if units.has_all_reduce_hook(group):
+            if not isinstance(units.all_reduce_hook(group), (ReplicaReduce, type(None))):
                 raise ZeroppError(
                     f"apply: expected units without an all-reduce hook for the argument replicas, given one on {unit.name}"
                 )
@@ -162,6 +163,8 @@ def apply(
         raise
     model._zeropp = installed
     report.advice = installed.advice(machine)
+    if not installed.communicators():
+        report.advice.append("Nothing goes through zeropp: all units are left out.")
     for pattern in exclude:
         if not any(_matches(pattern, name) for unit in sharded for name in unit.names):
             report.advice.append(f'Nothing is excluded by "{pattern}": no unit is called so, and parts of one cannot be left out.')

@@ -25,7 +25,7 @@ class _Moved:
 
     plain: str
     plain_gradients: str
-    elements: list[int]
+    elements: dict[str, int]
     secondary: bool
 
 
@@ -120,8 +120,8 @@ class Installation:
             secondary = self._nodes_of(dist.get_process_group_ranks(after_forward.shard_process_group))
         if len(set(secondary)) > 1:
             row.tell("hpZ's groups cross nodes")
-        moved = self._moved.setdefault(ranks, _Moved(plain, plain, [], False))
-        moved.elements.append(row.elements)
+        moved = self._moved.setdefault(ranks, _Moved(plain, plain, {}, False))
+        moved.elements[row.unit] = row.elements
         moved.secondary = moved.secondary or bool(secondary)
 
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
@@ -257,11 +257,12 @@ class Installation:
             if ranks in self._unplanned or any(nodes.count(node) != per_node for node in nodes):
                 continue
             predicted = predict(
-                moved.elements, len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
+                list(moved.elements.values()), len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
                 self._error_feedback, moved.plain, moved.plain_gradients, machine,
             )
             if not predicted.gains:
-                self._advise(predicted.advice)
+                of_units = f"{', '.join(moved.elements)}: " if len(self._moved) > 1 else ""
+                self._advise(of_units + predicted.advice)
         return self._advice
 
 

@@ -65,29 +65,34 @@ def shard_elements(parameters: Sequence[Any]) -> int:
     return sum(p.padded_sharded_param_size.numel() for p in parameters)
 
 
+def _mesh_info(group: Any) -> Any:
+    """The mesh with which fully_shard() made `group`. reduce_replicas_by() leaves it to the parameters."""
+    return group.fsdp_params[0].mesh_info
+
+
 def shard_group(group: Any) -> Optional[dist.ProcessGroup]:
     """Ranks that share `group`'s parameters; None if parameters are only replicated."""
-    return getattr(group.mesh_info, "shard_process_group", None)
+    return getattr(_mesh_info(group), "shard_process_group", None)
 
 
 def replica_group(group: Any) -> Optional[dist.ProcessGroup]:
-    """Ranks between which FSDP itself reduces the gradients of `group`, as HSDP; None if it does not."""
-    return getattr(group.mesh_info, "replicate_process_group", None)
+    """Ranks between which the gradients of `group` are reduced besides, as HSDP; None if there are none."""
+    return getattr(_mesh_info(group), "replicate_process_group", None)
 
 
 def is_hybrid(group: Any) -> bool:
-    """True if FSDP shards the parameters of `group`, and itself reduces their gradients between replicas (HSDP)."""
+    """True if the parameters of `group` are sharded, and their gradients are reduced between replicas (HSDP)."""
     return shard_group(group) is not None and replica_group(group) is not None
 
 
-def has_all_reduce_hook(group: Any) -> bool:
-    """True if FSDPModule.set_all_reduce_hook() has been called for `group`."""
-    return group._all_reduce_hook is not None
+def all_reduce_hook(group: Any) -> Optional[Callable[[torch.Tensor], None]]:
+    """The hook that FSDPModule.set_all_reduce_hook() has set for `group`."""
+    return group._all_reduce_hook
 
 
 def mesh_of(group: Any) -> torch.Tensor:
     """The ranks of `group`'s mesh."""
-    return group.mesh_info.mesh.mesh
+    return _mesh_info(group).mesh.mesh
 
 
 # Settings of a parameter group that zeropp changes.
