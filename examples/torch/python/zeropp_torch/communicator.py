@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from . import _library
+from . import _library, arguments
 from ._library import ZeroppError
 
 
@@ -265,15 +265,18 @@ class Communicator:
         self.rank = dist.get_rank(group)
         given = {"device": device.type, "compared_calls": compared_calls, "ranks_per_node": ranks_per_node, "nodes": nodes}
         require_agreement([group], device, "Communicator", given)
+        arguments.integer("Communicator", "compared_calls", compared_calls, 0)
         if nodes is not None and ranks_per_node is not None:
             raise ZeroppError("zeropp_torch: expected either ranks_per_node or nodes, given both")
         if nodes is None:
             per_node = self.size if ranks_per_node is None else ranks_per_node
-            if per_node < 1 or self.size % per_node != 0:
+            if self.size % arguments.integer("Communicator", "ranks_per_node", per_node, 1) != 0:
                 raise ZeroppError(
                     f"zeropp_torch: expected ranks_per_node to divide the group's {self.size} ranks, given {per_node}"
                 )
             nodes = [rank // per_node for rank in range(self.size)]
+        for node in arguments.instance("Communicator", "nodes", nodes, Sequence, "a sequence"):
+            arguments.integer("Communicator", "each node", node, 0)
         if len(nodes) != self.size:
             raise ZeroppError(f"zeropp_torch: expected a node for each of {self.size} ranks, given {len(nodes)}")
         _require_sorted_groups(dist.get_process_group_ranks(group), nodes)
