@@ -157,7 +157,8 @@ def state_and_parameters(rank, size):
             "of shapes [[7, 5], [7]], given [[5], [7]]": load(anchors=[torch.ones(5), torch.ones(7)]),
             "of shapes [[7, 5], [7]], given [[7, 5]]": load(momenta=saved["momenta"][:1]),
             "expected the same on every rank, given problem": load(every=EVERY + rank),
-            "a state with steps, every, ": lambda: steps[0].load_state_dict({"steps": 1}),
+            "momenta, given steps": lambda: steps[0].load_state_dict({"steps": 1}),
+            "momenta, given None": lambda: steps[0].load_state_dict(None),
         }
     )
     assert all(torch.equal(a, b) for a, b in zip(steps[0].state_dict()["anchors"], saved["anchors"])), "nothing is changed"

@@ -139,16 +139,17 @@ class LocalSteps:
         names = ("steps", "every", "learning_rate", "momentum", "anchors", "momenta")
         problem = ""
         if not isinstance(state, dict) or set(state) != set(names):
-            problem = f"expected a state with {', '.join(names)}, given {', '.join(map(str, state))}"
+            given = ", ".join(map(str, state)) if isinstance(state, dict) else repr(state)
+            problem = f"expected a state with {', '.join(names)}, given {given}"
         else:
             saved_rates = {name: state[name] for name in self._rates()}
             shapes = [list(anchor.shape) for anchor in self._anchors]
             if saved_rates != self._rates():
                 problem = f"expected the saved rates, {saved_rates}, given {self._rates()} to local_steps()"
             for saved in (state["anchors"], state["momenta"] or self._anchors):
-                given = [list(tensor.shape) for tensor in saved]
-                if not problem and given != shapes:
-                    problem = f"expected anchors and momenta of shapes {shapes}, given {given}"
+                of_saved = [list(tensor.shape) for tensor in saved]
+                if not problem and of_saved != shapes:
+                    problem = f"expected anchors and momenta of shapes {shapes}, given {of_saved}"
         stated = {"problem": problem}
         if not problem:
             stated |= {"steps": state["steps"], "digest": _digest([*state["anchors"], *state["momenta"]])}
