@@ -112,7 +112,8 @@ def apply(
 
     The report gives advice if nothing is gained on `machine`, and a warning says what else is left to torch. All ranks raise
     the same ZeroppError, with the model unchanged, for wrong arguments or if these differ between ranks. In a unit's first
-    `compared_steps` steps, ranks also compare each call before it; in every step, all reductions at the end of backward.
+    `compared_steps` steps, ranks also compare each call before it; in every step, all reductions at the end of backward. With
+    `compared_steps` 0, they compare neither.
     """
     arguments.instance("apply", "model", model, nn.Module, "a torch.nn.Module")
     sharded = units.units_of(model)

@@ -180,7 +180,7 @@ class ReduceScatter:
         group: Any,
         name: str,
         compared_steps: int,
-        compared_backward: ComparedBackward,
+        compared_backward: Optional[ComparedBackward],
     ):
         self._communicator = communicator
         self._name = name
@@ -207,7 +207,8 @@ class ReduceScatter:
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
         hops = self._gradients.of(input_tensor.dtype)
         all_elements = units.shard_elements(units.trained(self._group)) * self._communicator.size
-        self._compared_backward.before_call(self._name, self._group, input_tensor)
+        if self._compared_backward is not None:
+            self._compared_backward.before_call(self._name, self._group, input_tensor)
         self._compared.before_call(begins_step=True)
         reduce_scatter(
             self._communicator, input_tensor.view(-1), output_tensor.view(-1), *hops, mean=op == dist.ReduceOp.AVG,
@@ -228,7 +229,7 @@ class ReplicaReduce:
         group: Any,
         name: str,
         compared_steps: int,
-        compared_backward: ComparedBackward,
+        compared_backward: Optional[ComparedBackward],
     ):
         self._communicator = communicator
         self._process_group = process_group
@@ -257,6 +258,7 @@ class ReplicaReduce:
             return
         hops = self._hops.of(gradients.dtype)
         feedback = self.feedback.of(gradients, hops, units.shard_elements(units.trained(self._group)))
-        self._compared_backward.before_call(f"{self._name} between replicas", self._group, gradients)
+        if self._compared_backward is not None:
+            self._compared_backward.before_call(f"{self._name} between replicas", self._group, gradients)
         self._compared.before_call(begins_step=True)
         all_reduce(self._communicator, gradients, *hops, feedback=feedback, name=self._name)

@@ -103,7 +103,10 @@ class Installation:
         row.tell(words)
         self.left_to_torch.append(f"{row.unit}: {words}")
 
-    def _compared_backward_of(self, group: Any) -> ComparedBackward:
+    def _compared_backward_of(self, group: Any) -> Optional[ComparedBackward]:
+        """The comparison that all units on the mesh of `group` share; None without compared steps."""
+        if self._compared_steps == 0:
+            return None
         groups = [g for g in (units.shard_group(group), units.replica_group(group)) if g is not None]
         ranks = tuple(rank for g in groups for rank in dist.get_process_group_ranks(g))
         return self._compared_backwards.setdefault(ranks, ComparedBackward(groups, group.device))
