@@ -91,8 +91,8 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 /* Collectives on lists of `count` tensors, called by all ranks in one order. They block, or on a GPU are enqueued on
  * `stream`. `fulls` are whole tensors of n elements. `shards` are this rank's ceil(n / size) elements of each, from
  * element rank * ceil(n / size); the last ranks have fewer or none. A shard may lie at its place in its full tensor.
- * Reductions are sums over all ranks, or means if `mean` is not 0. `feedback` may be null. With one rank, nothing is sent,
- * and results are exact in every format. */
+ * Reductions are sums over all ranks, or means if `mean` is not 0. `feedback` may be null. One rank sends nothing, and
+ * has exact results in every format. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
@@ -122,7 +122,7 @@ ZEROPP_C_API size_t zeropp_feedback_bytes(const zeropp_feedback* feedback);
 /* A node's copy of whole tensors, divided over its ranks; starts empty. Of `fulls` only sizes count: their data may be
  * null. zeropp_update_gather brings the copy up to date with all ranks' shards, and writes `fulls`. Differences in
  * `format` travel between nodes, or whole tensors if a rank's copy is empty. With one node, `fulls` are exact.
- * zeropp_replica_gather writes `fulls` once more, by messages within the node. Tensors have the replica's element type. */
+ * zeropp_replica_gather writes `fulls` once more, by messages within the node. Tensors have the replica's type. */
 ZEROPP_C_API zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_element element,
                                                  const zeropp_tensor* fulls, size_t count, zeropp_replica** replica);
 ZEROPP_C_API void zeropp_replica_destroy(zeropp_replica* replica);

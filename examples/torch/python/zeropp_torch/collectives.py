@@ -198,7 +198,8 @@ def reduce_scatter(
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
             _format(intra_node), _format(inter_node or intra_node), _library.element_of(wholes), *views, len(wholes), int(mean),
-            None if feedback is None else _handle(communicator, feedback, ErrorFeedback), _library.stream_of(communicator.device),
+            None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
+            _library.stream_of(communicator.device),
         )
 
     communicator.collective("zeropp_reduce_scatter", name, arguments)

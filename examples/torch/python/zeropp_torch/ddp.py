@@ -61,7 +61,7 @@ class _Reducer:
         device: torch.device,
         compared_steps: int,
     ):
-        arguments.instance("ddp_hook", "process_group", process_group, (dist.ProcessGroup, type(None)), "a process group or None")
+        arguments.instance("ddp_hook", "process_group", process_group, (dist.ProcessGroup, type(None)), "a group or None")
         parent = process_group if process_group is not None else dist.group.WORLD
         members = range(dist.get_world_size(parent))
         lanes = LANES if device.type == "cpu" else 1

@@ -83,8 +83,8 @@ class LocalSteps:
         given = self._parameters_now()
         if len(given) != len(self._parameters) or any(now is not then for now, then in zip(given, self._parameters)):
             raise ZeroppError(
-                f"local_steps: expected the {len(self._parameters)} parameters that the optimizer had, given others, {len(given)} "
-                "in all; after an exchange, remove() this object and call local_steps() anew"
+                f"local_steps: expected the {len(self._parameters)} parameters that the optimizer had, given others, "
+                f"{len(given)} in all; after an exchange, remove() this object and call local_steps() anew"
             )
 
     def _after_step(self, *_: Any) -> None:
