@@ -269,13 +269,9 @@ class Installation:
         return self._advice
 
 
-def remove_hooks(group: Any) -> bool:
-    """Takes zeropp's hooks out of a unit's `group`. False if there are none."""
-    undo = group.__dict__.pop("_zeropp_undo", None)
-    if undo is None:
-        return False
-    undo.close()
-    return True
+def remove_hooks(group: Any) -> None:
+    """Takes zeropp's hooks out of a unit's `group`, if there are any."""
+    group.__dict__.pop("_zeropp_undo", contextlib.ExitStack()).close()
 
 
 def _volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:
