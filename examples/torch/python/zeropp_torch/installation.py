@@ -140,9 +140,12 @@ class Installation:
                 update = UpdateGather(communicator, None, row.unit, self._compared_steps)
             else:
                 row.weights = "differences in " + self._chosen.differences
-                after = _volume(
-                    "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
-                )
+                # Frozen weights have no differences to send.
+                after = backward
+                if units.trained(group):
+                    after = _volume(
+                        "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
+                    )
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
