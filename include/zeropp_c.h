@@ -129,8 +129,8 @@ ZEROPP_C_API void zeropp_replica_destroy(zeropp_replica* replica);
 ZEROPP_C_API size_t zeropp_replica_bytes(const zeropp_replica* replica);
 /* Empties this rank's replica; the next zeropp_update_gather then empties all ranks'. */
 ZEROPP_C_API void zeropp_replica_invalidate(zeropp_replica* replica);
-/* States that this rank's shards of the next zeropp_update_gather are those of the last one. If all ranks do, it changes
- * no copy, and sends nothing between nodes, as zeropp_replica_gather. */
+/* States that the next zeropp_update_gather has the last one's shards on this rank. If all ranks state it, the call
+ * changes no copy, and sends nothing between nodes, as zeropp_replica_gather. */
 ZEROPP_C_API void zeropp_replica_unchanged(zeropp_replica* replica);
 ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica,
                                                 const char* format, const zeropp_tensor* shards,

@@ -53,13 +53,12 @@ def other_arguments(rank, size, what):
     return words
 
 
-@pytest.mark.parametrize(
-    "what", ["another format", "a mean", "another function", "an update", "another length", "no tensors", "another name"]
-)
-def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks, what):
-    words = ranks.run(4, other_arguments, what)
-    assert len(set(words)) == 1
-    assert "checked: expected the same call on every rank, given " in words[0]
+def of_each(rank, size, function, cases):
+    """What function(rank, size, *case) returns for each of `cases`."""
+    return [function(rank, size, *case) for case in cases]
+
+
+def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks):
     told = {
         "another format": "with bf16 + bf16",
         "a mean": "mean",
@@ -69,7 +68,10 @@ def test_a_call_that_differs_is_the_same_error_on_all_ranks(ranks, what):
         "no tensors": "of 0 elements",
         "another name": "for b",
     }
-    assert told[what] in words[0], words[0]
+    words, *others = ranks.run(4, of_each, other_arguments, [(what,) for what in told])
+    assert others == 3 * [words]
+    for text, expected in zip(words, told.values(), strict=True):
+        assert "checked: expected the same call on every rank, given " in text and expected in text, text
 
 
 def refused_on_one_rank(rank, size):
@@ -108,20 +110,18 @@ def refused_before_the_call(rank, size, what):
     return words
 
 
-@pytest.mark.parametrize(
-    "what, told",
-    [
-        ("a format that there is not", "expected one of fp32 + fp32"),
-        ("another type", "given torch.float64"),
-        ("gaps", "expected contiguous tensors"),
-        ("other feedback", "expected error feedback of "),
-        ("an empty replica", "given an empty one"),
-    ],
-)
-def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks, what, told):
-    words = ranks.run(4, refused_before_the_call, what)
-    assert all(told in w for w in words), words
-    assert all(": on rank 1, " in w for w in words[:1] + words[2:]), words
+def test_what_one_rank_is_refused_before_its_call_is_an_error_on_all(ranks):
+    told = {
+        "a format that there is not": "expected one of fp32 + fp32",
+        "another type": "given torch.float64",
+        "gaps": "expected contiguous tensors",
+        "other feedback": "expected error feedback of ",
+        "an empty replica": "given an empty one",
+    }
+    of_ranks = ranks.run(4, of_each, refused_before_the_call, [(what,) for what in told])
+    for words, expected in zip(zip(*of_ranks), told.values(), strict=True):
+        assert all(expected in w for w in words), words
+        assert all(": on rank 1, " in w for w in words[:1] + words[2:]), words
 
 
 def a_long_name(rank, size):
@@ -144,33 +144,35 @@ def unlike_arguments(rank, size, ddp, arguments):
     return refusal(lambda: zeropp.apply(model, **{"ranks_per_node": 2, **arguments}))
 
 
-@pytest.mark.parametrize(
-    "ddp, arguments",
-    [
+def test_a_rank_with_other_arguments_is_an_error_on_all(ranks):
+    cases = [
         (ddp, arguments)
         for ddp in (False, True)
         for arguments in ({"gradients": (INT8, "int9")}, {"compared_steps": (2, 0)}, {"ranks_per_node": (2, 4)})
     ]
-    + [(False, {"exclude": ([], ["blocks.1"])}), (False, {"weights": (INT8, None)}), (False, {"ranks_per_node": (2, 0)})],
-)
-def test_a_rank_with_other_arguments_is_an_error_on_all(ranks, ddp, arguments):
-    words = ranks.run(4, unlike_arguments, ddp, arguments)
-    assert len(set(words)) == 1
-    assert ("ddp_hook" if ddp else "apply") + ": expected the same on every rank, given " in words[0], words[0]
-    (name, (given, odd)), = arguments.items()
-    assert words[0].endswith(f"given {name} {odd!r} on rank 3, {given!r} on the others"), words[0]
+    cases += [(False, {"exclude": ([], ["blocks.1"])}), (False, {"weights": (INT8, None)}), (False, {"ranks_per_node": (2, 0)})]
+    words, *others = ranks.run(4, of_each, unlike_arguments, cases)
+    assert others == 3 * [words]
+    for text, (ddp, arguments) in zip(words, cases, strict=True):
+        ((name, (given, odd)),) = arguments.items()
+        function = "ddp_hook" if ddp else "apply"
+        assert text == (
+            f"{function}: expected the same on every rank, given {name} {odd!r} on rank 3, {given!r} on the others"
+        )
 
 
 def unlike_communicators(rank, size, arguments):
     return refusal(lambda: zeropp.Communicator(**{name: values[rank == 1] for name, values in arguments.items()}))
 
 
-@pytest.mark.parametrize("arguments", [{"compared_calls": (32, 0)}, {"ranks_per_node": (2, 3)}, {"nodes": ([0, 0, 1, 1], [0, 1, 0, 1])}])
-def test_unlike_communicators_are_refused(ranks, arguments):
-    words = ranks.run(4, unlike_communicators, arguments)
-    (name, (given, odd)), = arguments.items()
-    told = f"Communicator: expected the same on every rank, given {name} {odd!r} on rank 1, {given!r} on the others"
-    assert set(words) == {told}
+def test_unlike_communicators_are_refused(ranks):
+    cases = [({"compared_calls": (32, 0)},), ({"ranks_per_node": (2, 3)},), ({"nodes": ([0, 0, 1, 1], [0, 1, 0, 1])},)]
+    words, *others = ranks.run(4, of_each, unlike_communicators, cases)
+    assert others == 3 * [words]
+    for text, (arguments,) in zip(words, cases, strict=True):
+        ((name, (given, odd)),) = arguments.items()
+        told = f"Communicator: expected the same on every rank, given {name} {odd!r} on rank 1, {given!r} on the others"
+        assert text == told
 
 
 def training_with(rank, size, ddp):

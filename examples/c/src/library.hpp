@@ -354,6 +354,6 @@ struct zeropp_replica {
     /// A replica_of<T>, for the type of `element`.
     zeropp_c::lasting memory;
     zeropp_element element;
-    /// False if the next update's shards are those of the last one.
+    /// False if the next update has the last one's shards.
     bool shards_changed;
 };

@@ -20,8 +20,8 @@ void with_replica(const zeropp_replica& replica, Call call) {
 }
 
 /// Returns the next version, equal on all ranks; none if all have replicas of one version, and no rank's shards are
-/// `changed`. Empties the replicas if their versions differ, so that the next update sends whole weights. Each rank sends
-/// 8 bytes, not counted, and waits.
+/// `changed`. Empties the replicas if their versions differ, so that the next update sends whole weights. Each rank
+/// sends 8 bytes, not counted, and waits.
 template <class Replica>
 std::optional<std::uint64_t> next_version(zeropp_communicator& communicator, Replica& kept, bool changed) {
     std::vector<std::uint64_t> stated(static_cast<std::size_t>(communicator.comm.size()));

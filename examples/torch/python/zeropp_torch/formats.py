@@ -55,7 +55,8 @@ def gradient_formats(gradients: Gradients, argument: str = "gradients") -> Gradi
     names: Any = gradients
     if isinstance(gradients, str):
         names = PRESETS[gradients]["gradients"] if gradients in PRESETS else gradients.split(" + ")
-    pair = " + ".join(map(str, 2 * names if len(names) == 1 else names)) if isinstance(names, (list, tuple)) else ""
+        names = 2 * names if len(names) == 1 else names
+    pair = " + ".join(map(str, names)) if isinstance(names, (list, tuple)) else ""
     known = library("cpu").zeropp_reduce_formats().decode().split(", ")
     if pair not in [f"{OWN_TYPE} + {OWN_TYPE}", *known]:
         given = gradients if isinstance(gradients, str) else pair or repr(gradients)

@@ -145,7 +145,7 @@ def apply(
                 "apply: expected units on a mesh of replicas and shards (HSDP) for the argument replicas, given none: "
                 + "; ".join(f"{name} {why}".strip() for name, why in left_out.items())
             )
-    _remove(sharded)
+    _remove(model, sharded)
     installed = Installation(ranks_per_node, chosen, between_replicas, error_feedback, keep_frozen, compared_steps)
     report = Report([], [])
     try:
@@ -160,7 +160,7 @@ def apply(
             else:
                 installed.install(unit.module, unit.groups[0], unit.is_root, row)
     except BaseException:
-        _remove(sharded)
+        _remove(model, sharded)
         raise
     model._zeropp = installed
     report.advice = installed.advice(machine)
@@ -175,16 +175,18 @@ def apply(
     return report
 
 
-def _remove(sharded: Sequence[units.Unit]) -> bool:
-    return any([remove_hooks(group) for unit in sharded for group in unit.groups])
+def _remove(model: nn.Module, sharded: Sequence[units.Unit]) -> None:
+    for unit in sharded:
+        for group in unit.groups:
+            remove_hooks(group)
+    model.__dict__.pop("_zeropp", None)
 
 
 def remove(model: nn.Module) -> None:
     """Gives the FSDP2 units of `model` back the collectives that they had before apply(). Call it on all ranks, between steps.
     Settings that have been changed after apply(), as by set_gradient_divide_factor(), stay."""
     _installation("remove", model)
-    _remove(units.units_of(model))
-    del model._zeropp
+    _remove(model, units.units_of(model))
 
 
 def _installation(function: str, model: nn.Module) -> Installation:

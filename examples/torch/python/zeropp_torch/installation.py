@@ -140,9 +140,12 @@ class Installation:
                 update = UpdateGather(communicator, None, row.unit, self._compared_steps)
             else:
                 row.weights = "differences in " + self._chosen.differences
-                after = _volume(
-                    "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
-                )
+                # Frozen weights have no differences to send.
+                after = backward
+                if units.trained(group):
+                    after = _volume(
+                        "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
+                    )
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
@@ -269,13 +272,9 @@ class Installation:
         return self._advice
 
 
-def remove_hooks(group: Any) -> bool:
-    """Takes zeropp's hooks out of a unit's `group`. False if there are none."""
-    undo = group.__dict__.pop("_zeropp_undo", None)
-    if undo is None:
-        return False
-    undo.close()
-    return True
+def remove_hooks(group: Any) -> None:
+    """Takes zeropp's hooks out of a unit's `group`, if there are any."""
+    group.__dict__.pop("_zeropp_undo", contextlib.ExitStack()).close()
 
 
 def _volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:
