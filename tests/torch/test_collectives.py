@@ -1,5 +1,6 @@
 """The functions for engines of one's own, against torch.distributed and exact sums."""
 
+import datetime
 import threading
 
 import pytest
@@ -307,7 +308,7 @@ def test_cuda_tensors_have_their_library_or_are_refused_in_words():
 
 def of_two_threads(rank, size, groups):
     """Ends of calls of two threads, which begin in opposite orders on the ranks: True after right sums, or an error's words."""
-    process_groups = [dist.new_group() for _ in range(groups)]
+    process_groups = [dist.new_group(timeout=datetime.timedelta(seconds=10)) for _ in range(groups)]
     communicators = [zeropp.Communicator(group, ranks_per_node=1, compared_calls=0) for group in process_groups]
     ends = {}
 
@@ -332,7 +333,7 @@ def of_two_threads(rank, size, groups):
 
 def test_a_process_group_has_the_calls_of_one_thread(ranks):
     assert ranks.run(2, of_two_threads, 2) == [{0: True, 1: True}] * 2
-    for ends in ranks.run(2, of_two_threads, 1, timeout=5):
+    for ends in ranks.run(2, of_two_threads, 1):
         assert all(isinstance(end, str) for end in ends.values()), ends
         assert any("so a thread takes a group of its own: dist.new_group()" in end for end in ends.values())
 

@@ -355,9 +355,9 @@ class Communicator:
     def require_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises ZeroppError unless `tensors` have one element type and are on this communicator's device."""
         for tensor in tensors:
-            _library.require_tensor(tensor)
-            if tensor.device != self.device:
+            if isinstance(tensor, torch.Tensor) and tensor.device != self.device:
                 raise ZeroppError(f"zeropp_torch: expected tensors on {self.device}, given one on {tensor.device}")
+            _library.require_tensor(tensor)
             if tensor.dtype != tensors[0].dtype:
                 raise ZeroppError(
                     f"zeropp_torch: expected tensors of one type, {tensors[0].dtype}, given one of {tensor.dtype}; "
