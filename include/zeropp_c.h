@@ -10,7 +10,7 @@
 /* Version of this interface, apart from zeropp's own. The major number rises if a function, structure or constant
  * changes or goes; the minor number if one is added. */
 #define ZEROPP_C_VERSION_MAJOR 1
-#define ZEROPP_C_VERSION_MINOR 0
+#define ZEROPP_C_VERSION_MINOR 1
 #define ZEROPP_C_VERSION (1000 * ZEROPP_C_VERSION_MAJOR + ZEROPP_C_VERSION_MINOR)
 
 #define ZEROPP_C_API __attribute__((visibility("default")))
@@ -92,7 +92,8 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 /* Collectives on lists of `count` tensors, called by all ranks in one order. They block, or on a GPU are enqueued on
  * `stream`. `fulls` are whole tensors of n elements. `shards` are this rank's ceil(n / size) elements of each, from
  * element rank * ceil(n / size); the last ranks have fewer or none. A shard may lie at its place in its full tensor.
- * Reductions are sums over all ranks, or means if `mean` is not 0. `feedback` may be null. */
+ * Reductions are sums over all ranks, or means if `mean` is not 0. `feedback` may be null. One rank sends nothing, and
+ * has exact results in every format. */
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
@@ -115,18 +116,23 @@ ZEROPP_C_API zeropp_status zeropp_all_reduce_feedback_create(zeropp_communicator
                                                              const zeropp_tensor* fulls, size_t count,
                                                              zeropp_feedback** feedback);
 ZEROPP_C_API void zeropp_feedback_destroy(zeropp_feedback* feedback);
+/* Makes the residuals zero from the next call on. All ranks call it between the same two reductions. */
+ZEROPP_C_API void zeropp_feedback_reset(zeropp_feedback* feedback);
 ZEROPP_C_API size_t zeropp_feedback_bytes(const zeropp_feedback* feedback);
 
 /* A node's copy of whole tensors, divided over its ranks; starts empty. Of `fulls` only sizes count: their data may be
  * null. zeropp_update_gather brings the copy up to date with all ranks' shards, and writes `fulls`. Differences in
- * `format` travel between nodes, or whole tensors if a rank's copy is empty. zeropp_replica_gather writes `fulls` once
- * more, by messages within the node. Tensors have the replica's element type. */
+ * `format` travel between nodes, or whole tensors if a rank's copy is empty. With one node, `fulls` are exact.
+ * zeropp_replica_gather writes `fulls` once more, by messages within the node. Tensors have the replica's type. */
 ZEROPP_C_API zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_element element,
                                                  const zeropp_tensor* fulls, size_t count, zeropp_replica** replica);
 ZEROPP_C_API void zeropp_replica_destroy(zeropp_replica* replica);
 ZEROPP_C_API size_t zeropp_replica_bytes(const zeropp_replica* replica);
 /* Empties this rank's replica; the next zeropp_update_gather then empties all ranks'. */
 ZEROPP_C_API void zeropp_replica_invalidate(zeropp_replica* replica);
+/* States that the next zeropp_update_gather has the last one's shards on this rank. If all ranks state it, the call
+ * changes no copy, and sends nothing between nodes, as zeropp_replica_gather. */
+ZEROPP_C_API void zeropp_replica_unchanged(zeropp_replica* replica);
 ZEROPP_C_API zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica,
                                                 const char* format, const zeropp_tensor* shards,
                                                 const zeropp_tensor* fulls, size_t count, void* stream);

@@ -100,6 +100,9 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
         except RuntimeError as error:  # of torch, and of zeropp
             print(f"rank {rank}: {error!r:.120}", flush=True)
             ranks = whole_nodes(store, rank)
+            if not ranks:
+                print(f"rank {rank}: no whole node is left to go on after step {finished}", flush=True)
+                os._exit(1)
             if rank not in ranks:
                 print(f"rank {rank}: a rank of this node is dead, or late", flush=True)
                 os._exit(0)
@@ -136,7 +139,10 @@ def train(rank: int, port: int, args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--lost", type=int, nargs="*", default=[2], help="ranks that die in the fifth step (default: 2)")
+    parser.add_argument(
+        "--lost", type=int, nargs="*", default=[2], choices=range(NODES * PER_NODE),
+        help="ranks that die in the fifth step (default: 2)",
+    )
     args = parser.parse_args()
     if args.lost and args.steps < 5:
         parser.error("--lost needs five steps")
@@ -148,7 +154,7 @@ def main() -> None:
     for process in processes:
         process.join()
     wrong = [r for r, process in enumerate(processes) if process.exitcode != (-signal.SIGKILL if r in args.lost else 0)]
-    sys.exit(f"ranks {wrong} have not ended as they should" if wrong else 0)
+    sys.exit(f"the training has not ended: ranks {wrong} have given up" if wrong else 0)
 
 
 if __name__ == "__main__":

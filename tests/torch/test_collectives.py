@@ -1,10 +1,15 @@
 """The functions for engines of one's own, against torch.distributed and exact sums."""
 
+import datetime
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
 from models import refusals, slice_of
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 from zeropp_torch.communicator import exchange
 
 LOSSLESS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -144,18 +149,52 @@ def fed_back(rank, size):
     assert feedback.nbytes > n
     errors = []
     for memory in (None, feedback):
-        total = torch.zeros_like(exact)
-        for _ in range(steps):
-            part = torch.empty_like(exact)
+        parts = [torch.empty_like(exact) for _ in range(steps)]
+        for part in parts:
             zeropp.reduce_scatter(communicator, gradient, part, *formats, feedback=memory)
-            total += part
-        errors.append(float((total / steps - exact).norm()))
+        errors.append(float((sum(parts) / steps - exact).norm()))
+    # After a spike, whose step is skipped, residuals start from zero again.
+    zeropp.reduce_scatter(communicator, 1e6 * gradient, torch.empty_like(exact), *formats, feedback=feedback)
+    feedback.reset()
+    for expected in parts[:2]:
+        zeropp.reduce_scatter(communicator, gradient, part, *formats, feedback=feedback)
+        assert torch.equal(part, expected)
     return errors
 
 
 def test_error_feedback_makes_up_for_what_was_lost(ranks):
     for plain, fed in ranks.run(4, fed_back):
         assert fed < plain / 10
+
+
+def nothing_is_sent(rank, size):
+    alone = zeropp.Communicator(dist.new_group([rank], use_local_synchronization=True))
+    coarse = ("int8:256:bf16:h32", "int2:64:signed:bf16:h32")
+    for dtype in LOSSLESS:
+        given = tensor_of(997, rank, dtype)
+        part, whole, mean = torch.empty_like(given), torch.empty_like(given), given.clone()
+        shard_feedback = zeropp.ErrorFeedback(alone, given, *coarse)
+        feedback = zeropp.ErrorFeedback(alone, given, *coarse, of_all_reduce=True)
+        zeropp.all_gather(alone, given, whole, "int4:128:signed:bf16")
+        assert torch.equal(whole, given)
+        for shards_kept, kept in ((None, None), (shard_feedback, feedback), (shard_feedback, feedback)):
+            zeropp.reduce_scatter(alone, given, part, *coarse, feedback=shards_kept)
+            zeropp.all_reduce(alone, mean, *coarse, mean=True, feedback=kept)
+            assert torch.equal(part, given) and torch.equal(mean, given)
+    assert alone.traffic() == zeropp.Traffic(calls=7 * len(LOSSLESS))
+    node = zeropp.Communicator()
+    replica = zeropp.Replica(node, torch.empty(997))
+    for seed in range(3):
+        weights, full = tensor_of(997, seed), torch.empty(997)
+        zeropp.update_gather(node, slice_of(weights, rank, size), full, replica, coarse[1])
+        assert torch.equal(full, weights)
+        zeropp.replica_gather(node, full.zero_(), replica)
+        assert torch.equal(full, weights)
+    return refusals({"one of fp32, fp16": lambda: zeropp.all_gather(alone, given, whole, "int9")})
+
+
+def test_one_rank_rounds_nothing_and_one_node_no_differences(ranks):
+    assert ranks.run(2, nothing_is_sent) == [[], []]
 
 
 def counted(rank, size):
@@ -192,22 +231,52 @@ def test_the_processor_may_have_a_number(ranks):
 def refused(rank, size):
     communicator = zeropp.Communicator(ranks_per_node=2)
     full, shard = torch.empty(100), torch.empty(25)
+    distributed = distribute_tensor(torch.ones(100), init_device_mesh("cpu", (size,)))
+    feedback, replica = zeropp.ErrorFeedback(communicator, full, "fp32"), zeropp.Replica(communicator, full)
+
+    def all_reduce(tensors, **arguments):
+        return lambda: zeropp.all_reduce(communicator, tensors, "fp32", **arguments)
+
+    of_distributed = [
+        lambda: zeropp.all_gather(communicator, distributed, full, "fp32"),
+        lambda: zeropp.reduce_scatter(communicator, full, distributed, "fp32"),
+        all_reduce([full, distributed]),
+        lambda: zeropp.update_gather(communicator, distributed, full, replica, "int2:64:signed:bf16:h32"),
+        lambda: zeropp.replica_gather(communicator, distributed, replica),
+        lambda: zeropp.ErrorFeedback(communicator, distributed, "fp32"),
+        lambda: zeropp.Replica(communicator, distributed),
+        lambda: zeropp.quantize(distributed, "fp32"),
+        lambda: zeropp.dequantize(distributed, "fp32", (4,), torch.float32),
+    ]
     calls = {
+        "a Tensor of torch.sparse_coo on cpu": all_reduce(torch.eye(3).to_sparse()),
+        "a UninitializedParameter": all_reduce(torch.nn.parameter.UninitializedParameter()),
+        "expected tensors, given 5": all_reduce(5),
+        "expected tensors, given None": all_reduce([full, None]),
+        "expected tensors, given 'a'": lambda: zeropp.quantize("a", "fp32"),
+        "formats as names, given None": lambda: zeropp.all_gather(communicator, shard, full, None),
+        "formats as names, given 4": lambda: zeropp.quantize(full, 4),
+        "ErrorFeedback as an object of this class, given <": all_reduce(full, feedback=replica),
+        "Replica as an object of this class, given <": lambda: zeropp.replica_gather(communicator, full, feedback),
         "one of fp32, fp16": lambda: zeropp.all_gather(communicator, shard, full, "int9"),
         "one of fp32 + fp32": lambda: zeropp.reduce_scatter(communicator, full, shard, "bf16", "fp32"),
         "torch.float64": lambda: zeropp.all_gather(communicator, shard.double(), full.double(), "fp32"),
         "expected tensors of one type": lambda: zeropp.all_gather(communicator, shard.half(), full, "fp32"),
         "contiguous": lambda: zeropp.all_reduce(communicator, torch.empty(4, 4).t()[1:], "fp32"),
         "expected a shard of 25": lambda: zeropp.all_gather(communicator, full, full, "fp32"),
-        "given meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
+        "a Tensor of torch.strided on meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
         "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
+        "ranks_per_node as a whole number from 1, given '2'": lambda: zeropp.Communicator(ranks_per_node="2"),
+        "compared_calls as a whole number from 0, given -1": lambda: zeropp.Communicator(compared_calls=-1),
+        "nodes as a sequence, given 2": lambda: zeropp.Communicator(nodes=2),
+        "each node as a whole number from 0, given 0.5": lambda: zeropp.Communicator(nodes=[0, 0, 0.5, 1]),
         "divide the group's 4 ranks": lambda: zeropp.Communicator(ranks_per_node=3),
         "in one order, given nodes [0, 1, 1, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 1, 0]),
         "in one order, given nodes [0, 1, 0, 0]": lambda: zeropp.Communicator(nodes=[0, 1, 0, 0]),
         "either ranks_per_node or nodes": lambda: zeropp.Communicator(ranks_per_node=2, nodes=[0, 0, 1, 1]),
         "apply() has been called on": lambda: zeropp.refresh(torch.nn.Linear(1, 1)),
     }
-    return refusals(calls)
+    return refusals(calls) + [wrong for call in of_distributed for wrong in refusals({"a DTensor; pass its to_local()": call})]
 
 
 def on_unequal_nodes(rank, size):
@@ -235,6 +304,38 @@ def test_cuda_tensors_have_their_library_or_are_refused_in_words():
         assert zeropp._library.library("cuda").zeropp_device() == b"cuda"
     except zeropp.ZeroppError as error:
         assert "no library for CUDA tensors; install a wheel" in str(error)
+
+
+def of_two_threads(rank, size, groups):
+    """Ends of calls of two threads, which begin in opposite orders on the ranks: True after right sums, or an error's words."""
+    process_groups = [dist.new_group(timeout=datetime.timedelta(seconds=10)) for _ in range(groups)]
+    communicators = [zeropp.Communicator(group, ranks_per_node=1, compared_calls=0) for group in process_groups]
+    ends = {}
+
+    def work(thread):
+        try:
+            right = True
+            for _ in range(50):
+                tensor = torch.full((100003,), 10.0 * thread + rank)
+                zeropp.all_reduce(communicators[thread % groups], tensor, "fp32")
+                right = right and bool((tensor == 20.0 * thread + 1).all())
+            ends[thread] = right
+        except Exception as raised:
+            ends[thread] = str(raised)
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in (rank, 1 - rank)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ends
+
+
+def test_a_process_group_has_the_calls_of_one_thread(ranks):
+    assert ranks.run(2, of_two_threads, 2) == [{0: True, 1: True}] * 2
+    for ends in ranks.run(2, of_two_threads, 1):
+        assert all(isinstance(end, str) for end in ends.values()), ends
+        assert any("so a thread takes a group of its own: dist.new_group()" in end for end in ends.values())
 
 
 class Interrupted(Exception):

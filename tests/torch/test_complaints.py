@@ -229,7 +229,7 @@ def test_deepspeed_3992_quantizers_take_bfloat16(ranks):
 def scaled(rank, size, formats, secondary):
     """float16 under a loss scale that is too large at first: losses, scales, and bytes across nodes of a step."""
     model = shard(network(), secondary=secondary, mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
-    report = zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+    report = zeropp.apply(model, compared_steps=0, ranks_per_node=PER_NODE, **formats)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     scale, losses, scales = 2.0**21, [], []
     for step in range(18):
@@ -276,7 +276,7 @@ def checkpointed(rank, size, around_the_unit, implementation):
         shard(model, secondary=PER_NODE, mp_policy=MIXED)
         if around_the_unit:
             checkpoint()
-        zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+        zeropp.apply(model, compared_steps=0, ranks_per_node=PER_NODE, **formats)
         results.append(train(model, rank, steps=4))
         loss = loss_of(model, batch(0, rank))
         with watched() as messages:

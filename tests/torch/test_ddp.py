@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import zeropp_torch as zeropp
-from models import assert_same, batch, loss_of, network, train, whole_parameters
+from models import assert_same, batch, loss_of, network, refusals, train, whole_parameters
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -147,18 +147,51 @@ def test_buckets_in_pieces(ranks):
     ranks.run(4, large)
 
 
-def on_a_part(rank, size):
-    part = dist.new_group([0, 2])
-    if rank % 2 == 0:
+def pieces_of(gradients, ranks_per_node):
+    reducer = zeropp.ddp._Reducer(None, ranks_per_node, gradients, None, torch.device("cpu"), 0)
+    gradient = torch.empty(16 << 20)
+    return -(-gradient.numel() // reducer._piece_elements(gradient))
+
+
+def in_parts(rank, size):
+    # A piece is as large as its message, so that few bits are not many pieces.
+    assert [pieces_of("lossless", per_node) for per_node in (1, 2)] == [8, 32]
+    assert [pieces_of("8bit", per_node) for per_node in (1, 2)] == [2, 8]
+    assert [pieces_of("4bit", per_node) for per_node in (1, 2)] == [1, 4]
+    part = [dist.new_group(part) for part in ([0, 2], [1, 3])][rank % 2]
+    for group in (part, None):
         model = DistributedDataParallel(network(), process_group=part)
-        hook = zeropp.ddp_hook(part, ranks_per_node=2)
+        hook = zeropp.ddp_hook(group, ranks_per_node=2, preset="4bit")
         model.register_comm_hook(None, hook)
+        if group is None:
+            with pytest.raises(Exception, match=r"process group of the model, of ranks \[[01], [23]\], given none"):
+                loss_of(model, batch(0, rank)).backward()
+        else:
+            loss_of(model, batch(0, rank)).backward()
+            assert hook.traffic().inter_node > 0 and hook.traffic().intra_node == 0
+    alone = dist.new_group([rank], use_local_synchronization=True)
+    gradients = []
+    for ours in (False, True):
+        model = DistributedDataParallel(network(), process_group=alone)
+        if ours:
+            model.register_comm_hook(None, zeropp.ddp_hook(alone, ranks_per_node=2, preset="2bit"))
         loss_of(model, batch(0, rank)).backward()
-        assert hook.traffic().inter_node > 0 and hook.traffic().intra_node == 0
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    assert_same(*gradients)
+    return refusals(
+        {
+            "preset: expected one of lossless, ": lambda: zeropp.ddp_hook(ranks_per_node=2, preset="5bit"),
+            "expected either preset or gradients": lambda: zeropp.ddp_hook(ranks_per_node=2, preset="4bit", gradients="bf16"),
+            "gradients: expected one of lossless, ": lambda: zeropp.ddp_hook(ranks_per_node=2, gradients=None),
+            "ranks_per_node as a whole number from 1, given '2'": lambda: zeropp.ddp_hook(ranks_per_node="2"),
+            "compared_steps as a whole number from 0, given -1": lambda: zeropp.ddp_hook(ranks_per_node=2, compared_steps=-1),
+            "process_group as a group or None, given 2": lambda: zeropp.ddp_hook(2, ranks_per_node=2),
+        }
+    )
 
 
-def test_nodes_are_of_ranks_of_the_world(ranks):
-    ranks.run(4, on_a_part)
+def test_models_of_parts_of_the_ranks_pieces_and_words(ranks):
+    assert ranks.run(4, in_parts) == [[]] * 4
 
 
 def without_ours(rank, size):

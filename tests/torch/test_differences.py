@@ -82,6 +82,30 @@ def test_one_rank_without_a_base_has_all_send_whole_tensors(ranks):
     ranks.run(4, of_unlike_versions)
 
 
+def of_unchanged_shards(rank, size):
+    communicator = zeropp.Communicator(ranks_per_node=PER_NODE)
+    full, again, weights = torch.empty(997), torch.empty(997), weights_of(997, 0, torch.float32)
+    replica = zeropp.Replica(communicator, full)
+
+    def update(changed, full=full):
+        before = communicator.traffic().inter_node
+        zeropp.update_gather(communicator, slice_of(weights, rank, size), full, replica, INT2, changed=changed)
+        return communicator.traffic().inter_node - before
+
+    assert update(False) > 0, "the first update is sent in any case"
+    weights += 0.1 * weights_of(997, 1, torch.float32)
+    assert update(True) > 0
+    assert update(False, again) == 0 and torch.equal(again, full)
+    assert update(rank == 2, again) > 0 and not torch.equal(again, full), "one rank's change is sent by all"
+    if rank == 1:
+        replica.invalidate()
+    assert update(False) > 0 and torch.equal(full, weights), "a rank without a base gets whole tensors"
+
+
+def test_unchanged_shards_are_not_sent(ranks):
+    ranks.run(4, of_unchanged_shards)
+
+
 def refused(rank, size):
     communicator = zeropp.Communicator(ranks_per_node=PER_NODE)
     full = torch.zeros(100)
@@ -165,6 +189,56 @@ def test_backward_sends_nothing_across_nodes(ranks, implementation):
     ranks.run(4, computed_again, implementation)
 
 
+def used_again(rank, size, formats, frozen):
+    """What lies between a forward and its backward changes no bit of the weights, and sends nothing between nodes."""
+    unit = torch.nn.Linear(64, 64, bias=False).requires_grad_(not frozen)
+    model = zeropp.fully_shard(torch.nn.Sequential(zeropp.fully_shard(unit)))
+    zeropp.apply(model, ranks_per_node=PER_NODE, **formats)
+    seen = []
+    unit.register_forward_pre_hook(lambda module, _: seen.append(module.weight.detach().clone()))
+    other = torch.randn(4, 64)
+
+    def evaluate():
+        with torch.no_grad():
+            model(other)
+        return 0
+
+    def evaluate_with_torch():
+        with zeropp.disabled():
+            return evaluate()
+
+    def change(how):
+        (weight,) = model.parameters()
+        own = weight.to_local()
+        new = own * 0.9 + 0.01 * (torch.arange(own.numel()).view_as(own) % 7)
+        if how == "one rank":
+            new = new if rank == 1 else own.clone()
+        with torch.inference_mode() if how == "inference" else torch.no_grad():
+            own.data.copy_(new) if how == "data" else own.copy_(new)
+
+    def sent(call):
+        before = zeropp.stats(model).inter_node
+        return call(), zeropp.stats(model).inter_node - before
+
+    between = [lambda: 0, lambda: model(other).square().sum(), evaluate, evaluate_with_torch, lambda: change("step") or 0]
+    for step, call in enumerate(between):
+        change(["data", "inference", "one rank", "step", "step"][step])
+        x = torch.randn(8, 64, generator=torch.Generator().manual_seed(10 * step + rank)).requires_grad_()
+        y, of_change = sent(lambda: model(x))
+        assert of_change > 0, f"{step}: a change is sent"
+        weights = seen[-1]
+        more, of_none = sent(call)
+        assert of_none == 0, f"{step}: no change, and {of_none} bytes"
+        _, of_backward = sent((y.square().sum() + more).backward)
+        assert torch.equal(x.grad, 2 * y.detach() @ weights), f"{step}: backward's weights are not its forward's"
+        assert frozen == (of_backward == 0), "of gradients alone"
+
+
+@pytest.mark.parametrize("formats, frozen", [({"preset": "2bit"}, False), ({"keep_frozen": True}, True)])
+def test_backward_has_the_weights_of_its_forward(ranks, formats, frozen):
+    ranks.run(4, used_again, formats, frozen)
+
+
 def loaded(rank, size, how):
     """The logits of a model that has taken over other weights, and of a plain one with them."""
     model = shard(network(), mp_policy=MIXED)
@@ -183,7 +257,7 @@ def loaded(rank, size, how):
     else:
         for ours, theirs in zip([model.embed, *model.blocks, model.head], [plain.embed, *plain.blocks, plain.head]):
             ours.load_state_dict(theirs.state_dict())
-        model._zeropp_updates[0].refresh()  # of the root, whose parts are no units
+        model._zeropp.updates[0].refresh()  # of the root, whose parts are no units
     tokens, _ = batch(3, rank)
     with torch.no_grad():
         assert torch.equal(model(tokens), plain(tokens))

@@ -63,12 +63,18 @@ def test_wrong_questions_are_refused():
     assert refusals(
         {
             "divide world_size, given 3 and 4": ask(ranks_per_node=3),
-            "above 0, given 0": ask(model=0),
+            "estimate: expected a model or its number of parameters as a whole number from 1, given 0": ask(model=0),
+            "number of parameters as a whole number from 1, given '7B'": ask(model="7B"),
+            "estimate: expected world_size as a whole number from 1, given 4.0": ask(world_size=4.0),
+            "estimate: expected machine as a Machine, given None": ask(machine=None),
+            "estimate: expected plain as a format's name, given None": ask(plain=None),
+            "estimate: expected either preset or weights, given both": ask(preset="4bit", weights=None),
             "expected one of lossless, fp32": ask(weights="int3"),
             "secondary group size": ask(secondary=3),
-            "secondary from 1, given 0": ask(secondary=0),
-            "inter_node_gbit above 0, given 0": lambda: zeropp.Machine(inter_node_gbit=0),
-            "compute_ms from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),
+            "secondary as a whole number from 1, given 0": ask(secondary=0),
+            "inter_node_gbit as a number above 0, given 0": lambda: zeropp.Machine(inter_node_gbit=0),
+            "compute_ms as a number from 0, given nan": lambda: zeropp.Machine(compute_ms=math.nan),
+            "inter_node_gbit as a number above 0, given '100'": lambda: zeropp.Machine(inter_node_gbit="100"),
         }
     ) == []
 

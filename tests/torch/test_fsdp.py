@@ -1,5 +1,8 @@
 """FSDP2 with zeropp's collectives beside FSDP2 as it is."""
 
+import math
+import warnings
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,7 +17,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_state_dict,
 )
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 
 LOSSLESS = {"preset": "lossless"}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -299,9 +303,21 @@ def reports(rank, size):
     loss_of(model, batch(0, rank)).backward()
     assert zeropp.stats(model).inter_node == (report.after - rows["blocks.1"].after).inter_node, "what is left out is not counted"
     text = str(report)
+    assert text.splitlines()[0].split()[-10:] == "intra-node bytes, before bytes, after inter-node bytes, before bytes, after".split()
     assert "int4:128:signed:bf16" in text and "left out: excluded" in text and str(report.before.inter_node) in text
-    nothing = zeropp.apply(shard(network()), ranks_per_node=2, preset="4bit", exclude=("norm",), machine=slow)
-    assert len(nothing.advice) == 1 and 'Nothing is excluded by "norm"' in nothing.advice[0]
+    def excluded(*patterns):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            of = zeropp.apply(shard(network(width=8, blocks=11)), ranks_per_node=2, exclude=patterns, machine=slow)
+        return [row.unit for row in of.rows if row.note], of.advice, [str(w.message) for w in warned]
+
+    units, (advice,), (warned,) = excluded("norm")
+    assert units == [] and 'Nothing is excluded by "norm"' in advice and warned == "apply: " + advice
+    assert excluded("blocks.1")[0] == ["blocks.1"], "and not blocks.10"
+    assert excluded("10", "(root)")[0] == ["(root)", "blocks.10"]
+    assert excluded("blocks")[0] == [f"blocks.{i}" for i in range(11)]
+    assert excluded("*1*") == (["blocks.1", "blocks.10"], [], [])
+    assert excluded("*")[1:] == (["Nothing goes through zeropp: all units are left out."], [])
     alone = zeropp.apply(shard(network()), ranks_per_node=size)
     assert [advice.split(",")[0] for advice in alone.advice] == ["No gain expected on one node"]
 
@@ -325,20 +341,60 @@ def test_disabled_is_plain(ranks):
 
 
 def refused(rank, size):
-    return refusals(
+    """Problems of refusals. None may change the model."""
+    model = shard(network())
+
+    def settings():
+        return [zeropp.units.settings_of(unit.groups[0]) for unit in zeropp.units.units_of(model)]
+
+    def given(**arguments):
+        return lambda: zeropp.apply(model, **{"ranks_per_node": 2, **arguments})
+
+    before = settings()
+    problems = refusals(
         {
-            "ranks_per_node from 1, given 0": lambda: zeropp.apply(shard(network()), ranks_per_node=0),
-            "a sequence of patterns": lambda: zeropp.apply(shard(network()), ranks_per_node=2, exclude="blocks"),
-            "FSDP2 units": lambda: zeropp.apply(network(), ranks_per_node=2),
-            "expected one of lossless, fp32, fp16": lambda: zeropp.apply(shard(network()), ranks_per_node=2, weights="int3"),
-            "given int4:128:signed:bf16 + bf16": lambda: zeropp.apply(
-                shard(network()), ranks_per_node=2, gradients=("int4:128:signed:bf16", "bf16")
+            "apply: expected ranks_per_node as a whole number from 1, given 0": given(ranks_per_node=0),
+            "apply: expected ranks_per_node as a whole number from 1, given '2'": given(ranks_per_node="2"),
+            "apply: expected compared_steps as a whole number from 0, given -1": given(compared_steps=-1),
+            "apply: expected compared_steps as a whole number from 0, given 2.5": given(compared_steps=2.5),
+            "apply: expected compared_steps as a whole number from 0, given True": given(compared_steps=True),
+            "apply: expected error_feedback as a bool, given 'no'": given(error_feedback="no"),
+            "apply: expected keep_frozen as a bool, given None": given(keep_frozen=None),
+            "apply: expected machine as a Machine, given {'inter_node_gbit': 10}": given(machine={"inter_node_gbit": 10}),
+            "apply: expected exclude as a sequence of patterns, given 'blocks'": given(exclude="blocks"),
+            "apply: expected exclude as a sequence of patterns, given None": given(exclude=None),
+            "apply: expected exclude as a sequence of patterns, given [1]": given(exclude=[1]),
+            "expected one of lossless, fp32, fp16": given(weights="int3"),
+            "bf16, given 8": given(weights=8),
+            "int2:64:signed:bf16:h32, given int4:128:signed:bf16 + bf16": given(gradients=("int4:128:signed:bf16", "bf16")),
+            "int2:64:signed:bf16:h32, given bf16 + bf16 + bf16": given(gradients=("bf16", "bf16", "bf16")),
+            "gradients: expected one of lossless, 16bit, 8bit": given(gradients="5bit"),
+            "int2:64:signed:bf16:h32, given 4": given(gradients=4),
+            "int2:64:signed:bf16:h32, given bf16": given(gradients=("bf16",)),
+            "replicas: expected one of lossless, 16bit": given(replicas=4),
+            "preset: expected one of lossless, 16bit": given(preset="5bit"),
+            "2bit, given ['4bit']": given(preset=["4bit"]),
+            "apply: expected either preset or weights, given both": given(preset="8bit", weights=None),
+            "apply: expected either preset or gradients and differences, given both": given(
+                preset="8bit", gradients="8bit", differences="int2:64:signed:bf16:h32"
             ),
-            "preset: expected one of lossless, 16bit": lambda: zeropp.apply(shard(network()), ranks_per_node=2, preset="5bit"),
+            "apply: expected either weights or differences, given both": given(
+                weights="bf16", differences="int2:64:signed:bf16:h32"
+            ),
+            "differences: expected one of int4": given(differences=2),
+            "FSDP2 units": lambda: zeropp.apply(network(), ranks_per_node=2),
+            "apply: expected model as a torch.nn.Module, given None": lambda: zeropp.apply(None, ranks_per_node=2),
             "given both": lambda: zeropp.fully_shard(network(), secondary=2, reshard_after_forward=True),
-            "apply() has been called on": lambda: zeropp.stats(network()),
+            "fully_shard: expected secondary as a whole number from 1, given '2'": lambda: zeropp.fully_shard(
+                network(), secondary="2"
+            ),
+            "stats: expected a model that apply() has been called on": lambda: zeropp.stats(model),
+            "remove: expected a model that apply() has been called on": lambda: zeropp.remove(model),
         }
     )
+    if settings() != before:
+        problems.append("a refused call has changed the model")
+    return problems
 
 
 def test_what_cannot_be_done_is_refused(ranks):
@@ -346,6 +402,139 @@ def test_what_cannot_be_done_is_refused(ranks):
         assert wrong == []
 
 
+def applied_again(rank, size):
+    """Losses of plain FSDP2, and of models on which several calls have followed each other."""
+    def losses(*calls):
+        model = shard(network())
+        before = [zeropp.units.settings_of(unit.groups[0]) for unit in zeropp.units.units_of(model)]
+        for call in calls:
+            call(model)
+        if calls[-1:] == (zeropp.remove,):
+            assert refusals({"apply() has been called on": lambda: zeropp.stats(model)}) == []
+        same = [zeropp.units.settings_of(unit.groups[0]) for unit in zeropp.units.units_of(model)] == before
+        hooks = [len(module._load_state_dict_post_hooks) for module in model.modules()]
+        return train(model, rank, steps=2), same, sum(hooks)
+
+    def apply(**arguments):
+        return lambda model: zeropp.apply(model, ranks_per_node=2, **arguments)
+
+    def of_a_part(model):
+        zeropp.apply(model, ranks_per_node=2, preset="2bit", exclude=["(root)", "blocks.0", "blocks.2"])
+        zeropp.apply(model.blocks[1], ranks_per_node=2, weights=None, gradients=None)
+
+    two_bits, lossless = apply(preset="2bit", error_feedback=True), apply(preset="lossless")
+    plain, of_lossless = losses(), losses(lossless)
+    assert losses(two_bits)[0] != plain[0]
+    assert losses(two_bits, zeropp.remove) == plain, "nothing is left"
+    assert losses(two_bits, apply(weights=None, gradients=None)) == plain
+    with warnings.catch_warnings(record=True):
+        assert losses(two_bits, apply(preset="2bit", exclude=["*"])) == plain
+    assert losses(of_a_part) == plain
+    assert losses(two_bits, lossless) == of_lossless
+
+    def fails(*_, **__):
+        raise KeyError("by the test")
+
+    original, zeropp.installation.ReduceScatter = zeropp.installation.ReduceScatter, fails
+    try:
+        assert losses(lambda model: pytest.raises(KeyError, two_bits, model)) == plain, "a failed call leaves nothing behind"
+    finally:
+        zeropp.installation.ReduceScatter = original
+
+
+def test_a_second_call_replaces_the_first_and_remove_takes_it_back(ranks):
+    ranks.run(4, applied_again)
+
+
+def of_a_later_type(rank, size, formats, meshes):
+    """fp32 weights in a model that was of bfloat16 when apply() ran, with plain FSDP2 and with ours."""
+    results = []
+    for ours in (False, True):
+        model = shard(network().bfloat16(), mesh=init_device_mesh("cpu", meshes[0], mesh_dim_names=meshes[1]))
+        if ours:
+            report = zeropp.apply(model, ranks_per_node=1, **formats)
+            assert "bf16" in report.rows[1].gradients
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
+        model.float()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1 + 2**-12)
+        results.append((train(model, rank, steps=2), whole_parameters(model)))
+    (plain_losses, plain), (our_losses, ours) = results
+    assert plain_losses == our_losses and next(iter(ours.values())).dtype == torch.float32
+    assert_same(plain, ours)
+
+
+@pytest.mark.parametrize(
+    "formats, meshes",
+    [(LOSSLESS, ((2,), ("shard",))), ({"preset": "lossless", "replicas": "lossless"}, ((2, 2), ("replicate", "shard")))],
+)
+def test_lossless_is_of_the_type_that_tensors_have(ranks, formats, meshes):
+    ranks.run(2 * len(meshes[0]), of_a_later_type, formats, meshes)
+
+
+def spiked(rank, size):
+    """Norms of gradients after a batch with a loss 1e5 times too large, that the caller skips."""
+    def norms(feedback, spike, forget):
+        model = shard(network())
+        zeropp.apply(model, ranks_per_node=2, weights="lossless", gradients="4bit", error_feedback=feedback)
+        found = []
+        for step in range(5):
+            factor = spike if step == 1 and rank == 1 else 1.0
+            (loss_of(model, batch(step, rank)) * factor).backward()
+            found.append(float(nn.utils.clip_grad_norm_(model.parameters(), float("inf")).full_tensor()))
+            model.zero_grad()
+            if step == 1:
+                forget(model)
+        return found
+
+    def reset(model):
+        zeropp.reset_feedback(model)
+
+    def load(model):
+        model.load_state_dict(model.state_dict())
+
+    def nothing(model):
+        pass
+
+    plain = norms(False, 1.0, nothing)
+    kept = norms(True, 1e5, nothing)
+    assert kept[2] > 10 * plain[2], (kept, plain)
+    for forget in (reset, load):
+        forgotten = norms(True, 1e5, forget)
+        assert forgotten[1] > 1000 * plain[1]
+        assert forgotten[2:] == pytest.approx(plain[2:], rel=0.1), (forgotten, plain)
+    # A GradScaler skips steps of infinite gradients. Their errors are no numbers, and are not kept.
+    for spike in (float("inf"), float("nan")):
+        skipped = norms(True, spike, nothing)
+        assert not math.isfinite(skipped[1])
+        assert skipped[2:] == pytest.approx(plain[2:], rel=0.1), (skipped, plain)
+
+
+def test_error_feedback_of_skipped_steps(ranks):
+    ranks.run(4, spiked)
+
+
 def test_deepspeeds_keys_are_understood():
-    section = {"zero_quantized_weights": True, "zero_quantized_gradients": False, "zero_hpz_partition_size": 8}
-    assert zeropp.from_deepspeed({"zero_optimization": section}) == {"weights": "int8:256:fp16", "gradients": None}
+    section = {"stage": 3, "zero_quantized_weights": True, "zero_quantized_gradients": False, "zero_hpz_partition_size": 1}
+    found = {"weights": "int8:256:fp16", "gradients": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert zeropp.from_deepspeed({"zero_optimization": section}) == zeropp.from_deepspeed(section) == found
+    section |= {"zero_hpz_partition_size": 8, "zero_quantized_nontrainable_weights": True, "zeropp_loco_param": {"err_beta": 0.8}}
+    dropped = "zero_hpz_partition_size 8, zero_quantized_nontrainable_weights True, zeropp_loco_param {'err_beta': 0.8}"
+    with pytest.warns(UserWarning, match=f"from_deepspeed: apply.. does not take {dropped}; "):
+        assert zeropp.from_deepspeed({"zero_optimization": section}) == found
+    assert refusals(
+        {
+            "expected config as a mapping, as json.load() makes, given 'ds_config.json'": lambda: zeropp.from_deepspeed(
+                "ds_config.json"
+            ),
+            "expected zero_optimization as a mapping": lambda: zeropp.from_deepspeed({"zero_optimization": 3}),
+            "expected zero_quantized_weights as a bool, given 'false'": lambda: zeropp.from_deepspeed(
+                {"zero_quantized_weights": "false"}
+            ),
+        }
+    ) == []

@@ -11,13 +11,24 @@ from models import assert_same, whole_parameters
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "torch" / "go_on.py"
 
 
-def test_the_ranks_of_whole_nodes_go_on():
-    done = subprocess.run([sys.executable, EXAMPLE, "--steps", "7"], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    steps = re.findall(r"^step ([0-9]): loss ([0-9.]+), ([0-9]) ranks", done.stdout, re.MULTILINE)
+def loses(*ranks):
+    """The example in the background, without these ranks from the fifth step on."""
+    command = [sys.executable, EXAMPLE, "--steps", "7", "--lost", *map(str, ranks)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_ranks_of_whole_nodes_go_on_and_without_any_the_training_fails():
+    one, of_all_nodes = loses(2), loses(0, 2, 4)
+    output, errors = one.communicate(timeout=240)
+    assert one.returncode == 0, output + errors
+    steps = re.findall(r"^step ([0-9]): loss ([0-9.]+), ([0-9]) ranks", output, re.MULTILINE)
     assert [(int(step), int(ranks)) for step, _, ranks in steps] == [(n, 6 if n <= 4 else 4) for n in range(1, 8)]
     losses = [float(loss) for _, loss, _ in steps]
     assert max(losses[4:]) < min(losses[:4]), losses
+    output, errors = of_all_nodes.communicate(timeout=240)
+    assert of_all_nodes.returncode == 1, output + errors
+    assert "rank 1: no whole node is left to go on after step 4" in output
+    assert errors.endswith("the training has not ended: ranks [1, 3, 5] have given up\n")
 
 
 def moves_and_trains_on(rank, size):

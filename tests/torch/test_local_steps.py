@@ -113,6 +113,69 @@ def test_saved_state_continues(ranks):
     ranks.run(2, save_and_restore)
 
 
+def islands_differ(tensors):
+    copies = [[torch.empty_like(t) for _ in range(2)] for t in tensors]
+    for tensor, of_islands in zip(tensors, copies):
+        torch.distributed.all_gather(of_islands, tensor.detach())
+    return any(not torch.equal(*of_islands) for of_islands in copies)
+
+
+def state_and_parameters(rank, size):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
+    model = model_of(3)
+    optimizers = [torch.optim.SGD(model[part].parameters(), lr=0.1) for part in (0, 2)]
+    steps = [zeropp.local_steps(optimizer, mesh["island"], every=EVERY, **OUTER) for optimizer in optimizers]
+
+    def train():
+        for step in range(1, STEPS + 1):
+            loss_of(model, rank, step).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    train()
+    # Weights that take other memory are found there.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    train()
+    assert not islands_differ(list(model.parameters()))
+    saved = copy.deepcopy(steps[0].state_dict())
+    lower = {"learning_rate": 0.25, "momentum": 0.6}
+    fresh = torch.optim.SGD(model_of(3)[0].parameters(), lr=0.1)
+    other = zeropp.local_steps(fresh, mesh["island"], every=EVERY, **lower)
+
+    def load(**changes):
+        return lambda: steps[0].load_state_dict({**saved, **changes})
+
+    wrong = refusals(
+        {
+            "the saved rates, {'every': 2, 'learning_rate': 0.5, 'momentum': 0.6}, given {'every': 2, 'learning_rate': 0.25":
+                lambda: other.load_state_dict(saved),
+            "'every': 3": load(every=3),
+            "given steps 12 on rank 0, 11 on rank 1": load(steps=12 - rank),
+            "given digest": load(anchors=[anchor + rank for anchor in saved["anchors"]]),
+            "of shapes [[7, 5], [7]], given [[5], [7]]": load(anchors=[torch.ones(5), torch.ones(7)]),
+            "of shapes [[7, 5], [7]], given [[7, 5]]": load(momenta=saved["momenta"][:1]),
+            "expected the same on every rank, given problem": load(every=EVERY + rank),
+            "momenta, given steps": lambda: steps[0].load_state_dict({"steps": 1}),
+            "momenta, given None": lambda: steps[0].load_state_dict(None),
+        }
+    )
+    assert all(torch.equal(a, b) for a, b in zip(steps[0].state_dict()["anchors"], saved["anchors"])), "nothing is changed"
+    load(learning_rate=0.5)()
+    optimizers[0].add_param_group({"params": list(model_of(4)[0].parameters())})
+    before = copy.deepcopy(model.state_dict())
+    wrong += refusals({"expected the 2 parameters that the optimizer had, given others, 4 in all": optimizers[0].step})
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    steps[0].remove()
+    optimizers[0].step()
+    return wrong
+
+
+def test_states_and_parameters_that_do_not_fit_are_refused(ranks):
+    assert ranks.run(2, state_and_parameters) == [[], []]
+
+
 def refuse(rank, size):
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("island", "rank"))
 
@@ -122,11 +185,17 @@ def refuse(rank, size):
 
     return refusals(
         {
-            "local_steps: expected an exchange every 1 step or more, given 0": lambda: steps_of(every=0),
+            "local_steps: expected every as a whole number from 1, given 0": lambda: steps_of(every=0),
+            "every as a whole number from 1, given 2.5": lambda: steps_of(every=2.5),
+            "learning_rate as a finite number from 0, given nan": lambda: steps_of(learning_rate=float("nan")),
+            "momentum as a finite number from 0, given '1'": lambda: steps_of(momentum="1"),
+            "islands as a mesh or process group, given 2": lambda: zeropp.local_steps(
+                torch.optim.SGD(model_of(3).parameters(), lr=0.1), 2
+            ),
             "exchange: expected one of lossless, ": lambda: steps_of(exchange="int9"),
-            "every 3, exchange 4bit": lambda: steps_of(every=2 + rank),
-            "every 30, exchange 2bit": lambda: steps_of(exchange=("4bit", "2bit")[rank]),
-            "momentum 0.5": lambda: steps_of(momentum=(0.9, 0.5)[rank]),
+            "given every 2 on rank 0, 3 on rank 1": lambda: steps_of(every=2 + rank),
+            "exchange '4bit' on rank 0, '2bit' on rank 1": lambda: steps_of(exchange=("4bit", "2bit")[rank]),
+            "momentum 0.9 on rank 0, 0.5 on rank 1": lambda: steps_of(momentum=(0.9, 0.5)[rank]),
             "local_steps: expected the same on every rank": lambda: steps_of(seed=3 + rank),
         }
     )

@@ -114,7 +114,9 @@ def lora(rank, size, formats):
     again = with_lora(mp_policy=BF16)
     anew = zeropp.apply(again, ranks_per_node=2, **formats).after.inter_node
     train(again, rank, steps=1)
-    assert inter_node(again, lambda: loss_of(again, batch(9, rank)).backward()) == anew > sent.inter_node
+    assert inter_node(again, lambda: loss_of(again, batch(9, rank)).backward()) == anew
+    # With differences, nodes keep all weights, and send none that are unchanged.
+    assert anew == sent.inter_node if "2bit" in formats.values() else anew > sent.inter_node
     return (*losses, whole_parameters(ours), whole_parameters(plain))
 
 

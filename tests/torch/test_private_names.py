@@ -29,9 +29,9 @@ MODULES = {
 UNIT = {"module": ["_get_fsdp_state"], "state": ["_auto_reshard_after_forward"]}
 GROUP = [
     "fsdp_params", "mesh_info", "post_forward_mesh_info", "device", "all_reduce_grads", "gradient_divide_factor",
-    "_all_reduce_hook",
+    "force_sum_reduction_for_comms", "_all_reduce_hook", "_all_gather_comm", "_reduce_scatter_comm",
 ]
-PARAMETER = ["_orig_size", "_sharded_local_tensor", "sharded_param", "padded_sharded_param_size", "mp_policy"]
+PARAMETER = ["mesh_info", "_orig_size", "_sharded_local_tensor", "sharded_param", "padded_sharded_param_size", "mp_policy"]
 MESH = ["mesh", "shard_process_group", "replicate_process_group", "shard_mesh_size", "replicate_mesh_size"]
 # A callback at the end of backward; the timeout of a group.
 OTHERS = {"Variable": ["_execution_engine"], "ProcessGroup": ["_get_backend"], "Backend.Options": ["_timeout"]}

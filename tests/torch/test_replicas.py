@@ -119,7 +119,7 @@ def quantized(rank, size, replicas, per_node, n, formats, step):
     assert (sent.intra_node, sent.inter_node) == (row.after.intra_node, row.after.inter_node)
     assert row.replicas_after.bytes < row.replicas_before.bytes / (3 if n > 100000 else 1)
     text = str(report)
-    assert row.replicas in text and "sent to replicas, before" in text and str(row.replicas_after.bytes) in text
+    assert row.replicas in text and "bytes to replicas, before" in text and str(row.replicas_after.bytes) in text
     return float(error.norm() / (sum(gradients) / size).norm())
 
 
@@ -240,29 +240,97 @@ def refused(rank, size):
         model.set_all_reduce_hook(lambda gradients: None)
         return model
 
-    def applied_twice():
-        model = sharded(2, size)
-        for _ in range(2):
-            zeropp.apply(model, ranks_per_node=2, replicas="8bit")
-
     return refusals(
         {
             "expected units on a mesh of replicas and shards": lambda: zeropp.apply(
                 shard(network()), ranks_per_node=2, replicas="8bit"
             ),
-            "replicas: expected one of lossless, fp32 + fp32": lambda: zeropp.apply(
+            "replicas: expected one of lossless, 16bit": lambda: zeropp.apply(
                 sharded(2, size), ranks_per_node=2, replicas="5bit"
             ),
             "expected units without an all-reduce hook for the argument replicas, given one on (root)": lambda: zeropp.apply(
                 hooked(), ranks_per_node=2, replicas="8bit"
             ),
-            "apply: expected one call with the argument replicas for a model": applied_twice,
         }
     )
 
 
 def test_replicas_that_there_are_not_are_refused(ranks):
     assert ranks.run(4, refused) == [[]] * 4
+
+
+def applied_again(rank, size):
+    """Losses of plain HSDP, and of models on which calls have followed each other."""
+    def losses(*calls):
+        model = sharded(2, size)
+        for call in calls:
+            call(model)
+        return train(model, rank, steps=2), whole_parameters(model)
+
+    def four_bits(model):
+        zeropp.apply(model, ranks_per_node=2, preset="4bit", replicas="4bit")
+
+    def without_replicas(model):
+        zeropp.apply(model, ranks_per_node=2, preset="lossless")
+
+    def settings_of_the_caller(model):
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(7.0)
+        model.set_reshard_after_forward(False)
+        model.set_reshard_after_forward(True)
+
+    plain, plain_divided = losses(), losses(settings_of_the_caller)
+    assert losses(four_bits)[0] != plain[0] != plain_divided[0]
+    for same, calls in (
+        (plain, (four_bits, zeropp.remove)),
+        (plain, (four_bits, without_replicas)),
+        (plain, (four_bits, four_bits, lambda model: zeropp.apply(model, ranks_per_node=2, **LOSSLESS))),
+        (plain_divided, (four_bits, settings_of_the_caller, zeropp.remove)),
+        (plain_divided, (settings_of_the_caller, four_bits, zeropp.remove)),
+    ):
+        losses_of_calls, parameters = losses(*calls)
+        assert losses_of_calls == same[0]
+        assert_same(parameters, same[1])
+
+
+def test_a_second_call_replaces_the_first_and_remove_gives_hsdp_back(ranks):
+    ranks.run(4, applied_again)
+
+
+def one_replica(rank, size):
+    """With (1, n), nothing is sent between replicas and nothing is rounded. The report says so."""
+    results = []
+    for formats in (None, {"replicas": "2bit", "error_feedback": True}, {"replicas": "4bit"}):
+        model = sharded(1, size)
+        if formats:
+            report = zeropp.apply(model, ranks_per_node=1, preset="lossless", **formats)
+            assert "With one replica, the argument replicas has no effect." in report.advice
+            assert {row.note for row in report.rows} == {"one replica: nothing is reduced between replicas"}
+            assert {row.replicas for row in report.rows} == {"-"}
+        results.append((train(model, rank, steps=2), whole_parameters(model)))
+    for losses, parameters in results[1:]:
+        assert losses == results[0][0]
+        assert_same(parameters, results[0][1])
+
+
+def test_one_replica_is_not_rounded(ranks):
+    ranks.run(2, one_replica)
+
+
+def sums_in_sixteen_bits(rank, size):
+    """Advice on partial sums: HSDP's are in the type of the reduction."""
+    advice = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        model = sharded(2, size, mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+        advice[dtype] = zeropp.apply(model, ranks_per_node=2, preset="lossless").advice
+    crossing = "The all-reduce between replicas crosses nodes, and stays torch's: the argument replicas gives it formats."
+    assert advice[torch.float32] == [crossing]
+    assert len(advice[torch.bfloat16]) == 2 and "HSDP sums microbatches in torch.bfloat16" in advice[torch.bfloat16][0]
+
+
+def test_the_report_warns_of_sums_in_sixteen_bits(ranks):
+    ranks.run(4, sums_in_sixteen_bits)
 
 
 def words_of(call):
@@ -279,7 +347,12 @@ def other_formats(rank, size, odd):
 @pytest.mark.parametrize("odd", [(1,), (2, 3), (1, 3)])
 def test_other_formats_on_some_ranks_are_the_same_error_on_all(ranks, odd):
     words = ranks.run(4, other_formats, odd)
-    assert len(set(words)) == 1 and f"replicas {INT4}" in words[0].split(f" on rank {odd[0] - 1}; ")[1], words
+    given = {
+        (1,): f"replicas '{INT4}' on rank 1, '{INT8}' on the others",
+        (2, 3): f"replicas '{INT8}' on ranks 0, 1, '{INT4}' on ranks 2, 3",
+        (1, 3): f"replicas '{INT8}' on ranks 0, 2, '{INT4}' on ranks 1, 3",
+    }
+    assert set(words) == {f"apply: expected the same on every rank, given {given[odd]}"}
 
 
 def uneven_nodes(rank, size):

@@ -10,7 +10,7 @@ zeropp_status zeropp_all_reduce(zeropp_communicator* communicator, const char* i
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::all_reduce_options options{.operation =
                                                      mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
-        with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
+        with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             const auto full = communicator->list<T>(exec, tensors, count);
             const auto result = communicator->list<T>(exec, results, count);
@@ -32,7 +32,7 @@ zeropp_status zeropp_all_reduce_feedback_create(zeropp_communicator* communicato
                                                 const char* inter_node, zeropp_element element,
                                                 const zeropp_tensor* fulls, size_t count, zeropp_feedback** feedback) {
     return status_of([&] {
-        with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
+        with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
             *feedback = zeropp_feedback::made<all_reduce_feedback_of<Hops>, T>(*communicator, fulls, count);
         });
     });

@@ -7,11 +7,14 @@ using namespace zeropp_c;
 
 namespace {
 
-/// Runs call(quantizer, T{}) for the format's name and the element type.
+/// Runs call(quantizer, T{}) for the format's name and the element type; for a lossless one if `is_alone`.
 template <class Call>
-void with_format(const char* format, zeropp_element element, Call call) {
-    const auto quantizer = gather_formats::parse(format);
-    with_element(element, [&]<class T>(T) { std::visit([&](const auto& q) { call(q, T{}); }, quantizer); });
+void with_format(const char* format, zeropp_element element, bool is_alone, Call call) {
+    auto quantizer = gather_formats::parse(format);
+    with_element(element, [&]<class T>(T) {
+        if (is_alone) quantizer = zeropp::cast_to<T>();
+        std::visit([&](const auto& q) { call(q, T{}); }, quantizer);
+    });
 }
 
 }  // namespace
@@ -19,7 +22,8 @@ void with_format(const char* format, zeropp_element element, Call call) {
 zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format, zeropp_element element,
                                 const zeropp_tensor* shards, const zeropp_tensor* fulls, size_t count, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
-        with_format(format, element, [&]<class T>(const auto& q, T) {
+        // One rank sends nothing, so nothing is rounded.
+        with_format(format, element, communicator->comm.size() == 1, [&]<class T>(const auto& q, T) {
             auto& comm = communicator->comm;
             const auto full = communicator->list<T>(exec, fulls, count);
             const auto shard = communicator->list<T>(exec, shards, count, true);
@@ -39,7 +43,7 @@ zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* 
 zeropp_status zeropp_quantize(const char* format, zeropp_element element, const void* tensor, size_t elements,
                               void* message, void* stream) {
     return status_of([&] {
-        with_format(format, element, [&]<class T>(const auto& q, T) {
+        with_format(format, element, false, [&]<class T>(const auto& q, T) {
             zeropp::codec<execution>::write(on(stream), q, static_cast<const T*>(tensor),
                                             zeropp::slices::single(elements, 0, elements),
                                             static_cast<std::byte*>(message));
@@ -50,7 +54,7 @@ zeropp_status zeropp_quantize(const char* format, zeropp_element element, const 
 zeropp_status zeropp_dequantize(const char* format, zeropp_element element, const void* message, size_t elements,
                                 void* tensor, void* stream) {
     return status_of([&] {
-        with_format(format, element, [&]<class T>(const auto& q, T) {
+        with_format(format, element, false, [&]<class T>(const auto& q, T) {
             zeropp::codec<execution>::read(on(stream), zeropp::message_sum{q, static_cast<const std::byte*>(message)},
                                            zeropp::slices::single(elements, 0, elements), static_cast<T*>(tensor));
         });

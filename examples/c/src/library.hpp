@@ -103,13 +103,6 @@ void with_element(zeropp_element element, Call call) {
     throw zeropp::precondition_error("zeropp_c", "an element type from 0 to 2", std::to_string(element));
 }
 
-/// Runs call(hops, T{}) for the formats' names and the element type.
-template <class Call>
-void with_hops(std::string_view intra_node, std::string_view inter_node, zeropp_element element, Call call) {
-    const auto formats = reduce_formats::parse(intra_node, inter_node);
-    with_element(element, [&]<class T>(T) { std::visit([&](const auto& hops) { call(hops, T{}); }, formats); });
-}
-
 template <class T>
 using replica_of = zeropp::secondary_replica<zeropp::cast_to<T>, space>;
 
@@ -266,6 +259,17 @@ struct zeropp_communicator {
 
 namespace zeropp_c {
 
+/// Runs call(hops, T{}) for the formats' names and the element type. One rank sends nothing, so its hops are lossless.
+template <class Call>
+void with_hops(const zeropp_communicator& communicator, std::string_view intra_node, std::string_view inter_node,
+               zeropp_element element, Call call) {
+    auto formats = reduce_formats::parse(intra_node, inter_node);
+    with_element(element, [&]<class T>(T) {
+        if (communicator.comm.size() == 1) formats = hops<zeropp::cast_to<T>, zeropp::cast_to<T>>();
+        std::visit([&](const auto& hops) { call(hops, T{}); }, formats);
+    });
+}
+
 /// Runs call(execution), the collective `function` on `stream`, and returns its status. Keeps memory until the work is
 /// complete.
 template <class Call>
@@ -320,6 +324,7 @@ struct zeropp_feedback {
     /// A feedback_of<Hops> or all_reduce_feedback_of<Hops>, for the hops named `hops`.
     zeropp_c::lasting memory;
     std::string hops;
+    void (*reset)(const zeropp_c::lasting& memory);
 
     template <class Feedback, class T>
     static zeropp_feedback* made(const zeropp_communicator& communicator, const zeropp_tensor* fulls,
@@ -331,7 +336,8 @@ struct zeropp_feedback {
                                               [&](const zeropp::view<std::byte, zeropp_c::space>& storage) {
                                                   return Feedback(ranks, full, storage);
                                               }),
-            typename Feedback::hops_type{}.name()};
+            typename Feedback::hops_type{}.name(),
+            [](const zeropp_c::lasting& residuals) { residuals.as<Feedback>().reset(); }};
     }
 
     /// The residuals, for `function`. Throws precondition_error unless they are a `Feedback`.
@@ -348,4 +354,6 @@ struct zeropp_replica {
     /// A replica_of<T>, for the type of `element`.
     zeropp_c::lasting memory;
     zeropp_element element;
+    /// False if the next update has the last one's shards.
+    bool shards_changed;
 };

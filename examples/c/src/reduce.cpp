@@ -9,7 +9,7 @@ zeropp_status zeropp_reduce_scatter(zeropp_communicator* communicator, const cha
                                     size_t count, int mean, zeropp_feedback* feedback, void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         const zeropp::reduce_options options{.operation = mean != 0 ? zeropp::reduction::mean : zeropp::reduction::sum};
-        with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
+        with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops& hops, T) {
             auto& comm = communicator->comm;
             const auto full = communicator->list<T>(exec, fulls, count);
             const auto shard = communicator->list<T>(exec, shards, count, true);
@@ -32,12 +32,14 @@ zeropp_status zeropp_feedback_create(zeropp_communicator* communicator, const ch
                                      zeropp_element element, const zeropp_tensor* fulls, size_t count,
                                      zeropp_feedback** feedback) {
     return status_of([&] {
-        with_hops(intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
+        with_hops(*communicator, intra_node, inter_node, element, [&]<class Hops, class T>(const Hops&, T) {
             *feedback = zeropp_feedback::made<feedback_of<Hops>, T>(*communicator, fulls, count);
         });
     });
 }
 
 void zeropp_feedback_destroy(zeropp_feedback* feedback) { delete feedback; }
+
+void zeropp_feedback_reset(zeropp_feedback* feedback) { feedback->reset(feedback->memory); }
 
 size_t zeropp_feedback_bytes(const zeropp_feedback* feedback) { return feedback->memory.bytes; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -18,17 +19,20 @@ void with_replica(const zeropp_replica& replica, Call call) {
     with_element(replica.element, [&]<class T>(T) { call(replica.memory.as<replica_of<T>>(), T{}); });
 }
 
-/// Returns the next version, equal on all ranks. Empties the replicas if their versions differ, so that the next update
-/// sends whole weights. Each rank sends 8 bytes, not counted, and waits.
+/// Returns the next version, equal on all ranks; none if all have replicas of one version, and no rank's shards are
+/// `changed`. Empties the replicas if their versions differ, so that the next update sends whole weights. Each rank
+/// sends 8 bytes, not counted, and waits.
 template <class Replica>
-std::uint64_t next_version(zeropp_communicator& communicator, Replica& kept) {
-    std::vector<std::uint64_t> versions(static_cast<std::size_t>(communicator.comm.size()));
-    const std::uint64_t own = kept.version().value_or(0);
+std::optional<std::uint64_t> next_version(zeropp_communicator& communicator, Replica& kept, bool changed) {
+    std::vector<std::uint64_t> stated(static_cast<std::size_t>(communicator.comm.size()));
+    const std::uint64_t version = kept.version().value_or(0);
+    const std::uint64_t own = 2 * version + (changed || version == 0 ? 1 : 0);
     communicator.channel.all_gather(zeropp::host{}, reinterpret_cast<const std::byte*>(&own),
-                                    reinterpret_cast<std::byte*>(versions.data()), sizeof own);
-    const auto [lowest, highest] = std::ranges::minmax(versions);
-    if (lowest != highest) kept.invalidate();
-    return highest + 1;
+                                    reinterpret_cast<std::byte*>(stated.data()), sizeof own);
+    const auto [lowest, highest] = std::ranges::minmax(stated);
+    if (lowest == highest && highest % 2 == 0) return std::nullopt;
+    if (lowest / 2 != highest / 2) kept.invalidate();
+    return highest / 2 + 1;
 }
 
 }  // namespace
@@ -44,7 +48,7 @@ zeropp_status zeropp_replica_create(zeropp_communicator* communicator, zeropp_el
                                              [&](zeropp::view<std::byte, space> storage) {
                                                  return replica_of<T>(comm.topology(), comm.rank(), full, storage);
                                              });
-            *replica = new zeropp_replica{std::move(memory), element};
+            *replica = new zeropp_replica{std::move(memory), element, true};
         });
     });
 }
@@ -57,11 +61,14 @@ void zeropp_replica_invalidate(zeropp_replica* replica) {
     with_replica(*replica, [](auto& kept, auto) { kept.invalidate(); });
 }
 
+void zeropp_replica_unchanged(zeropp_replica* replica) { replica->shards_changed = false; }
+
 zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica, const char* format,
                                    const zeropp_tensor* shards, const zeropp_tensor* fulls, size_t count,
                                    void* stream) {
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         communicator->pending.keep(replica->memory.memory);
+        const bool changed = std::exchange(replica->shards_changed, true);
         const auto quantizer = difference_formats::parse(format);
         with_replica(*replica, [&]<class T>(replica_of<T>& kept, T) {
             auto& comm = communicator->comm;
@@ -70,8 +77,9 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
             // Before the comparison: an error behind it on one rank would leave the others waiting.
             const auto scratch = std::visit(
                 [&](const auto& q) {
-                    return communicator->scratch_of(
-                        zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full));
+                    return communicator->scratch_of(std::max(
+                        zeropp::quantized_update_gather_workspace_bytes(comm.topology(), q, kept.stored_as(), full),
+                        zeropp::secondary_partition_gather_workspace_bytes(comm.topology(), kept.stored_as(), full)));
                 },
                 quantizer);
             // Before versions are exchanged: a rank in another call would take them for its data.
@@ -80,10 +88,15 @@ zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_rep
                                    zeropp::element_traits<T>::name,
                                    zeropp::agreed_text(std::string_view(format)),
                                    {}});
-            const std::uint64_t version = next_version(*communicator, kept);
+            const auto version = next_version(*communicator, kept, changed);
+            if (!version) {
+                return zeropp::secondary_partition_gather(exec, comm, kept, *kept.version(), full, scratch);
+            }
+            // One node sends no differences, and copies whole weights without loss.
+            if (comm.topology().groups() == 1) kept.invalidate();
             std::visit(
                 [&](const auto& q) {
-                    zeropp::quantized_update(exec, comm, q, shard, kept.to(version, full), {}, scratch);
+                    zeropp::quantized_update(exec, comm, q, shard, kept.to(*version, full), {}, scratch);
                 },
                 quantizer);
         });

@@ -16,7 +16,7 @@ from .communicator import Communicator, Traffic, disabled
 from .ddp import ddp_hook
 from .estimate import Estimate, Machine, estimate
 from .formats import PRESETS, from_deepspeed
-from .fsdp import apply, refresh, stats
+from .fsdp import apply, refresh, remove, reset_feedback, stats
 from .hpz import fully_shard
 from .local_steps import LocalSteps, local_steps
 from .report import Report, Row
@@ -46,7 +46,9 @@ __all__ = [
     "quantize",
     "reduce_scatter",
     "refresh",
+    "remove",
     "replica_gather",
+    "reset_feedback",
     "stats",
     "update_gather",
 ]

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Sequence
 
 import torch
+from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
 MOVE = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
@@ -106,6 +108,7 @@ _SIGNATURES = {
         + [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
     ),
     "zeropp_feedback_destroy": (None, [ctypes.c_void_p]),
+    "zeropp_feedback_reset": (None, [ctypes.c_void_p]),
     "zeropp_feedback_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
     "zeropp_replica_create": (
         ctypes.c_int,
@@ -114,6 +117,7 @@ _SIGNATURES = {
     "zeropp_replica_destroy": (None, [ctypes.c_void_p]),
     "zeropp_replica_bytes": (ctypes.c_size_t, [ctypes.c_void_p]),
     "zeropp_replica_invalidate": (None, [ctypes.c_void_p]),
+    "zeropp_replica_unchanged": (None, [ctypes.c_void_p]),
     "zeropp_update_gather": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
@@ -254,17 +258,24 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def require_contiguous(tensor: torch.Tensor) -> None:
-    """Raises ZeroppError unless `tensor` is contiguous."""
+def require_tensor(tensor: object) -> None:
+    """Raises ZeroppError unless `tensor` is contiguous, with its elements in memory: the library reads its address."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ZeroppError(f"zeropp_torch: expected tensors, given {tensor!r:.80}")
+    if isinstance(tensor, DTensor):
+        raise ZeroppError("zeropp_torch: expected this rank's tensors, given a DTensor; pass its to_local()")
+    if is_lazy(tensor) or tensor.layout != torch.strided or (tensor.numel() != 0 and tensor.data_ptr() == 0):
+        kind = f"{type(tensor).__name__} of {tensor.layout} on {tensor.device}"
+        raise ZeroppError(f"zeropp_torch: expected dense tensors with elements in memory, given a {kind}")
     if not tensor.is_contiguous():
         raise ZeroppError("zeropp_torch: expected contiguous tensors, given one of strides " + str(tensor.stride()))
 
 
 def views_of(tensors: list[torch.Tensor], row: int = 1) -> ctypes.Array:
-    """The library's views of contiguous `tensors`, which must outlive the views. Shards are whole rows of `row` elements."""
+    """The library's views of `tensors`, which must outlive the views. Shards are whole rows of `row` elements."""
     views = (TensorView * len(tensors))()
     for view, tensor in zip(views, tensors):
-        require_contiguous(tensor)
+        require_tensor(tensor)
         view.data = tensor.data_ptr()
         view.elements = tensor.numel()
         view.row = row

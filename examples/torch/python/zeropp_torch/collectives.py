@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Union
 
 import torch
 
 from . import _library
 from ._library import ZeroppError
+from .arguments import instance
 from .communicator import Communicator
 
 Tensors = Union[torch.Tensor, Sequence[torch.Tensor]]
 
 
 def _listed(tensors: Tensors) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    return list(tensors) if isinstance(tensors, Iterable) and not isinstance(tensors, torch.Tensor) else [tensors]
+
+
+def _format(name: str) -> bytes:
+    return instance("zeropp_torch", "formats", name, str, "names").encode()
 
 
 def _views(communicator: Communicator, first: list[torch.Tensor], second: list[torch.Tensor], names: str):
@@ -25,6 +30,14 @@ def _views(communicator: Communicator, first: list[torch.Tensor], second: list[t
         raise ZeroppError(f"zeropp_torch: expected as many {names}, given {len(first)} and {len(second)}")
     communicator.require_tensors(first + second)
     return _library.views_of(first), _library.views_of(second)
+
+
+def _handle(communicator: Communicator, kept: ErrorFeedback | Replica, kind: type) -> ctypes.c_void_p:
+    """The library's handle of `kept`. Raises ZeroppError unless it is of `kind`, on the communicator's device."""
+    instance("zeropp_torch", kind.__name__, kept, kind, "an object of this class")
+    if kept.device != communicator.device:
+        raise ZeroppError(f"zeropp_torch: expected {kind.__name__} on {communicator.device}, given one on {kept.device}")
+    return kept.handle
 
 
 class ErrorFeedback:
@@ -43,11 +56,12 @@ class ErrorFeedback:
         tensors = _listed(fulls)
         communicator.require_tensors(tensors)
         self._library = _library.library(communicator.device.type)
+        self.device = communicator.device
         self.handle = None
         handle = ctypes.c_void_p()
         communicator.call(
             "zeropp_all_reduce_feedback_create" if of_all_reduce else "zeropp_feedback_create",
-            communicator.handle, intra_node.encode(), (inter_node or intra_node).encode(),
+            communicator.handle, _format(intra_node), _format(inter_node or intra_node),
             _library.element_of(tensors), _library.views_of(tensors), len(tensors), ctypes.byref(handle),
         )
         self.handle = handle
@@ -61,6 +75,10 @@ class ErrorFeedback:
         """Memory on this rank, in bytes."""
         return self._library.zeropp_feedback_bytes(self.handle)
 
+    def reset(self) -> None:
+        """Makes the residuals zero from the next call on. All ranks call it between the same two reductions."""
+        self._library.zeropp_feedback_reset(self.handle)
+
 
 def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weights: str, *, name: str = "") -> None:
     """Writes all ranks' shards into `fulls`, through the format `weights`. All ranks get equal bits, also of their own shards.
@@ -72,7 +90,7 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, parts, wholes, "shards as full tensors")
-        return weights.encode(), _library.element_of(wholes), *views, len(wholes), _library.stream_of(communicator.device)
+        return _format(weights), _library.element_of(wholes), *views, len(wholes), _library.stream_of(communicator.device)
 
     communicator.collective("zeropp_all_gather", name, arguments)
 
@@ -86,6 +104,7 @@ class Replica:
             raise ZeroppError("Replica: expected at least one tensor, given none")
         communicator.require_tensors(tensors)
         self._library = _library.library(communicator.device.type)
+        self.device = communicator.device
         self.handle = None
         self.dtype = tensors[0].dtype
         handle = ctypes.c_void_p()
@@ -117,20 +136,32 @@ class Replica:
 
 
 def update_gather(
-    communicator: Communicator, shards: Tensors, fulls: Tensors, replica: Replica, differences: str, *, name: str = ""
+    communicator: Communicator,
+    shards: Tensors,
+    fulls: Tensors,
+    replica: Replica,
+    differences: str,
+    *,
+    changed: bool = True,
+    name: str = "",
 ) -> None:
     """Brings the nodes' replicas up to date with all ranks' shards, and writes them into `fulls`.
 
     Changes since the last update travel between nodes, in the format `differences`; the next update includes their error.
-    Whole tensors travel first, and whenever ranks' replicas differ in version, as after an error on some ranks. Each update
-    compares versions: it exchanges 8 bytes from each rank and waits for them (on a GPU, for the stream).
+    Whole tensors travel first, and whenever ranks' replicas differ in version, as after an error on some ranks. If no rank's
+    shards are `changed` since the last update, nothing travels between nodes, as in replica_gather(). Ranks compare versions
+    and `changed`: each sends 8 bytes, and waits (on a GPU, for the stream).
     """
     parts, wholes = _listed(shards), _listed(fulls)
 
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, parts, wholes, "shards as full tensors")
+        kept = _handle(communicator, replica, Replica)
         replica.require_type(wholes)
-        return replica.handle, differences.encode(), *views, len(wholes), _library.stream_of(communicator.device)
+        given = kept, _format(differences), *views, len(wholes), _library.stream_of(communicator.device)
+        if not changed:
+            _library.library(communicator.device.type).zeropp_replica_unchanged(kept)
+        return given
 
     communicator.collective("zeropp_update_gather", name, arguments)
 
@@ -141,8 +172,9 @@ def replica_gather(communicator: Communicator, fulls: Tensors, replica: Replica,
 
     def arguments() -> tuple[object, ...]:
         communicator.require_tensors(wholes)
+        kept = _handle(communicator, replica, Replica)
         replica.require_type(wholes)
-        return replica.handle, _library.views_of(wholes), len(wholes), _library.stream_of(communicator.device)
+        return kept, _library.views_of(wholes), len(wholes), _library.stream_of(communicator.device)
 
     communicator.collective("zeropp_replica_gather", name, arguments)
 
@@ -165,8 +197,9 @@ def reduce_scatter(
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
-            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(wholes), *views, len(wholes), int(mean),
-            feedback.handle if feedback is not None else None, _library.stream_of(communicator.device),
+            _format(intra_node), _format(inter_node or intra_node), _library.element_of(wholes), *views, len(wholes), int(mean),
+            None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
+            _library.stream_of(communicator.device),
         )
 
     communicator.collective("zeropp_reduce_scatter", name, arguments)
@@ -190,8 +223,9 @@ def all_reduce(
         communicator.require_tensors(listed)
         views = _library.views_of(listed)
         return (
-            intra_node.encode(), (inter_node or intra_node).encode(), _library.element_of(listed), views, views, len(listed),
-            int(mean), feedback.handle if feedback is not None else None, _library.stream_of(communicator.device),
+            _format(intra_node), _format(inter_node or intra_node), _library.element_of(listed), views, views, len(listed),
+            int(mean), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
+            _library.stream_of(communicator.device),
         )
 
     communicator.collective("zeropp_all_reduce", name, arguments)
@@ -199,10 +233,10 @@ def all_reduce(
 
 def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
     """The message of a contiguous `tensor` in `format`: uint8, on its device."""
-    _library.require_contiguous(tensor)
+    _library.require_tensor(tensor)
     loaded = _library.library(tensor.device.type)
     size = ctypes.c_size_t()
-    _library.require_success(loaded, loaded.zeropp_message_bytes(format.encode(), tensor.numel(), ctypes.byref(size)))
+    _library.require_success(loaded, loaded.zeropp_message_bytes(_format(format), tensor.numel(), ctypes.byref(size)))
     message = torch.empty(size.value, dtype=torch.uint8, device=tensor.device)
     with _library.on_device(tensor.device):
         status = loaded.zeropp_quantize(
@@ -215,11 +249,12 @@ def quantize(tensor: torch.Tensor, format: str) -> torch.Tensor:
 
 def dequantize(message: torch.Tensor, format: str, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A tensor of `size` and `dtype` from quantize()'s message in `format`."""
+    _library.require_tensor(message)
     loaded = _library.library(message.device.type)
     tensor = torch.empty(size, dtype=dtype, device=message.device)
     expected = ctypes.c_size_t()
-    _library.require_success(loaded, loaded.zeropp_message_bytes(format.encode(), tensor.numel(), ctypes.byref(expected)))
-    if message.dtype != torch.uint8 or not message.is_contiguous() or message.numel() != expected.value:
+    _library.require_success(loaded, loaded.zeropp_message_bytes(_format(format), tensor.numel(), ctypes.byref(expected)))
+    if message.dtype != torch.uint8 or message.numel() != expected.value:
         raise ZeroppError(
             f"dequantize: expected {expected.value} contiguous bytes for {tensor.numel()} elements of {format}, given "
             f"{message.numel()} of {message.dtype}"

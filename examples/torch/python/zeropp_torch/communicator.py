@@ -7,12 +7,17 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import json
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
-from . import _library
+from . import _library, arguments
 from ._library import ZeroppError
 
 
@@ -105,24 +110,52 @@ def new_group(parent: dist.ProcessGroup, members: Sequence[int], device: torch.d
     )
 
 
-def require_agreement(groups: Sequence[dist.ProcessGroup], device: torch.device, what: str, given: str) -> None:
-    """Raises the same ZeroppError on all ranks unless all have the same `given`. The ranks are one group's, or those of a
-    mesh by one group for each dimension, the last dimension first."""
-    text = given.encode()
-    stated = hashlib.sha256(text).digest() + text[:992].ljust(992, b"\0")
-    every = torch.frombuffer(bytearray(stated), dtype=torch.uint8).to(device)
-    for group in groups:
-        known = every
-        every = known.new_empty(dist.get_world_size(group) * known.numel())
-        all_gather_single(every, known, group=group)
-    of_ranks = [bytes(row) for row in every.view(-1, len(stated)).tolist()]
-    if any(of_rank != stated for of_rank in of_ranks):
-        world = dist.get_process_group_ranks(groups[0]) if len(groups) == 1 else range(len(of_ranks))
-        texts = [of_rank[32:].rstrip(b"\0").decode(errors="replace") for of_rank in of_ranks]
-        raise ZeroppError(
-            f"{what}: expected the same on every rank, given "
-            + "; ".join(f"{text} on rank {rank}" for rank, text in zip(world, texts))
-        )
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} others" if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+
+
+def _difference(name: str, by_rank: Mapping[int, Any]) -> str:
+    """Says which ranks have given which values as `name`. The value of more than half of the ranks is that of "the others"."""
+    ranks: dict[Any, list[int]] = {}
+    for rank, value in by_rank.items():
+        ranks.setdefault(value, []).append(rank)
+    rarest_first = sorted(ranks.items(), key=lambda item: len(item[1]))
+    most = 2 * len(rarest_first[-1][1]) > len(by_rank)
+    return f"{name} " + ", ".join(
+        f"{value} on {'the others' if most and of_value is rarest_first[-1][1] else _ranks(of_value)}"
+        for value, of_value in rarest_first
+    )
+
+
+def require_agreement(
+    groups: Sequence[dist.ProcessGroup], device: torch.device, what: str, given: Mapping[str, object]
+) -> None:
+    """Raises the same ZeroppError on all ranks unless all have equal `given`, values by name: it says which differ on which
+    ranks. The ranks are one group's, or those of a mesh by one group for each dimension, the last dimension first. Each rank
+    sends 48 bytes, and `given` if it differs. On a GPU, this waits for the stream."""
+    stated = json.dumps({name: repr(value) for name, value in given.items()}).encode()
+
+    def of_all(own: bytes) -> list[bytes]:
+        every = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
+        for group in groups:
+            known = every
+            every = known.new_empty(dist.get_world_size(group) * known.numel())
+            all_gather_single(every, known, group=group)
+        everything = bytes(every.tolist())
+        return [everything[begin : begin + len(own)] for begin in range(0, len(everything), len(own))]
+
+    digests = of_all(hashlib.sha256(stated).digest() + struct.pack("qq", dist.get_rank(), len(stated)))
+    if all(digest[:32] == digests[0][:32] for digest in digests):
+        return
+    ranks, sizes = zip(*(struct.unpack("qq", digest[32:]) for digest in digests))
+    by_rank = {rank: json.loads(text) for rank, text in zip(ranks, of_all(stated.ljust(max(sizes))))}
+    names = dict.fromkeys(name for values in by_rank.values() for name in values)
+    every_value = {name: {rank: values.get(name, "nothing") for rank, values in by_rank.items()} for name in names}
+    raise ZeroppError(
+        f"{what}: expected the same on every rank, given "
+        + "; ".join(_difference(name, values) for name, values in every_value.items() if len(set(values.values())) > 1)
+    )
 
 
 def _require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
@@ -138,6 +171,52 @@ def _require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
     columns = [[of[c - min(c // len(of) * len(of), most - len(of))] for of in by_node] for c in range(most)]
     if any(members != sorted(members) for members in by_node + columns):
         raise ZeroppError(f"zeropp_torch: expected nodes whose ranks follow one another in one order, given nodes {list(nodes)}")
+
+
+class _Turns:
+    """The calls on a process group. Ranks match calls by their order alone, and calls of several threads have none."""
+
+    def __init__(self) -> None:
+        self._running = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._refused = ""
+
+    @contextlib.contextmanager
+    def turn(self, of_any_thread: bool) -> Iterator[None]:
+        """Context of one call. Raises ZeroppError for a call during another one, or from another thread than the first call's
+        unless it may be `of_any_thread`; and for all calls after such a call."""
+        here = threading.current_thread()
+        if not self._running.acquire(blocking=False):
+            self._refuse(here)
+        try:
+            if not of_any_thread:
+                self._thread = self._thread or here
+                if self._thread is not here:
+                    self._refuse(here)
+            self._require_order()
+            yield
+            self._require_order()
+        finally:
+            self._running.release()
+
+    def _refuse(self, thread: threading.Thread) -> NoReturn:
+        first = self._thread.name if self._thread is not None else "another"
+        self._refused = (
+            f"zeropp_torch: expected calls on a process group from one thread, {first}, given one from {thread.name}; ranks "
+            "match calls by their order, so a thread takes a group of its own: dist.new_group()"
+        )
+        self._require_order()
+
+    def _require_order(self) -> None:
+        if self._refused:
+            raise ZeroppError(self._refused)
+
+
+# Of a process group, because its communicators share the order of its calls.
+_turns: weakref.WeakKeyDictionary[dist.ProcessGroup, _Turns] = weakref.WeakKeyDictionary()
+
+# The exception of a thread's last callback that failed. Callbacks run on the calling thread.
+_raised = threading.local()
 
 
 class _DeviceBytes:
@@ -156,8 +235,9 @@ class Communicator:
     of several ranks, it makes a process group for each node and for each rank's counterparts.
 
     Tensors are on `device`; "cuda" is the current CUDA device. Collectives block on CPU tensors, and are enqueued on the
-    current stream for CUDA tensors. They run one at a time, in the same order on all ranks. Exceptions of torch.distributed
-    are passed on; timeouts are the process group's.
+    current stream for CUDA tensors. They run one at a time, in the same order on all ranks. So a process group's calls, by all
+    its communicators, are those of one thread: a call from another one, and each later call on that group, raises a
+    ZeroppError. Exceptions of torch.distributed are passed on; timeouts are the process group's.
 
     The first `compared_calls` collectives compare the ranks' calls before they move data: function, name, elements, type and
     formats. If calls differ, or one rank's call is refused, all ranks raise a ZeroppError.
@@ -183,23 +263,26 @@ class Communicator:
         self.device = device
         self.size = dist.get_world_size(group)
         self.rank = dist.get_rank(group)
-        given = f"device {device.type}, compared_calls {compared_calls}, ranks_per_node {ranks_per_node}, nodes {nodes and list(nodes)}"
+        given = {"device": device.type, "compared_calls": compared_calls, "ranks_per_node": ranks_per_node, "nodes": nodes}
         require_agreement([group], device, "Communicator", given)
+        arguments.integer("Communicator", "compared_calls", compared_calls, 0)
         if nodes is not None and ranks_per_node is not None:
             raise ZeroppError("zeropp_torch: expected either ranks_per_node or nodes, given both")
         if nodes is None:
             per_node = self.size if ranks_per_node is None else ranks_per_node
-            if per_node < 1 or self.size % per_node != 0:
+            if self.size % arguments.integer("Communicator", "ranks_per_node", per_node, 1) != 0:
                 raise ZeroppError(
                     f"zeropp_torch: expected ranks_per_node to divide the group's {self.size} ranks, given {per_node}"
                 )
             nodes = [rank // per_node for rank in range(self.size)]
+        for node in arguments.instance("Communicator", "nodes", nodes, Sequence, "a sequence"):
+            arguments.integer("Communicator", "each node", node, 0)
         if len(nodes) != self.size:
             raise ZeroppError(f"zeropp_torch: expected a node for each of {self.size} ranks, given {len(nodes)}")
         _require_sorted_groups(dist.get_process_group_ranks(group), nodes)
         self.nodes = list(nodes)
         self._groups = [group]
-        self._raised: BaseException | None = None
+        self._turns = _turns.setdefault(group, _Turns())
         # Kept until the next message. If gloo's thread released a tensor last, it would wait for Python, with its group locked.
         self._moved: tuple[torch.Tensor, ...] = ()
         # The library may call these until the communicator is destroyed.
@@ -248,30 +331,33 @@ class Communicator:
     def collective(self, function: str, name: str, arguments: Callable[[], tuple[object, ...]]) -> None:
         """Calls `function`, a collective called `name`, with `arguments()`. If these raise a ZeroppError, ranks that compare
         the call raise too."""
-        self._library.zeropp_name(self._handle, name.encode())
-        try:
-            given = arguments()
-        except ZeroppError as refused:
-            stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
-            self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
-        else:
-            self.call(function, self._handle, *given)
+        # On a GPU, autograd runs backward on threads of its own.
+        with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
+            self._library.zeropp_name(self._handle, name.encode())
+            try:
+                given = arguments()
+            except ZeroppError as refused:
+                stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
+                self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
+            else:
+                self.call(function, self._handle, *given)
 
     def call(self, function: str, *arguments: object) -> None:
         """Calls a library function that returns a status. Raises a callback's exception, or ZeroppError for other failures."""
-        self._raised = None
+        _raised.by_callback = None
         with _library.on_device(self.device):
             status = getattr(self._library, function)(*arguments)
         if status == _library.CALLBACK_FAILED:
-            raised, self._raised = self._raised, None
+            raised, _raised.by_callback = _raised.by_callback, None
             raise raised if raised is not None else ZeroppError("zeropp_torch: a callback has failed")
         _library.require_success(self._library, status)
 
     def require_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises ZeroppError unless `tensors` have one element type and are on this communicator's device."""
         for tensor in tensors:
-            if tensor.device != self.device:
+            if isinstance(tensor, torch.Tensor) and tensor.device != self.device:
                 raise ZeroppError(f"zeropp_torch: expected tensors on {self.device}, given one on {tensor.device}")
+            _library.require_tensor(tensor)
             if tensor.dtype != tensors[0].dtype:
                 raise ZeroppError(
                     f"zeropp_torch: expected tensors of one type, {tensors[0].dtype}, given one of {tensor.dtype}; "
@@ -285,7 +371,7 @@ class Communicator:
             try:
                 return callback(*arguments)
             except BaseException as raised:  # noqa: BLE001 - call() raises it, also a KeyboardInterrupt
-                self._raised = raised
+                _raised.by_callback = raised
                 return failed
 
         return guarded

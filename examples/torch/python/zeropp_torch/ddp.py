@@ -3,6 +3,8 @@
 # No `from __future__ import annotations`: DDP checks the annotations of the hook as types, not as strings.
 
 import concurrent.futures
+import ctypes
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any, Optional, Union
@@ -10,19 +12,41 @@ from typing import Any, Optional, Union
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
+from torch.nn.parallel import DistributedDataParallel
 
-from . import formats
-from ._library import ZeroppError
+from . import arguments, formats
+from ._library import ZeroppError, library, require_success
 from .collectives import all_reduce
 from .communicator import Communicator, Traffic, enabled, new_group, require_agreement
 
 # Number of threads that take a bucket's pieces in turn, on the host: one piece moves within nodes while another crosses them.
 LANES = 2
+# In bytes of messages, not of the gradient: over a slow link, each piece takes the link's latency anew.
 PIECE_BYTES = 2 << 20
 # With one hop, nothing overlaps: larger pieces start fewer messages.
 PIECE_BYTES_OF_ONE_HOP = 8 << 20
 # Elements of the largest block of a format.
 BLOCK = 256
+
+
+def _message_bytes(hops: formats.GradientFormats, elements: int) -> int:
+    """Size of an inter-node message of `elements` elements, as a rank sends to one of another node in a reduce-scatter."""
+    intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
+    loaded = library("cpu")
+    status = loaded.zeropp_reduce_volume(
+        (ctypes.c_int * 2)(0, 1), 2, 0, hops.intra_node.encode(), hops.inter_node.encode(), 2 * elements,
+        ctypes.byref(intra_node), ctypes.byref(inter_node),
+    )
+    require_success(loaded, status)
+    return inter_node.value
+
+
+def _model_of(parameter: torch.nn.Parameter) -> Optional[DistributedDataParallel]:
+    """The DDP model of `parameter`. DDP tells a hook neither its model nor its process group."""
+    for known in gc.get_objects():
+        if issubclass(type(known), DistributedDataParallel) and any(own is parameter for own in known.parameters()):
+            return known
+    return None
 
 
 class _Reducer:
@@ -33,19 +57,26 @@ class _Reducer:
         process_group: Optional[dist.ProcessGroup],
         ranks_per_node: int,
         gradients: Any,
+        preset: Optional[str],
         device: torch.device,
         compared_steps: int,
     ):
+        arguments.instance("ddp_hook", "process_group", process_group, (dist.ProcessGroup, type(None)), "a group or None")
         parent = process_group if process_group is not None else dist.group.WORLD
         members = range(dist.get_world_size(parent))
         lanes = LANES if device.type == "cpu" else 1
-        given = f"gradients {gradients}, ranks_per_node {ranks_per_node}, compared_steps {compared_steps}"
+        given = {
+            "gradients": gradients, "preset": preset, "ranks_per_node": ranks_per_node, "compared_steps": compared_steps
+        }
         require_agreement([parent], device, "ddp_hook", given)
-        if ranks_per_node < 1:
-            raise ZeroppError(f"ddp_hook: expected ranks_per_node from 1, given {ranks_per_node}")
-        nodes = [rank // ranks_per_node for rank in dist.get_process_group_ranks(parent)]
+        arguments.integer("ddp_hook", "ranks_per_node", ranks_per_node, 1)
+        arguments.integer("ddp_hook", "compared_steps", compared_steps, 0)
+        self._ranks = dist.get_process_group_ranks(parent)
+        nodes = [rank // ranks_per_node for rank in self._ranks]
         one_hop = len(set(nodes)) in (1, len(nodes))
         self._piece_bytes = PIECE_BYTES_OF_ONE_HOP if one_hop else PIECE_BYTES
+        if gradients is formats.DEFAULT or preset is not None:
+            gradients = formats.chosen("ddp_hook", formats.DEFAULT, gradients, preset or "8bit", None).gradients
         self._hops = formats.gradient_formats(gradients)
         self._groups = [new_group(parent, members, device) for _ in range(lanes)]
         self._lanes = [
@@ -56,12 +87,24 @@ class _Reducer:
         self._running: list[concurrent.futures.Future[None]] = []
         self._turn = 0
         self._steps_to_compare = compared_steps + 1
+        # All ranks are those of a model without a process group of its own.
+        self._knows_group = process_group is not None or self._lanes[0].size == 1
 
     def traffic(self) -> Traffic:
         return sum((lane.traffic() for lane in self._lanes), Traffic())
 
     def begin(self, bucket: dist.GradBucket) -> bool:
-        """True if calls of this bucket are compared. The first bucket begins a step."""
+        """True if calls of this bucket are compared. The first bucket begins a step. Raises ZeroppError, before anything is
+        sent, unless the model has the hook's ranks."""
+        if not self._knows_group:
+            model = _model_of(bucket.parameters()[0])
+            ranks = self._ranks if model is None else dist.get_process_group_ranks(model.process_group)
+            if ranks != self._ranks:
+                raise ZeroppError(
+                    f"ddp_hook: expected the process group of the model, of ranks {ranks}, given none for all ranks; pass it "
+                    "as the hook's first argument"
+                )
+            self._knows_group = True
         if bucket.index() == 0 and self._steps_to_compare != 0:
             self._steps_to_compare -= 1
         return self._steps_to_compare != 0
@@ -78,7 +121,8 @@ class _Reducer:
     def _piece_elements(self, gradient: torch.Tensor) -> int:
         """Elements of each piece but the last: whole blocks for every rank, so that a lossless piece is sent without a copy."""
         whole = self._lanes[0].size * BLOCK
-        pieces = max(1, gradient.nbytes // self._piece_bytes)
+        sent = _message_bytes(self._hops.of(gradient.dtype), gradient.numel()) if enabled() else gradient.nbytes
+        pieces = max(1, sent // self._piece_bytes)
         return max(1, -(-gradient.numel() // (pieces * whole))) * whole
 
     def start(self, bucket: dist.GradBucket, future: torch.futures.Future[torch.Tensor]) -> None:
@@ -120,14 +164,16 @@ def ddp_hook(
     process_group: Optional[dist.ProcessGroup] = None,
     *,
     ranks_per_node: int,
-    gradients: formats.Gradients = ("int8:256:bf16", "int8:256:bf16"),
+    gradients: Union[formats.Gradients, formats.Default] = formats.DEFAULT,
+    preset: Optional[str] = None,
     device: Union[torch.device, str] = "cpu",
     compared_steps: int = 2,
 ) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
     """A hook for one DistributedDataParallel model: `model.register_comm_hook(None, ddp_hook(ranks_per_node=8))`.
 
-    Collective. `process_group` is the model's, `device` that of its parameters. All ranks raise the same ZeroppError
-    if their arguments differ, or their calls in the first `compared_steps` steps.
+    Collective. `process_group` is the model's, by default all ranks; `device` that of its parameters. Formats are `gradients`
+    or those of `preset`, a key of PRESETS, by default "8bit". All ranks raise the same ZeroppError if their arguments differ,
+    or their calls in the first `compared_steps` steps.
 
     Gradients become means over all ranks, with equal bits on every rank. Ranks that have run out of inputs count too.
     Buckets are reduced during backward, on the host by threads, on a GPU on the current stream. Backward raises failures;
@@ -135,7 +181,7 @@ def ddp_hook(
     this rank's Traffic.
     """
     device = torch.device(device)
-    reducer = _Reducer(process_group, ranks_per_node, gradients, device, compared_steps)
+    reducer = _Reducer(process_group, ranks_per_node, gradients, preset, device, compared_steps)
 
     def hook(_state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Optional, Union
 
 from torch import nn
 
-from . import _library, formats
+from . import _library, arguments, formats
 from ._library import ZeroppError
 from .units import elements_of, units_of
 
@@ -36,8 +37,9 @@ class Machine:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             rate = name in ("intra_node_gbit", "inter_node_gbit")
-            if not (0 <= value < math.inf) or (rate and value == 0):
-                raise ZeroppError(f"Machine: expected {name} {'above' if rate else 'from'} 0, given {value}")
+            number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not number or not (0 <= value < math.inf) or (rate and value == 0):
+                raise ZeroppError(f"Machine: expected {name} as a number {'above' if rate else 'from'} 0, given {value!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +127,8 @@ def estimate(
     *,
     world_size: int,
     ranks_per_node: int,
-    weights: Optional[str] = "int8:256:fp16",
-    gradients: Optional[formats.Gradients] = ("int8:256:bf16", "int4:128:signed:bf16"),
+    weights: Union[str, None, formats.Default] = formats.DEFAULT,
+    gradients: Union[formats.Gradients, None, formats.Default] = formats.DEFAULT,
     preset: Optional[str] = None,
     differences: Optional[str] = None,
     secondary: Optional[int] = None,
@@ -140,25 +142,26 @@ def estimate(
     Formats are as in apply(). `secondary` is hpZ's group size, by default a node; 1 is no hpZ. `plain` is ZeRO-3's format.
     A model's FSDP2 units are gathered separately, or `units` equal parts if there are none.
     """
-    if world_size < 1 or ranks_per_node < 1 or world_size % ranks_per_node != 0:
+    for name, value in (("world_size", world_size), ("ranks_per_node", ranks_per_node), ("units", units)):
+        arguments.integer("estimate", name, value, 1)
+    if world_size % ranks_per_node != 0:
         raise ZeroppError(
             f"estimate: expected ranks_per_node to divide world_size, given {ranks_per_node} and {world_size}"
         )
+    group = ranks_per_node if secondary is None else arguments.integer("estimate", "secondary", secondary, 1)
+    arguments.instance("estimate", "error_feedback", error_feedback, bool, "a bool")
+    arguments.instance("estimate", "plain", plain, str, "a format's name")
+    arguments.instance("estimate", "machine", machine, Machine, "a Machine")
     sizes: list[int] = []
     if isinstance(model, nn.Module):
         sizes = [elements_of(group) for unit in units_of(model) for group in unit.groups]
-        total = sum(p.numel() for p in model.parameters())
-    else:
-        total = int(model)
-    if total < 1 or units < 1:
-        raise ZeroppError(f"estimate: expected parameters and units above 0, given {total} and {units}")
+    parameters = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else model
+    total = arguments.integer("estimate", "a model or its number of parameters", parameters, 1)
     if not sizes:
         parts = min(units, total)
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
-    group = ranks_per_node if secondary is None else secondary
-    if group < 1:
-        raise ZeroppError(f"estimate: expected secondary from 1, given {group}")
     return predict(
-        sizes, world_size // ranks_per_node, ranks_per_node, formats.chosen(weights, gradients, preset, differences),
-        group if group > 1 else 0, error_feedback, plain, plain, machine,
+        sizes, world_size // ranks_per_node, ranks_per_node,
+        formats.chosen("estimate", weights, gradients, preset, differences), group if group > 1 else 0, error_feedback, plain,
+        plain, machine,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
 
+from . import arguments
 from ._library import ZeroppError, library
 
 Gradients = Union[str, tuple[str, str]]
@@ -47,23 +50,18 @@ class GradientFormats(NamedTuple):
 
 
 def gradient_formats(gradients: Gradients, argument: str = "gradients") -> GradientFormats:
-    """Formats from one name for both hops, or one for each. Raises ZeroppError, which names `argument`, for unknown pairs."""
-    intra_node, inter_node = (gradients, gradients) if isinstance(gradients, str) else gradients
-    if intra_node == inter_node == OWN_TYPE:
-        return GradientFormats(intra_node, inter_node)
+    """Formats from a key of PRESETS, one name for both hops, a name for each, or "INTRA_NODE + INTER_NODE". Raises ZeroppError,
+    which names `argument`, for unknown pairs."""
+    names: Any = gradients
+    if isinstance(gradients, str):
+        names = PRESETS[gradients]["gradients"] if gradients in PRESETS else gradients.split(" + ")
+        names = 2 * names if len(names) == 1 else names
+    pair = " + ".join(map(str, names)) if isinstance(names, (list, tuple)) else ""
     known = library("cpu").zeropp_reduce_formats().decode().split(", ")
-    if f"{intra_node} + {inter_node}" not in known:
-        pairs = ", ".join([OWN_TYPE, *known])
-        raise ZeroppError(f"{argument}: expected one of {pairs}, given {intra_node} + {inter_node}")
-    return GradientFormats(intra_node, inter_node)
-
-
-def replica_formats(replicas: Optional[Gradients]) -> Optional[GradientFormats]:
-    """Formats of the all-reduce between replicas, from a key of PRESETS or from formats of gradients; None for None."""
-    if replicas is None:
-        return None
-    known = isinstance(replicas, str) and replicas in PRESETS
-    return gradient_formats(PRESETS[replicas]["gradients"] if known else replicas, "replicas")
+    if pair not in [f"{OWN_TYPE} + {OWN_TYPE}", *known]:
+        given = gradients if isinstance(gradients, str) else pair or repr(gradients)
+        raise ZeroppError(f"{argument}: expected one of {', '.join([*PRESETS, *known])}, given {given}")
+    return GradientFormats(*pair.split(" + "))
 
 
 def weight_format(weights: str) -> str:
@@ -90,31 +88,73 @@ class Chosen(NamedTuple):
     differences: Optional[str] = None
 
 
+class Default(enum.Enum):
+    """The type of DEFAULT."""
+
+    DEFAULT = "the default"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+#: Stands for an argument that the caller has not given.
+DEFAULT = Default.DEFAULT
+
+
 def chosen(
-    weights: Optional[str],
-    gradients: Optional[Gradients],
+    function: str,
+    weights: Union[str, None, Default],
+    gradients: Union[Gradients, None, Default],
     preset: Optional[str],
-    differences: Optional[str] = None,
+    differences: Optional[str],
 ) -> Chosen:
-    """The formats of `preset`, or of the other arguments if it is None. Raises ZeroppError for unknown names."""
+    """The formats of `preset`, or of the other arguments if it is None; those of the preset "4bit" by default. Raises
+    ZeroppError for unknown names, and for arguments of which one would replace another."""
+    given = {"weights": weights is not DEFAULT, "gradients": gradients is not DEFAULT, "differences": differences is not None}
     if preset is not None:
-        if preset not in PRESETS:
+        if not isinstance(preset, str) or preset not in PRESETS:
             raise ZeroppError(f"preset: expected one of {', '.join(PRESETS)}, given {preset}")
+        if any(given.values()):
+            others = " and ".join(name for name, is_given in given.items() if is_given)
+            raise ZeroppError(f"{function}: expected either preset or {others}, given both")
         formats = PRESETS[preset]
         weights, gradients, differences = formats.get("weights"), formats["gradients"], formats.get("differences")
+    elif given["differences"] and given["weights"] and weights is not None:
+        raise ZeroppError(f"{function}: expected either weights or differences, given both")
+    if weights is DEFAULT:
+        weights = None if given["differences"] else PRESETS["4bit"]["weights"]
+    if gradients is DEFAULT:
+        gradients = PRESETS["4bit"]["gradients"]
     return Chosen(
-        None if weights is None or differences is not None else weight_format(weights),
+        None if weights is None else weight_format(weights),
         None if gradients is None else gradient_formats(gradients),
         None if differences is None else difference_format(differences),
     )
 
 
 def from_deepspeed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of apply() from a DeepSpeed configuration, or its `zero_optimization` section. hpZ is an argument of
-    fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
-    section = config.get("zero_optimization", config)
+    """Arguments of apply() from a DeepSpeed configuration, or its `zero_optimization` section. Warns of settings of ZeRO++
+    that apply() does not take. hpZ is an argument of fully_shard(): `secondary=section["zero_hpz_partition_size"]`."""
+    words = "a mapping, as json.load() makes"
+    arguments.instance("from_deepspeed", "config", config, Mapping, words)
+    section = arguments.instance(
+        "from_deepspeed", "zero_optimization", config.get("zero_optimization", config), Mapping, words
+    )
     formats = PRESETS["4bit"]
-    return {
-        "weights": formats["weights"] if section.get("zero_quantized_weights") else None,
-        "gradients": formats["gradients"] if section.get("zero_quantized_gradients") else None,
-    }
+    taken = {"zero_quantized_weights": "weights", "zero_quantized_gradients": "gradients"}
+    for key in taken:
+        arguments.instance("from_deepspeed", key, section.get(key, False), bool, "a bool")
+    without_hpz = ("zero_hpz_partition_size", 1)
+    dropped = [
+        f"{key} {value}"
+        for key, value in section.items()
+        if key.startswith(("zero_quantized_", "zero_hpz_", "zeropp_")) and key not in taken and value
+        and (key, value) != without_hpz
+    ]
+    if dropped:
+        warnings.warn(
+            f"from_deepspeed: apply() does not take {', '.join(dropped)}; hpZ is fully_shard(secondary=), and error feedback "
+            "apply(error_feedback=True)",
+            stacklevel=2,
+        )
+    return {argument: formats[argument] if section.get(key) else None for key, argument in taken.items()}

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import fnmatch
+import warnings
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch.distributed as dist
 from torch import nn
 
-from . import formats, units
+from . import arguments, formats, units
 from ._library import ZeroppError
 from .communicator import Traffic, require_agreement
 from .estimate import Machine
-from .installation import Installation
+from .hooks import ReplicaReduce
+from .installation import Installation, remove_hooks
 from .report import Report, Row
 
 
-def _require_agreement(sharded: Sequence[units.Unit], given: str) -> None:
+def _require_agreement(sharded: Sequence[units.Unit], given: dict[str, object]) -> None:
     """Compares apply()'s arguments, `given`, and unit names over all ranks that share units or replicas of them. If they
     differ, all raise ZeroppError."""
     names: dict[tuple[int, ...], list[str]] = {}
@@ -30,16 +32,14 @@ def _require_agreement(sharded: Sequence[units.Unit], given: str) -> None:
                 names.setdefault(ranks, []).append(unit.name)
                 groups.setdefault(ranks, (process_groups, group.device))
     for ranks, (process_groups, device) in groups.items():
-        require_agreement(process_groups, device, "apply", f"{given}, units {'; '.join(names[ranks])}")
+        require_agreement(process_groups, device, "apply", {**given, "units": names[ranks]})
 
 
 def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> None:
     """Raises the same ZeroppError on all ranks of an HSDP mesh unless zeropp can reduce between its replicas."""
     for unit in sharded:
         for group in unit.groups:
-            if not units.is_hybrid(group):
-                continue
-            if units.has_all_reduce_hook(group):
+            if not isinstance(units.all_reduce_hook(group), (ReplicaReduce, type(None))):
                 raise ZeroppError(
                     f"apply: expected units without an all-reduce hook for the argument replicas, given one on {unit.name}"
                 )
@@ -56,13 +56,18 @@ def _require_replicas(sharded: Sequence[units.Unit], ranks_per_node: int) -> Non
 
 def _matches(pattern: str, name: str) -> bool:
     name = name or "(root)"
-    return pattern in name or fnmatch.fnmatch(name, pattern)
+    return f".{pattern}." in f".{name}." or fnmatch.fnmatchcase(name, pattern)
+
+
+# Reasons that need no warning.
+_EXCLUDED = "excluded"
+_ONE_RANK = "one rank"
 
 
 def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
     """The reason to leave `unit` to torch; empty if there is none."""
     if any(_matches(pattern, name) for pattern in exclude for name in unit.names):
-        return "excluded"
+        return _EXCLUDED
     groups = unit.groups
     if len(groups) > 1:
         return "parameters on several meshes; give each mesh a unit of its own"
@@ -70,25 +75,18 @@ def _left_out(unit: units.Unit, exclude: Sequence[str]) -> str:
     if shard_group is None:
         return "replicated, not sharded"
     if shard_group.size() == 1:
-        return "one rank"
+        return _ONE_RANK
     if units.gathers_itself(groups[0]):
         return "its parameters say themselves what is gathered (fsdp_pre_all_gather)"
     return ""
-
-
-def _no_replicas(reasons: Sequence[tuple[str, str]]) -> ZeroppError:
-    return ZeroppError(
-        "apply: expected units on a mesh of replicas and shards (HSDP) for the argument replicas, given none: "
-        + "; ".join(f"{unit} {reason}".strip() for unit, reason in reasons)
-    )
 
 
 def apply(
     model: nn.Module,
     *,
     ranks_per_node: int,
-    weights: Optional[str] = "int8:256:fp16",
-    gradients: Optional[formats.Gradients] = ("int8:256:bf16", "int4:128:signed:bf16"),
+    weights: Union[str, None, formats.Default] = formats.DEFAULT,
+    gradients: Union[formats.Gradients, None, formats.Default] = formats.DEFAULT,
     preset: Optional[str] = None,
     differences: Optional[str] = None,
     replicas: Optional[formats.Gradients] = None,
@@ -98,78 +96,121 @@ def apply(
     machine: Machine = Machine(),
     compared_steps: int = 2,
 ) -> Report:
-    """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp. Collective: all ranks call it,
-    after fully_shard and before the first step.
+    """Has the FSDP2 units of `model` gather weights and reduce gradients through zeropp. Collective: all ranks call it
+    between steps, after fully_shard. It replaces what an earlier call has set; remove() takes it back.
 
-    Rank r of the world is on node r // ranks_per_node. `weights` and `gradients` are formats; None leaves a direction to
-    torch. `preset`, a key of PRESETS, replaces all formats. `differences`, a format, replaces `weights`: every node keeps
-    the weights that forward gathered, divided over its ranks. Forward then sends their changes between nodes, and backward
-    sends nothing between nodes. `replicas`, a key of PRESETS or formats of gradients, is for HSDP: zeropp then makes the
-    all-reduce between replicas, in place of torch. `error_feedback` acts in steps in which all trained parameters of a unit
-    have gradients. `keep_frozen` is for units without trained parameters, as the base of LoRA: every node keeps the weights
-    that forward gathered, in their own type, and they cross nodes again only after a change. A unit is left out if a pattern of
-    `exclude` occurs in its name, or matches it by fnmatch; the name of the model itself is "(root)".
+    Rank r of the world is on node r // ranks_per_node. `weights` and `gradients` are formats, by default those of the preset
+    "4bit"; None leaves a direction to torch. `preset`, a key of PRESETS, has all formats. `differences`, a format, replaces
+    `weights`: every node keeps the weights that forward gathered, divided over its ranks. Forward then sends their changes
+    between nodes, if there are any, and backward sends nothing between nodes. `replicas`, a key of PRESETS or formats of
+    gradients, is for HSDP: zeropp then makes the all-reduce between replicas, in place of torch. `error_feedback` acts in
+    steps in which all trained parameters of a unit have gradients. `keep_frozen` is for units without trained parameters, as
+    the base of LoRA: every node keeps the weights that forward gathered, in their own type, and they cross nodes again only
+    after a change. A unit is left out if a pattern of `exclude` is one or several whole components of its dotted name
+    ("blocks.1" is in "model.blocks.1.mlp", not in "blocks.10"), or matches the name by fnmatch ("*norm*"). The name of the
+    model itself is "(root)".
 
-    The report gives advice if nothing is gained on `machine`. Ranks raise the same ZeroppError if their arguments differ,
-    or their calls in a unit's first `compared_steps` steps; later calls are not compared.
+    The report gives advice if nothing is gained on `machine`, and a warning says what else is left to torch. All ranks raise
+    the same ZeroppError, with the model unchanged, for wrong arguments or if these differ between ranks. In a unit's first
+    `compared_steps` steps, ranks also compare each call before it; in every step, all reductions at the end of backward. With
+    `compared_steps` 0, they compare neither.
     """
+    arguments.instance("apply", "model", model, nn.Module, "a torch.nn.Module")
     sharded = units.units_of(model)
     if not sharded:
         raise ZeroppError("apply: expected a model with FSDP2 units (fully_shard), given one without")
     _require_agreement(
         sharded,
-        f"ranks_per_node {ranks_per_node}, weights {weights}, gradients {gradients}, preset {preset}, differences {differences}, "
-        f"replicas {replicas}, error_feedback {error_feedback}, keep_frozen {keep_frozen}, exclude {list(exclude)}, "
-        f"compared_steps {compared_steps}",
+        {
+            "ranks_per_node": ranks_per_node, "weights": weights, "gradients": gradients, "preset": preset,
+            "differences": differences, "replicas": replicas, "error_feedback": error_feedback, "keep_frozen": keep_frozen,
+            "exclude": exclude, "machine": machine, "compared_steps": compared_steps,
+        },
     )
-    if getattr(model, "_zeropp_replicas", False):
-        raise ZeroppError("apply: expected one call with the argument replicas for a model, given another call after it")
-    if ranks_per_node < 1:
-        raise ZeroppError(f"apply: expected ranks_per_node from 1, given {ranks_per_node}")
-    if isinstance(exclude, str):
-        raise ZeroppError(f'apply: expected a sequence of patterns as exclude, given "{exclude}"')
-    chosen = formats.chosen(weights, gradients, preset, differences)
-    between_replicas = formats.replica_formats(replicas)
+    arguments.integer("apply", "ranks_per_node", ranks_per_node, 1)
+    arguments.integer("apply", "compared_steps", compared_steps, 0)
+    arguments.instance("apply", "error_feedback", error_feedback, bool, "a bool")
+    arguments.instance("apply", "keep_frozen", keep_frozen, bool, "a bool")
+    arguments.instance("apply", "machine", machine, Machine, "a Machine")
+    if isinstance(exclude, str) or not isinstance(exclude, Sequence) or not all(isinstance(p, str) for p in exclude):
+        raise ZeroppError(f"apply: expected exclude as a sequence of patterns, given {exclude!r}")
+    chosen = formats.chosen("apply", weights, gradients, preset, differences)
+    between_replicas = None if replicas is None else formats.gradient_formats(replicas, "replicas")
+    left_out = {unit.name: _left_out(unit, exclude) for unit in sharded}
     if between_replicas is not None:
-        _require_replicas(sharded, ranks_per_node)
-        # Before anything is installed.
-        if not any(units.is_hybrid(unit.groups[0]) for unit in sharded if not _left_out(unit, exclude)):
-            raise _no_replicas([(unit.name, _left_out(unit, exclude)) for unit in sharded])
+        reducing = [unit for unit in sharded if not left_out[unit.name] and units.is_hybrid(unit.groups[0])]
+        _require_replicas(reducing, ranks_per_node)
+        if not reducing:
+            raise ZeroppError(
+                "apply: expected units on a mesh of replicas and shards (HSDP) for the argument replicas, given none: "
+                + "; ".join(f"{name} {why}".strip() for name, why in left_out.items())
+            )
+    _remove(model, sharded)
     installed = Installation(ranks_per_node, chosen, between_replicas, error_feedback, keep_frozen, compared_steps)
     report = Report([], [])
-    for unit in sharded:
-        row = Row(unit.name, sum(units.elements_of(group) for group in unit.groups))
-        report.rows.append(row)
-        why = _left_out(unit, exclude)
-        if why:
-            row.tell("left out: " + why)
-        else:
-            installed.install(unit.module, unit.groups[0], unit.is_root, row)
-    if between_replicas is not None and not installed.reduces_replicas:
-        raise _no_replicas([(row.unit, row.note) for row in report.rows])
+    try:
+        for unit in sharded:
+            row = Row(unit.name, sum(units.elements_of(group) for group in unit.groups))
+            report.rows.append(row)
+            why = left_out[unit.name]
+            if why in (_EXCLUDED, _ONE_RANK):
+                row.tell("left out: " + why)
+            elif why:
+                installed.leave(row, "left out: " + why)
+            else:
+                installed.install(unit.module, unit.groups[0], unit.is_root, row)
+    except BaseException:
+        _remove(model, sharded)
+        raise
+    model._zeropp = installed
     report.advice = installed.advice(machine)
+    if not installed.communicators():
+        report.advice.append("Nothing goes through zeropp: all units are left out.")
     for pattern in exclude:
         if not any(_matches(pattern, name) for unit in sharded for name in unit.names):
             report.advice.append(f'Nothing is excluded by "{pattern}": no unit is called so, and parts of one cannot be left out.')
-    model._zeropp_communicators = installed.communicators()
-    model._zeropp_replicas = installed.reduces_replicas
-    model._zeropp_updates = installed.updates
+            warnings.warn(f"apply: {report.advice[-1]}", stacklevel=2)
+    if installed.left_to_torch:
+        warnings.warn("apply: left to torch: " + "; ".join(installed.left_to_torch), stacklevel=2)
     return report
+
+
+def _remove(model: nn.Module, sharded: Sequence[units.Unit]) -> None:
+    for unit in sharded:
+        for group in unit.groups:
+            remove_hooks(group)
+    model.__dict__.pop("_zeropp", None)
+
+
+def remove(model: nn.Module) -> None:
+    """Gives the FSDP2 units of `model` back the collectives that they had before apply(). Call it on all ranks, between steps.
+    Settings that have been changed after apply(), as by set_gradient_divide_factor(), stay."""
+    _installation("remove", model)
+    _remove(model, units.units_of(model))
+
+
+def _installation(function: str, model: nn.Module) -> Installation:
+    installed = getattr(model, "_zeropp", None)
+    if installed is None:
+        raise ZeroppError(f"{function}: expected a model that apply() has been called on")
+    return installed
 
 
 def refresh(model: nn.Module) -> None:
     """With differences, has the next forward pass send whole weights. Call it on all ranks after a change of weights other
     than a training step. load_state_dict() of units, or of modules that contain them, does it."""
-    updates = getattr(model, "_zeropp_updates", None)
-    if updates is None:
-        raise ZeroppError("refresh: expected a model that apply() has been called on")
-    for update in updates:
+    for update in _installation("refresh", model).updates:
         update.refresh()
 
 
+def reset_feedback(model: nn.Module) -> None:
+    """With error feedback, forgets the errors of past reductions. Call it on all ranks after a step that is skipped because
+    its gradients were too large: their errors would be added to the next gradients. load_state_dict() of units, or of
+    modules that contain them, does it."""
+    for feedback in _installation("reset_feedback", model).feedback:
+        feedback.reset()
+
+
 def stats(model: nn.Module) -> Traffic:
-    """Traffic of this rank through the collectives that apply() put into `model`."""
-    communicators = getattr(model, "_zeropp_communicators", None)
-    if communicators is None:
-        raise ZeroppError("stats: expected a model that apply() has been called on")
-    return sum((c.traffic() for c in communicators), Traffic())
+    """Traffic of this rank through the collectives that the last apply() put into `model`."""
+    return sum((c.traffic() for c in _installation("stats", model).communicators()), Traffic())

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
+from torch.autograd import Variable
 
 from . import _library, formats, units
 from ._library import ZeroppError
 from .collectives import ErrorFeedback, Replica, all_gather, all_reduce, reduce_scatter, replica_gather, update_gather
-from .communicator import Communicator, all_gather_single, enabled, reduce_scatter_single
+from .communicator import Communicator, all_gather_single, enabled, reduce_scatter_single, require_agreement
 
 
-class _ComparedSteps:
+class ComparedSteps:
     """Has `communicator` compare one unit's calls in its first `steps` steps."""
 
     def __init__(self, communicator: Communicator, steps: int):
@@ -28,26 +30,58 @@ class _ComparedSteps:
             self._communicator.compare(1)
 
 
-class _Feedback:
+class ComparedBackward:
+    """Compares the reductions of each backward pass at its end: units, sizes, types, and which parameters have gradients. If
+    they differ, the ranks raise the same ZeroppError; but ranks on which a collective has failed have raised before, and
+    the others raise when their group notices. `groups` join the ranks as in require_agreement()."""
+
+    def __init__(self, groups: Sequence[dist.ProcessGroup], device: torch.device):
+        self._groups = groups
+        self._device = device
+        self._pass: Optional[int] = None
+        self._calls: list[tuple[str, Any]] = []
+
+    def before_call(self, unit: str, group: Any, gradients: torch.Tensor) -> None:
+        # A reentrant checkpoint's backward passes have separate callbacks.
+        if self._pass != (current := torch._C._current_graph_task_id()):
+            self._pass, self._calls = current, []
+            Variable._execution_engine.queue_callback(functools.partial(self._compare, self._calls))
+        self._calls.append((f"{unit}, {gradients.numel()} elements of {gradients.dtype}", group))
+
+    def _compare(self, calls: Sequence[tuple[str, Any]]) -> None:
+        self._pass = None
+        given = {
+            f"reduction {number}": f"{words}, gradients of parameters {units.with_gradients(group)}"
+            for number, (words, group) in enumerate(calls)
+        }
+        require_agreement(self._groups, self._device, "backward", given)
+
+
+class Feedback:
     """Error feedback of one unit's reduction, or none if not `wanted`."""
 
-    def __init__(self, communicator: Communicator, hops: formats.GradientFormats, wanted: bool, of_all_reduce: bool):
+    def __init__(self, communicator: Communicator, wanted: bool, of_all_reduce: bool):
         self._communicator = communicator
-        self._hops = hops
         self._wanted = wanted
         self._of_all_reduce = of_all_reduce
         self._kept: Optional[ErrorFeedback] = None
-        self._elements = 0
+        self._of: Any = None
 
-    def of(self, gradients: torch.Tensor, all_elements: int) -> Optional[ErrorFeedback]:
+    def of(
+        self, gradients: torch.Tensor, hops: formats.GradientFormats, all_elements: int
+    ) -> Optional[ErrorFeedback]:
         """Feedback for `gradients`. None if these are not `all_elements`: a parameter has no gradient in this step, and
         residuals would be misplaced."""
         if not self._wanted or gradients.numel() != all_elements:
             return None
-        if self._kept is None or self._elements != all_elements:
-            self._kept = ErrorFeedback(self._communicator, gradients, *self._hops, of_all_reduce=self._of_all_reduce)
-            self._elements = all_elements
+        if self._kept is None or self._of != (all_elements, gradients.dtype):
+            self._kept = ErrorFeedback(self._communicator, gradients, *hops, of_all_reduce=self._of_all_reduce)
+            self._of = all_elements, gradients.dtype
         return self._kept
+
+    def reset(self) -> None:
+        if self._kept is not None:
+            self._kept.reset()
 
 
 def _in_backward() -> bool:
@@ -61,7 +95,7 @@ class AllGather:
         self._communicator = communicator
         self._weights = weights
         self._name = name
-        self._compared = _ComparedSteps(communicator, compared_steps)
+        self._compared = ComparedSteps(communicator, compared_steps)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -73,22 +107,38 @@ class AllGather:
         # of parameters of several types.
         of_all = group.size() == self._communicator.size
         if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
+            self.by_torch(of_all)
             return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
         self._compared.before_call(begins_step=not _in_backward())
-        all_gather(self._communicator, input_tensor, output_tensor, self._weights, name=self._name)
+        self.gather(output_tensor.view(-1), input_tensor.view(-1))
         return None
+
+    def by_torch(self, of_all: bool) -> None:
+        """Is told of a gather that torch makes: of all ranks, or of hpZ's smaller groups."""
+
+    def gather(self, full: torch.Tensor, shard: torch.Tensor) -> None:
+        weights = formats.LOSSLESS[full.dtype] if self._weights == formats.OWN_TYPE else self._weights
+        all_gather(self._communicator, shard, full, weights, name=self._name)
 
 
 class UpdateGather(AllGather):
-    """FSDP2's all-gather hook for weight differences. Forward updates the node's replica, and backward gathers the replica."""
+    """FSDP2's all-gather hook for weights that every node keeps in a replica. Forward sends the changes of weights between
+    nodes, in the format `differences`; or, if it is None, whole weights in their own type.
 
-    def __init__(self, communicator: Communicator, differences: str, name: str, compared_steps: int):
-        self._communicator = communicator
-        self._differences = differences
-        self._name = name
-        self._compared = _ComparedSteps(communicator, compared_steps)
+    A forward sends nothing between nodes if no rank's shard has changed since the last update: each rank compares its shard
+    with a copy, bit by bit. Backward gathers the replica: the weights of the unit's last forward, although an optimizer has
+    stepped since. Plain FSDP2's backward would have the new weights.
+    """
+
+    def __init__(self, communicator: Communicator, differences: Optional[str], name: str, compared_steps: int):
+        # Without differences, weights are sent whole, so the format is never used.
+        super().__init__(communicator, differences or formats.PRESETS["2bit"]["differences"], name, compared_steps)
+        self._whole = differences is None
         self._replica: Optional[Replica] = None
         self._elements = 0
+        # Bytes of this rank's shard at the last update.
+        self._sent: Optional[torch.Tensor] = None
+        # True if the unit's last forward has gathered the replica.
         self._is_current = False
 
     def refresh(self) -> None:
@@ -96,57 +146,27 @@ class UpdateGather(AllGather):
         if self._replica is not None:
             self._replica.invalidate()
 
-    def __call__(
-        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
-    ) -> Optional[dist.Work]:
-        of_all = group.size() == self._communicator.size
-        if not enabled() or not of_all or output_tensor.dtype not in _library.ELEMENTS:
-            self._is_current = self._is_current and not of_all
-            return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
-        full, shard = output_tensor.view(-1), input_tensor.view(-1)
+    def by_torch(self, of_all: bool) -> None:
+        self._is_current = self._is_current and not of_all
+
+    def gather(self, full: torch.Tensor, shard: torch.Tensor) -> None:
         if self._replica is None or self._elements != full.numel() or self._replica.dtype != full.dtype:
             self._replica, self._elements, self._is_current = Replica(self._communicator, full), full.numel(), False
-        self._compared.before_call(begins_step=not _in_backward())
         # Backward needs the weights that forward gathered, also to recompute a checkpoint's forward.
-        if not (self._is_current and _in_backward()) and self._update(shard, full, group):
-            self._is_current = True
-        else:
+        if self._is_current and _in_backward():
             replica_gather(self._communicator, full, self._replica, name=self._name)
-        return None
-
-    def _update(self, shard: torch.Tensor, full: torch.Tensor, group: dist.ProcessGroup) -> bool:
-        """Updates the replica, and writes it into `full`. False, equal on all ranks, if the replica holds these weights
-        already and nothing is done."""
-        update_gather(self._communicator, shard, full, self._replica, self._differences, name=self._name)
-        return True
-
-
-class KeptGather(UpdateGather):
-    """FSDP2's all-gather hook for frozen weights. They cross nodes in their own type, once and after each change. Each
-    forward compares this rank's shard with its copy; one byte from each rank, not counted in the traffic, says the result.
-    On a GPU, this waits for the stream."""
-
-    def __init__(self, communicator: Communicator, name: str, compared_steps: int):
-        # Weights are sent whole, so the format of differences is never used.
-        super().__init__(communicator, formats.PRESETS["2bit"]["differences"], name, compared_steps)
-        self._sent: Optional[torch.Tensor] = None
-
-    def refresh(self) -> None:
-        super().refresh()
+            return
+        # The shard may lie in `full`, which the update overwrites.
+        own = shard.view(torch.uint8).clone()
+        changed = self._sent is None or not torch.equal(own, self._sent)
+        # After a failed update, the shard counts as changed.
         self._sent = None
-
-    def _update(self, shard: torch.Tensor, full: torch.Tensor, group: dist.ProcessGroup) -> bool:
-        bits = shard.view(torch.uint8)
-        changed = not self._is_current or self._sent is None or not torch.equal(bits, self._sent)
-        any_changed = torch.tensor([changed], dtype=torch.uint8, device=shard.device)
-        dist.all_reduce(any_changed, dist.ReduceOp.MAX, group=group)
-        if not any_changed.item():
-            return False
-        self._sent = None
-        self._replica.invalidate()
-        super()._update(shard, full, group)
-        self._sent = bits.clone()
-        return True
+        if changed and self._whole:
+            self._replica.invalidate()
+        update_gather(
+            self._communicator, shard, full, self._replica, self._weights, changed=changed, name=self._name
+        )
+        self._sent, self._is_current = own, True
 
 
 class ReduceScatter:
@@ -160,13 +180,15 @@ class ReduceScatter:
         group: Any,
         name: str,
         compared_steps: int,
+        compared_backward: Optional[ComparedBackward],
     ):
         self._communicator = communicator
         self._name = name
-        self._compared = _ComparedSteps(communicator, compared_steps)
+        self._compared = ComparedSteps(communicator, compared_steps)
+        self._compared_backward = compared_backward
         self._gradients = gradients
         self._group = group
-        self._feedback = _Feedback(communicator, gradients, error_feedback, of_all_reduce=False)
+        self.feedback = Feedback(communicator, error_feedback, of_all_reduce=False)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -183,11 +205,14 @@ class ReduceScatter:
             return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ZeroppError(f"reduce-scatter: expected a sum or a mean, given {op}")
-        feedback = self._feedback.of(input_tensor, units.shard_elements(units.trained(self._group)) * self._communicator.size)
+        hops = self._gradients.of(input_tensor.dtype)
+        all_elements = units.shard_elements(units.trained(self._group)) * self._communicator.size
+        if self._compared_backward is not None:
+            self._compared_backward.before_call(self._name, self._group, input_tensor)
         self._compared.before_call(begins_step=True)
         reduce_scatter(
-            self._communicator, input_tensor.view(-1), output_tensor.view(-1), *self._gradients,
-            mean=op == dist.ReduceOp.AVG, feedback=feedback, name=self._name,
+            self._communicator, input_tensor.view(-1), output_tensor.view(-1), *hops, mean=op == dist.ReduceOp.AVG,
+            feedback=self.feedback.of(input_tensor, hops, all_elements), name=self._name,
         )
         return None
 
@@ -204,14 +229,16 @@ class ReplicaReduce:
         group: Any,
         name: str,
         compared_steps: int,
+        compared_backward: Optional[ComparedBackward],
     ):
         self._communicator = communicator
         self._process_group = process_group
         self._hops = hops
         self._group = group
         self._name = name
-        self._compared = _ComparedSteps(communicator, compared_steps)
-        self._feedback = _Feedback(communicator, hops, error_feedback, of_all_reduce=True)
+        self._compared = ComparedSteps(communicator, compared_steps)
+        self._compared_backward = compared_backward
+        self.feedback = Feedback(communicator, error_feedback, of_all_reduce=True)
         self._partial: Optional[torch.Tensor] = None
 
     def __call__(self, gradients: torch.Tensor) -> None:
@@ -229,6 +256,9 @@ class ReplicaReduce:
         if not enabled():
             dist.all_reduce(gradients, group=self._process_group)
             return
-        feedback = self._feedback.of(gradients, units.shard_elements(units.trained(self._group)))
+        hops = self._hops.of(gradients.dtype)
+        feedback = self.feedback.of(gradients, hops, units.shard_elements(units.trained(self._group)))
+        if self._compared_backward is not None:
+            self._compared_backward.before_call(f"{self._name} between replicas", self._group, gradients)
         self._compared.before_call(begins_step=True)
-        all_reduce(self._communicator, gradients, *self._hops, feedback=feedback, name=self._name)
+        all_reduce(self._communicator, gradients, *hops, feedback=feedback, name=self._name)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from ._library import ZeroppError
+from .arguments import integer
 
 
 def fully_shard(module: Any, *, mesh: Any = None, secondary: Optional[int] = None, **arguments: Any) -> Any:
@@ -23,7 +24,7 @@ def fully_shard(module: Any, *, mesh: Any = None, secondary: Optional[int] = Non
     """
     if mesh is not None:
         arguments["mesh"] = mesh
-    if secondary is None or secondary == 1:
+    if secondary is None or integer("fully_shard", "secondary", secondary, 1) == 1:
         return torch_fsdp.fully_shard(module, **arguments)
     if "reshard_after_forward" in arguments:
         raise ZeroppError("fully_shard: expected either secondary or reshard_after_forward, given both")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import torch
@@ -14,7 +15,7 @@ import torch.distributed.fsdp as torch_fsdp
 from . import _library, formats, units
 from .communicator import Communicator, Traffic
 from .estimate import Machine, predict
-from .hooks import AllGather, KeptGather, ReduceScatter, ReplicaReduce, UpdateGather
+from .hooks import AllGather, ComparedBackward, Feedback, ReduceScatter, ReplicaReduce, UpdateGather
 from .report import Row
 
 
@@ -24,7 +25,7 @@ class _Moved:
 
     plain: str
     plain_gradients: str
-    elements: list[int]
+    elements: dict[str, int]
     secondary: bool
 
 
@@ -49,22 +50,23 @@ class Installation:
         self._compared_steps = compared_steps
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
         self._between_replicas: dict[tuple[int, ...], Communicator] = {}
+        self._compared_backwards: dict[tuple[int, ...], ComparedBackward] = {}
         self.updates: list[UpdateGather] = []
+        self.feedback: list[Feedback] = []
+        self.left_to_torch: list[str] = []
+        # Sets of ranks whose steps the planner does not know, and advice on them.
+        self._unplanned: set[tuple[int, ...]] = set()
+        self._advice: list[str] = []
         self._moved: dict[tuple[int, ...], _Moved] = {}
 
     def communicators(self) -> list[Communicator]:
         return [c for pair in self._communicators.values() for c in pair] + [*self._between_replicas.values()]
 
-    @property
-    def reduces_replicas(self) -> bool:
-        """True if an all-reduce between replicas goes through zeropp."""
-        return bool(self._between_replicas)
-
     def _nodes_of(self, ranks: Sequence[int]) -> list[int]:
         return [rank // self._ranks_per_node for rank in ranks]
 
     def install(self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row) -> None:
-        """Puts hooks into one unit, and records formats, traffic and notes in `row`."""
+        """Puts hooks into one unit, until remove_hooks(group). Records formats, traffic and notes in `row`."""
         shard_group = units.shard_group(group)
         ranks = tuple(dist.get_process_group_ranks(shard_group))
         if ranks not in self._communicators:
@@ -72,19 +74,42 @@ class Installation:
                 Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
                 Communicator(shard_group, nodes=self._nodes_of(ranks), device=group.device, compared_calls=0),
             )
+        before = units.settings_of(group)
+        group._zeropp_undo = contextlib.ExitStack()
+        try:
+            self._install(module, group, is_root, row, ranks)
+        finally:
+            group._zeropp_undo.callback(units.restore, group, before, units.settings_of(group))
+
+    def _install(
+        self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...]
+    ) -> None:
         gathered, reduced = units.types_of(group)
         if gathered in formats.LOSSLESS:
             self._install_gather(module, group, is_root, row, ranks, formats.LOSSLESS[gathered])
         else:
-            row.tell("weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
+            self.leave(row, "weights are gathered as they are, " + ("several types" if gathered is None else str(gathered)))
         if reduced in formats.LOSSLESS:
             self._install_reduce(module, group, row, ranks, reduced)
         elif not units.trained(group):
             row.tell("frozen; torch reduces its gradients if it is trained later")
         else:
-            row.tell("gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
+            self.leave(row, "gradients are reduced as they are, " + ("several types" if reduced is None else str(reduced)))
         if units.replica_group(group) is not None:
             self._install_replicas(module, group, row, ranks, reduced)
+
+    def leave(self, row: Row, words: str) -> None:
+        """Notes in `row` what is left to torch though the caller has not asked for it."""
+        row.tell(words)
+        self.left_to_torch.append(f"{row.unit}: {words}")
+
+    def _compared_backward_of(self, group: Any) -> Optional[ComparedBackward]:
+        """The comparison that all units on the mesh of `group` share; None without compared steps."""
+        if self._compared_steps == 0:
+            return None
+        groups = [g for g in (units.shard_group(group), units.replica_group(group)) if g is not None]
+        ranks = tuple(rank for g in groups for rank in dist.get_process_group_ranks(g))
+        return self._compared_backwards.setdefault(ranks, ComparedBackward(groups, group.device))
 
     def _install_gather(
         self, module: torch_fsdp.FSDPModule, group: Any, is_root: bool, row: Row, ranks: tuple[int, ...], plain: str
@@ -98,8 +123,8 @@ class Installation:
             secondary = self._nodes_of(dist.get_process_group_ranks(after_forward.shard_process_group))
         if len(set(secondary)) > 1:
             row.tell("hpZ's groups cross nodes")
-        moved = self._moved.setdefault(ranks, _Moved(plain, plain, [], False))
-        moved.elements.append(row.elements)
+        moved = self._moved.setdefault(ranks, _Moved(plain, plain, {}, False))
+        moved.elements[row.unit] = row.elements
         moved.secondary = moved.secondary or bool(secondary)
 
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
@@ -112,22 +137,25 @@ class Installation:
             if keeps_frozen:
                 row.weights = f"{plain}, kept on each node"
                 after = backward
-                update = KeptGather(communicator, row.unit, self._compared_steps)
+                update = UpdateGather(communicator, None, row.unit, self._compared_steps)
             else:
                 row.weights = "differences in " + self._chosen.differences
-                after = _volume(
-                    "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
-                )
+                # Frozen weights have no differences to send.
+                after = backward
+                if units.trained(group):
+                    after = _volume(
+                        "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
+                    )
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
             self.updates.append(update)
             module.set_custom_all_gather(update)
-            module.register_load_state_dict_post_hook(lambda _module, _keys: update.refresh())
+            self._on_load(module, group, update.refresh)
             if secondary:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
             after = _volume("zeropp_gather_volume", communicator.nodes, communicator.rank, row.weights, elements)
-            module.set_custom_all_gather(AllGather(communicator, row.weights, row.unit, self._compared_steps))
+            module.set_custom_all_gather(AllGather(communicator, self._chosen.weights, row.unit, self._compared_steps))
         if secondary:
             backward = _volume(
                 "zeropp_gather_volume", secondary, dist.get_rank(after_forward.shard_process_group), plain, elements
@@ -150,9 +178,12 @@ class Installation:
             after = _volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, *hops, elements)
             # FSDP divides by its own factor, so zeropp only sums.
             module.set_force_sum_reduction_for_comms(True)
-            module.set_custom_reduce_scatter(
-                ReduceScatter(communicator, hops, self._error_feedback, group, row.unit, self._compared_steps)
+            hook = ReduceScatter(
+                communicator, self._chosen.gradients, self._error_feedback, group, row.unit, self._compared_steps,
+                self._compared_backward_of(group),
             )
+            module.set_custom_reduce_scatter(hook)
+            self._keep_feedback(module, group, hook.feedback)
         row.before += before
         row.after += after
 
@@ -167,14 +198,29 @@ class Installation:
         if reduced not in formats.LOSSLESS:
             row.tell("the all-reduce between replicas stays torch's")
             return
+        if reduced != torch.float32:
+            self._advise(
+                f"After set_requires_all_reduce(False), HSDP sums microbatches in {reduced}, the type of the reduction. With many "
+                "microbatches, MixedPrecisionPolicy(reduce_dtype=torch.float32) loses less."
+            )
         process_group = units.replica_group(group)
         ranks = tuple(dist.get_process_group_ranks(process_group))
+        if len(ranks) == 1:
+            row.tell("one replica: nothing is reduced between replicas")
+            if self._replicas is not None:
+                self._advise("With one replica, the argument replicas has no effect.")
+            return
         nodes, rank = self._nodes_of(ranks), dist.get_rank(process_group)
         elements = units.shard_elements(units.trained(group))
         own = formats.LOSSLESS[reduced]
         row.replicas_before = row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, rank, own, own, elements, 1)
         if self._replicas is None:
             row.tell("the all-reduce between replicas stays torch's")
+            if len(set(nodes)) > 1:
+                self._unplanned.add(shard_ranks)
+                self._advise(
+                    "The all-reduce between replicas crosses nodes, and stays torch's: the argument replicas gives it formats."
+                )
         else:
             hops = self._replicas.of(reduced)
             row.replicas = " + ".join(hops)
@@ -185,31 +231,50 @@ class Installation:
                 self._between_replicas[ranks] = Communicator(
                     process_group, nodes=nodes, device=group.device, compared_calls=0
                 )
-            # The planner does not know replicas.
-            self._moved.pop(shard_ranks, None)
+            self._unplanned.add(shard_ranks)
             hook = ReplicaReduce(
-                self._between_replicas[ranks], process_group, hops, self._error_feedback, group, row.unit,
-                self._compared_steps,
+                self._between_replicas[ranks], process_group, self._replicas, self._error_feedback, group, row.unit,
+                self._compared_steps, self._compared_backward_of(group),
             )
             units.reduce_replicas_by(hook, module, group)
+            self._keep_feedback(module, group, hook.feedback)
         row.before += row.replicas_before
         row.after += row.replicas_after
 
+    def _on_load(self, module: torch_fsdp.FSDPModule, group: Any, call: Callable[[], None]) -> None:
+        """Has load_state_dict() of a unit end in `call`."""
+        handle = module.register_load_state_dict_post_hook(lambda _module, _keys: call())
+        group._zeropp_undo.callback(handle.remove)
+
+    def _keep_feedback(self, module: torch_fsdp.FSDPModule, group: Any, feedback: Feedback) -> None:
+        self.feedback.append(feedback)
+        self._on_load(module, group, feedback.reset)
+
+    def _advise(self, sentence: str) -> None:
+        if sentence not in self._advice:
+            self._advice.append(sentence)
+
     def advice(self, machine: Machine) -> list[str]:
-        """Sentences on sets of ranks that gain nothing on `machine`."""
-        sentences = []
+        """Sentences on sets of ranks, as on those that gain nothing on `machine`."""
         for ranks, moved in self._moved.items():
             nodes = self._nodes_of(ranks)
             per_node = nodes.count(nodes[0])
-            if any(nodes.count(node) != per_node for node in nodes):
-                continue  # the C interface plans nodes of equal size
+            # The C interface plans nodes of equal size.
+            if ranks in self._unplanned or any(nodes.count(node) != per_node for node in nodes):
+                continue
             predicted = predict(
-                moved.elements, len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
+                list(moved.elements.values()), len(nodes) // per_node, per_node, self._chosen, per_node if moved.secondary else 0,
                 self._error_feedback, moved.plain, moved.plain_gradients, machine,
             )
-            if not predicted.gains and predicted.advice not in sentences:
-                sentences.append(predicted.advice)
-        return sentences
+            if not predicted.gains:
+                of_units = f"{', '.join(moved.elements)}: " if len(self._moved) > 1 else ""
+                self._advise(of_units + predicted.advice)
+        return self._advice
+
+
+def remove_hooks(group: Any) -> None:
+    """Takes zeropp's hooks out of a unit's `group`, if there are any."""
+    group.__dict__.pop("_zeropp_undo", contextlib.ExitStack()).close()
 
 
 def _volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:

@@ -47,7 +47,10 @@ class Report:
         total = Row("all", sum(r.elements for r in self.rows), "", "", self.before, self.after, "")
         total.replicas_before = sum((r.replicas_before for r in self.rows), Traffic())
         total.replicas_after = sum((r.replicas_after for r in self.rows), Traffic())
-        head = ["unit", "elements", "weights", "gradients", "intra-node, before", "after", "inter-node, before", "after"]
+        head = [
+            "unit", "elements", "weights", "gradients", "intra-node bytes, before", "bytes, after", "inter-node bytes, before",
+            "bytes, after",
+        ]
         cells = [head] + [
             [r.unit, str(r.elements), r.weights, r.gradients, str(r.before.intra_node), str(r.after.intra_node)]
             + [str(r.before.inter_node), str(r.after.inter_node)]
@@ -55,7 +58,7 @@ class Report:
         ]
         numbers = {1, 4, 5, 6, 7}
         if total.replicas_before != Traffic():
-            head += ["replicas", "sent to replicas, before", "after"]
+            head += ["replicas", "bytes to replicas, before", "bytes, after"]
             for line, r in zip(cells[1:], [*self.rows, total]):
                 line += [r.replicas, str(r.replicas_before.bytes), str(r.replicas_after.bytes)]
             numbers |= {9, 10}

@@ -50,6 +50,11 @@ def trained(group: Any) -> list[Any]:
     return [p for p in group.fsdp_params if p.sharded_param.requires_grad]
 
 
+def with_gradients(group: Any) -> list[int]:
+    """Numbers of the parameters of `group` that have gradients."""
+    return [number for number, p in enumerate(group.fsdp_params) if p.sharded_param.grad is not None]
+
+
 def elements_of(group: Any) -> int:
     """Number of elements of `group`'s parameters."""
     return sum(p._orig_size.numel() for p in group.fsdp_params)
@@ -60,29 +65,56 @@ def shard_elements(parameters: Sequence[Any]) -> int:
     return sum(p.padded_sharded_param_size.numel() for p in parameters)
 
 
+def _mesh_info(group: Any) -> Any:
+    """The mesh with which fully_shard() made `group`. reduce_replicas_by() leaves it to the parameters."""
+    return group.fsdp_params[0].mesh_info
+
+
 def shard_group(group: Any) -> Optional[dist.ProcessGroup]:
     """Ranks that share `group`'s parameters; None if parameters are only replicated."""
-    return getattr(group.mesh_info, "shard_process_group", None)
+    return getattr(_mesh_info(group), "shard_process_group", None)
 
 
 def replica_group(group: Any) -> Optional[dist.ProcessGroup]:
-    """Ranks between which FSDP itself reduces the gradients of `group`, as HSDP; None if it does not."""
-    return getattr(group.mesh_info, "replicate_process_group", None)
+    """Ranks between which the gradients of `group` are reduced besides, as HSDP; None if there are none."""
+    return getattr(_mesh_info(group), "replicate_process_group", None)
 
 
 def is_hybrid(group: Any) -> bool:
-    """True if FSDP shards the parameters of `group`, and itself reduces their gradients between replicas (HSDP)."""
+    """True if the parameters of `group` are sharded, and their gradients are reduced between replicas (HSDP)."""
     return shard_group(group) is not None and replica_group(group) is not None
 
 
-def has_all_reduce_hook(group: Any) -> bool:
-    """True if FSDPModule.set_all_reduce_hook() has been called for `group`."""
-    return group._all_reduce_hook is not None
+def all_reduce_hook(group: Any) -> Optional[Callable[[torch.Tensor], None]]:
+    """The hook that FSDPModule.set_all_reduce_hook() has set for `group`."""
+    return group._all_reduce_hook
 
 
 def mesh_of(group: Any) -> torch.Tensor:
     """The ranks of `group`'s mesh."""
-    return group.mesh_info.mesh.mesh
+    return _mesh_info(group).mesh.mesh
+
+
+# Settings of a parameter group that zeropp changes.
+_SETTINGS = (
+    "_all_gather_comm", "_reduce_scatter_comm", "_all_reduce_hook", "force_sum_reduction_for_comms",
+    "gradient_divide_factor", "mesh_info", "post_forward_mesh_info",
+)
+
+
+def settings_of(group: Any) -> dict[str, Any]:
+    """The settings of `group` that zeropp changes, for restore()."""
+    return {name: getattr(group, name) for name in _SETTINGS}
+
+
+def restore(group: Any, before: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Gives `group` the settings `before` again, except those that are no longer `ours`: the caller has changed them since."""
+    for name in _SETTINGS:
+        if getattr(group, name) is ours[name]:
+            setattr(group, name, before[name])
+    # set_reshard_after_forward() takes the mesh that reduce_replicas_by() has set.
+    if group.post_forward_mesh_info is ours["mesh_info"]:
+        group.post_forward_mesh_info = before["mesh_info"]
 
 
 def reduce_replicas_by(hook: Callable[[torch.Tensor], None], module: FSDPModule, group: Any) -> None:
