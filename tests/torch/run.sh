@@ -60,4 +60,4 @@ tar -xzf "$build_dir"/source/*.tar.gz -C "$build_dir/source" --strip-components 
 cd "$build_dir"
 # Ranks are here alone, and a bare machine may not know its own name.
 export GLOO_SOCKET_IFNAME=lo
-exec "$python" -m pytest -q -p no:cacheprovider "$root/tests/torch" "${operands[@]}"
+exec "$python" -m pytest -q -p no:cacheprovider --durations=20 "$root/tests/torch" "${operands[@]}"
