@@ -477,10 +477,10 @@ TEST_CASE("updates: a replica that was made for other ranks, storage that is too
     }
     const auto elsewhere = errors_on_ranks(4, "ranks in other places", [](zeropp::thread_transport& transport) {
         const std::vector<int> node_of_rank{0, 1, 0, 1};
-        const zeropp::two_level nodes(2, 2), others{std::span<const int>(node_of_rank)};
+        const zeropp::two_level nodes(2, 2), crossed{std::span<const int>(node_of_rank)};
         zeropp::communicator comm(nodes, transport);
-        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(others, 20));
-        replica_of<float> replica(others, comm.rank(), 20, memory.view());
+        zeropp::workspace<zeropp::host_space> memory(replica_of<float>::storage_bytes(crossed, 20));
+        replica_of<float> replica(crossed, comm.rank(), 20, memory.view());
         zeropp::quantized_update(host{}, comm, int4, std::vector<float>(5), replica.to(1));
     });
     CHECK(elsewhere[0] ==

@@ -192,7 +192,7 @@ void check_modes(std::size_t n) {
 TEST_CASE("a thread that flushes denormals or rounds otherwise makes the same bits", "[codec][host][share]") {
     check_modes<zeropp::cast_to<float>>(share::most + 1000);  // enough for several threads
     check_modes<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>>(5000);
-    check_modes<zeropp::nvfp4>(5000);
+    check_modes<zeropp::mxfp4>(5000);
 }
 
 TEST_CASE("every part is taken by one thread", "[codec][host][share]") {
