@@ -1,6 +1,5 @@
 /// \file
-/// Collectives on MPI: the written-down results, and what is MPI's own: messages from two threads, broadcasts of owners,
-/// no allocation.
+/// Collectives on MPI: the written-down results, messages from two threads, broadcasts of owners, no allocation.
 
 #include "collective/differences.hpp"
 #include "collective/known_results.hpp"

@@ -20,9 +20,10 @@
 
 namespace zeropp {
 
-/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device memory.
-/// Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a shard on a
-/// 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its own.
+/// One kernel for each operation, on the caller's stream: no allocation, no synchronisation. Pointers are device
+/// memory. Messages start on 16-byte boundaries, otherwise precondition_error is thrown. Tensors start anywhere; a
+/// shard on a 16-byte boundary takes the fast path. If a table gives the order of ranks, each slot is a launch of its
+/// own.
 ///
 /// Residuals have no parameters, or blocks as large as the quantizer's, of which `where.begin` is then a multiple.
 template <>

@@ -351,7 +351,7 @@ private:
     tensor_list<float, Space> differences_;
     std::uint64_t exchanges_ = 0;
     bool pending_ = false;
-    /// Number of the last exchange whose work is complete; shared with work that is enqueued.
+    /// Number of the last complete exchange; shared with work that is enqueued.
     std::shared_ptr<std::atomic<std::uint64_t>> completed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
