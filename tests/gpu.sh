@@ -7,7 +7,7 @@
 #   --include DIR     a folder with catch2/catch.hpp (2.13), CLI/CLI.hpp and nlohmann/json.hpp, for machines that have
 #                     no packages of them (on Debian 12 all three are in /usr/include)
 #   --build-dir DIR   where to build (default: build/gpu)
-#   --results DIR     where report.md, the measurements and the logs go (default: build/gpu-results)
+#   --results DIR     where report.md, the measurements and the logs go (default: build/gpu-results; with --profile, build/gpu-profile)
 #   --arch LIST       for which GPUs, as CMake writes them: 90, or 80;90 (default: those of this machine)
 #   --build-only      build, on a machine without a GPU, and stop
 #   --prebuilt        build nothing: run what --build-only has left in DIR/gpu, which needs neither CMake nor nvcc
@@ -29,6 +29,10 @@ flag build_only
 flag profile
 parse_options "$@"
 if [ "$prebuilt" = yes ] && [ "$build_only" = yes ]; then options_wrong "--prebuilt and --build-only leave nothing to do"; fi
+if [ "$profile" = yes ] && [ "$results" = "$root/build/gpu-results" ]; then
+    results=$root/build/gpu-profile
+    mkdir -p "$results"
+fi
 [ -z "$include" ] || include=$(cd "$include" && pwd)
 
 deadline=$((SECONDS + 470))
@@ -160,6 +164,10 @@ counters() {
     step "ncu_$1" 45 ncu --clock-control none --set full --page raw --kernel-name-base demangled --kernel-name "regex:$2" \
         --launch-skip 2 --launch-count 1 "$build_dir/gpu/codec_gpu" --quantizer "$3" --kernel "$4" --element bf16 \
         --size-mb 256 --repetitions 1 || true
+    if grep -qs "No kernels were profiled" "$results/ncu_$1.log"; then
+        failed=$((failed + 1))
+        summary+=("$(printf '%-34s %s' "ncu_$1" "FAILED: no kernel has this name")")
+    fi
 }
 
 if [ "$profile" = yes ]; then

@@ -101,7 +101,10 @@ public:
                 const int fragment = static_cast<int>(i) % options_.fragments;
                 unit& u = units_[i];
                 if (begins && options_.begins(fragment, step)) begin(u, weights(i));
-                if (!begins && u.outer.pending() && options_.applies(fragment, step)) {
+                if (!begins && u.begun && options_.applies(fragment, step)) {
+                    // A failed exchange is not pending any more: the queue throws its error.
+                    if (!u.outer.pending()) queue_.exec().wait();
+                    u.begun = false;
                     u.outer.apply(queue_.exec(), weights(i), options_);
                     applied = true;
                 }
@@ -129,6 +132,7 @@ private:
         zeropp::workspace<space> storage;
         zeropp::outer_optimizer<space> outer;
         zeropp::workspace<space> residual_storage{0};
+        bool begun = false;  // an exchange, which waits for its application
         std::optional<typename variant_over<typename Formats::exchanges::variant, feedback_of>::type> residuals;
 
         unit(const zeropp::two_level& counterparts, const list& weights)
@@ -145,6 +149,7 @@ private:
                     u.outer, options_, scratch_.view());
             },
             format_);
+        u.begun = true;
     }
 
     const Device& device_;

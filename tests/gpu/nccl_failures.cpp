@@ -71,7 +71,7 @@ int main() {
             [&](int rank, const gpu::id_channel& channel, expectations& expect) {
                 run_rank(failure, rank, channel, expect);
             },
-            lost);
+            failure == "killed" ? lost : -1);
         if (result == gpu::skipped) {
             std::printf("skipped: no GPU here\n");
             return result;

@@ -45,11 +45,11 @@ if ! "$python" -c "import build, expecttest, pycparser, pytest, sklearn, torch; 
         exit 77
     }
 fi
-[ "$install" = no ] || exit 0
 if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, peft, torchtitan, transformers" 2>/dev/null; then
     "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 peft==0.21.2 torchtitan==0.2.2 \
         transformers==5.24.0
 fi
+[ "$install" = no ] || exit 0
 with_cuda=OFF
 [ "$cuda" = no ] || with_cuda=ON
 # From an unpacked source distribution: it must not need the rest of the repository.

@@ -164,7 +164,8 @@ auto array_of(Tensors& tensors, [[maybe_unused]] std::size_t t) {
 /// Memory     12 bytes for each element of the rank's shards, and up to 36 bytes for each tensor
 /// Requires   in all islands, the same tensors and the same sequence of calls, from equal weights
 /// Errors     a call that throws before `apply` leaves anchor and momentum unchanged: begin the exchange again. So does
-///            an exchange that fails later, on a host_queue. On a stream, `restore(exchanges() - 1, false)` first
+///            an exchange that fails later, on a host_queue. On a stream, and on a rank on which the exchange has
+///            succeeded, `restore(exchanges() - 1, false)` first
 /// Source     DiLoCo (arXiv 2311.08105); Streaming DiLoCo (arXiv 2501.18512)
 template <class Space>
 class outer_optimizer {
@@ -182,6 +183,10 @@ public:
         const std::string problem = workspace_problem(storage_, storage_bytes(weights));
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }
+
+    /// Not copied: two copies would write into one storage, each with its own count of exchanges.
+    outer_optimizer(outer_optimizer&&) = default;
+    outer_optimizer& operator=(outer_optimizer&&) = default;
 
     /// Bytes of storage on each rank.
     template <tensors_in<Space> Weights>
@@ -232,18 +237,14 @@ public:
     /// Number of exchanges that have begun since `start`, and whether the last one waits for `apply`. To save: both,
     /// and the bytes of `state()`. To restore, on an optimizer made with the same arguments: copy the bytes back, and
     /// call `restore`.
-    std::uint64_t exchanges() const { return exchanges_; }
-    bool pending() const {
-        if (!pending_) return false;
-        // The last exchange has failed if nothing is left to complete it.
-        const bool dropped = completed_.use_count() == 1;
-        std::atomic_thread_fence(std::memory_order_acquire);
-        return !dropped || completed_->load() == exchanges_;
-    }
+    /// An exchange that has failed on a host_queue does not count.
+    std::uint64_t exchanges() const { return exchanges_ - (failed() ? 1 : 0); }
+    bool pending() const { return pending_ && !failed(); }
     void restore(std::uint64_t exchanges, bool pending) {
         exchanges_ = exchanges;
         pending_ = pending;
-        completed_->store(exchanges);
+        // Work that is still enqueued keeps the old number.
+        completed_ = std::make_shared<std::atomic<std::uint64_t>>(exchanges);
     }
     /// Bytes of the state, complete when the work of the last call is.
     view<std::byte, Space> state() const { return storage_.subview(0, 3 * begins_.back() * sizeof(float)); }
@@ -286,7 +287,7 @@ public:
     /// Counts an exchange, once all its work is enqueued on `exec`.
     template <execution Execution>
     void advance(const Execution& exec) {
-        const std::uint64_t next = exchanges_ + 1;
+        const std::uint64_t next = exchanges() + 1;
         if constexpr (host_execution<Execution>) {
             // A queue drops this, too, if the work before it fails.
             exec.enqueue([completed = completed_, next] { completed->store(next); });
@@ -298,6 +299,14 @@ public:
     }
 
 private:
+    /// True if the last exchange waits for `apply`, is not complete, and nothing is left to complete it.
+    bool failed() const {
+        if (!pending_) return false;
+        const bool dropped = completed_.use_count() == 1;
+        std::atomic_thread_fence(std::memory_order_acquire);
+        return dropped && completed_->load() != exchanges_;
+    }
+
     static void require(const std::string& problem) {
         if (!problem.empty()) throw precondition_error("outer_optimizer: " + problem);
     }

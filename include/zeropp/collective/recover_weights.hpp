@@ -153,7 +153,10 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
                     const tensors_shape& tensors, const recovery_options& options, const Out& out,
                     const std::vector<segment>& after, Problem problem) {
     call.agree(agreed_text("survivors ").append(text_of(from.ranks)));
-    call.agree(agreed_text("of topology ").append(topology_digest(from.before)));
+    call.agree(agreed_text("of ")
+                   .append(group_sizes_text(from.before))
+                   .append(" in places ")
+                   .append(topology_digest(from.before)));
     call.agree(agreed_text(options.lost_shards_only ? "lost shards" : "all shards")
                    .append(" by ")
                    .append(options.chunk_bytes)
@@ -193,8 +196,8 @@ void begin_recovery(prologue& call, Communicator& comm, const survivors_of<Topol
 /// Requires  the same survivors, tensors, element type, quantizer and options on all ranks; shards apart from
 ///           `secondary`; replicas of the shards of all ranks (no shard_owners)
 /// Throws    no_copy_error on all ranks alike, naming the lost elements, if survivors hold no version of all elements;
-///           precondition_error before any message: sizes that do not fit; on every rank alike if the fault is on all
-///           or the transport is `checked`
+///           precondition_error before any message: sizes or places that do not fit; on every rank alike if the fault
+///           is on all and does not depend on the rank, or the transport is `checked`
 template <execution Execution, class Communicator, topology Topology,
           detail::copies_in<typename Execution::space> Secondary, class Tensors,
           mutable_tensors_in<typename Execution::space> Shard>
@@ -221,7 +224,8 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
     detail::recovery_plan plan(from, detail::segments_over(tensors, before.size()), std::move(after),
                                detail::copies_of(secondary, before, tensors), comm.rank(), options, sizeof(moved));
     const std::uint64_t version = detail::choose_version(plan, versions);
-    if (secondary.elements() == 0) return version;
+    const bool nothing_lost = from.ranks.size() == static_cast<std::size_t>(before.size());
+    if (secondary.elements() == 0 || (options.lost_shards_only && nothing_lost)) return version;
     workspace<space> decoded(0);
     detail::move_pieces<moved>(exec, comm, plan, out,
                                detail::stored_elements<moved>(exec, secondary, tensors, decoded));

@@ -88,10 +88,10 @@ constexpr bool has_inter_node_hop(const Topology& ranks) {
     return ranks.groups() > 1;
 }
 
-/// Hash of the group and index of every rank: equal for topologies that place their ranks alike, of any types, and
-/// almost surely not for others.
-template <topology Topology>
-constexpr std::uint64_t topology_digest(const Topology& ranks) {
+namespace detail {
+/// The `topology_digest` of `ranks`, from every rank's place.
+template <class Topology>
+constexpr std::uint64_t digest_of_places(const Topology& ranks) {
     std::uint64_t digest = 0xcbf29ce484222325;
     for (int r = 0; r != ranks.size(); ++r) {
         for (const int n : {ranks.group_of(r), ranks.index_of(r)}) {
@@ -99,6 +99,19 @@ constexpr std::uint64_t topology_digest(const Topology& ranks) {
         }
     }
     return digest;
+}
+}  // namespace detail
+
+/// Hash of the group and index of every rank: equal for topologies that place their ranks alike, of any types, and
+/// almost surely not for others. From the topology's member `digest()` if it has one; otherwise it visits all ranks,
+/// in each call of a collective.
+template <topology Topology>
+constexpr std::uint64_t topology_digest(const Topology& ranks) {
+    if constexpr (requires { ranks.digest(); }) {
+        return ranks.digest();
+    } else {
+        return detail::digest_of_places(ranks);
+    }
 }
 
 namespace detail {
@@ -109,7 +122,7 @@ constexpr int existing(std::string_view where, const char* what, int end, int nu
     throw precondition_error(where, std::string(what) + " from 0 to " + std::to_string(end - 1),
                              std::to_string(number));
 }
-/// The same of a rank.
+/// Returns `rank`. Throws precondition_error in the name of `where` unless it is from 0 to `ranks` - 1.
 constexpr int existing_rank(std::string_view where, int ranks, int rank) {
     return existing(where, "a rank", ranks, rank);
 }

@@ -61,6 +61,7 @@ public:
             // Every number from size() on stands for no rank.
             regular_ = std::min(strides().rank(slot), size()) == ranks_[static_cast<std::size_t>(slot)];
         }
+        digest_ = detail::digest_of_places(*this);
     }
 
     /// Makes a node of `ranks_of_node[i]` consecutive ranks for each i. Throws precondition_error unless there are
@@ -91,6 +92,8 @@ public:
     int group_of(int rank) const { return position_[static_cast<std::size_t>(rank)].group; }
     int index_of(int rank) const { return position_[static_cast<std::size_t>(rank)].index; }
     int rank_of(int group, int index) const { return ranks_[static_cast<std::size_t>(index * groups() + group)]; }
+    /// The `topology_digest`.
+    std::uint64_t digest() const { return digest_; }
 
     /// Topology of the ranks `survivors`, in this order, with new numbers from 0. Each stays on its node. Throws
     /// precondition_error if there are none, or others than of this topology.
@@ -150,6 +153,7 @@ private:
 
     int group_stride_ = 0;
     int index_stride_ = 0;
+    std::uint64_t digest_ = 0;
     bool regular_ = false;            // the strides give every rank
     std::vector<int> sizes_;          // by group
     std::vector<position> position_;  // by rank

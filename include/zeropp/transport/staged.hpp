@@ -116,7 +116,12 @@ private:
 
     void up(const cuda_stream& stream, std::byte* to, std::size_t bytes) {
         copy(stream, to, up_.data(), bytes, cudaMemcpyHostToDevice);
-        up_.keep_until(stream.record());
+        try {
+            up_.keep_until(stream.record());
+        } catch (const cuda_error&) {
+            stream.wait();
+            throw;
+        }
     }
 
     static void copy(const cuda_stream& stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
