@@ -146,6 +146,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.lost and args.steps < 5:
         parser.error("--lost needs five steps")
+    if len(set(args.lost)) == NODES * PER_NODE:
+        parser.error("--lost must leave a rank")
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     context = torch.multiprocessing.get_context("spawn")
     processes = [context.Process(target=train, args=(rank, store.port, args)) for rank in range(NODES * PER_NODE)]

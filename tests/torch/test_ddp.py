@@ -159,12 +159,12 @@ def in_parts(rank, size):
     assert [pieces_of("8bit", per_node) for per_node in (1, 2)] == [2, 8]
     assert [pieces_of("4bit", per_node) for per_node in (1, 2)] == [1, 4]
     part = [dist.new_group(part) for part in ([0, 2], [1, 3])][rank % 2]
-    for group in (part, None):
+    for group in (part, None, dist.group.WORLD):
         model = DistributedDataParallel(network(), process_group=part)
         hook = zeropp.ddp_hook(group, ranks_per_node=2, preset="4bit")
         model.register_comm_hook(None, hook)
-        if group is None:
-            with pytest.raises(Exception, match=r"process group of the model, of ranks \[[01], [23]\], given none"):
+        if group is not part:
+            with pytest.raises(Exception, match=r"process group of the model, of ranks \[[01], [23]\], given one of ranks"):
                 loss_of(model, batch(0, rank)).backward()
         else:
             loss_of(model, batch(0, rank)).backward()

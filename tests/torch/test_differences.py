@@ -257,7 +257,7 @@ def loaded(rank, size, how):
     else:
         for ours, theirs in zip([model.embed, *model.blocks, model.head], [plain.embed, *plain.blocks, plain.head]):
             ours.load_state_dict(theirs.state_dict())
-        model._zeropp.updates[0].refresh()  # of the root, whose parts are no units
+        zeropp.units.units_of(model)[0].groups[0]._zeropp_kept[0].refresh()  # of the root, whose parts are no units
     tokens, _ = batch(3, rank)
     with torch.no_grad():
         assert torch.equal(model(tokens), plain(tokens))

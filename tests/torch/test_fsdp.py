@@ -171,6 +171,30 @@ def test_gradients_are_accumulated_without_sending(ranks):
     ranks.run(4, accumulation)
 
 
+def scheduled(rank, size):
+    """Reduces after backward, as torch.distributed.pipelining does (PipelineStage, REDUCE_GRAD)."""
+    results = []
+    for ours in (False, True):
+        model = shard(network())
+        if ours:
+            zeropp.apply(model, ranks_per_node=2, **LOSSLESS)
+        for setting in (model.set_is_last_backward, model.set_reshard_after_backward, model.set_requires_gradient_sync):
+            setting(False)
+        for micro in range(2):
+            loss_of(model, batch(micro, rank)).backward()
+        for setting in (model.set_is_last_backward, model.set_reshard_after_backward, model.set_requires_gradient_sync):
+            setting(True)
+        for unit in zeropp.units.units_of(model):
+            unit.groups[0].post_backward()
+        model._get_fsdp_state()._root_post_backward_final_callback()
+        results.append({n: p.grad.full_tensor() for n, p in model.named_parameters()})
+    assert_same(*results, **CLOSE)
+
+
+def test_gradients_are_reduced_after_backward(ranks):
+    ranks.run(4, scheduled)
+
+
 def state_dict(rank, size):
     model = shard(network())
     zeropp.apply(model, ranks_per_node=2, preset="4bit")
@@ -361,6 +385,9 @@ def refused(rank, size):
             "apply: expected error_feedback as a bool, given 'no'": given(error_feedback="no"),
             "apply: expected keep_frozen as a bool, given None": given(keep_frozen=None),
             "apply: expected machine as a Machine, given {'inter_node_gbit': 10}": given(machine={"inter_node_gbit": 10}),
+            "expected fewer than the 24 of a GPU's memory, given 30": given(
+                machine=zeropp.Machine(memory_gb=24, other_memory_gb=30)
+            ),
             "apply: expected exclude as a sequence of patterns, given 'blocks'": given(exclude="blocks"),
             "apply: expected exclude as a sequence of patterns, given None": given(exclude=None),
             "apply: expected exclude as a sequence of patterns, given [1]": given(exclude=[1]),

@@ -18,7 +18,7 @@ def loses(*ranks):
 
 
 def test_the_ranks_of_whole_nodes_go_on_and_without_any_the_training_fails():
-    one, of_all_nodes = loses(2), loses(0, 2, 4)
+    one, of_all_nodes, all_ranks = loses(2), loses(0, 2, 4), loses(*range(6))
     output, errors = one.communicate(timeout=240)
     assert one.returncode == 0, output + errors
     steps = re.findall(r"^step ([0-9]): loss ([0-9.]+), ([0-9]) ranks", output, re.MULTILINE)
@@ -29,6 +29,8 @@ def test_the_ranks_of_whole_nodes_go_on_and_without_any_the_training_fails():
     assert of_all_nodes.returncode == 1, output + errors
     assert "rank 1: no whole node is left to go on after step 4" in output
     assert errors.endswith("the training has not ended: ranks [1, 3, 5] have given up\n")
+    _, errors = all_ranks.communicate(timeout=240)
+    assert all_ranks.returncode == 2 and errors.endswith("--lost must leave a rank\n"), errors
 
 
 def moves_and_trains_on(rank, size):

@@ -66,9 +66,10 @@ void zeropp_replica_unchanged(zeropp_replica* replica) { replica->shards_changed
 zeropp_status zeropp_update_gather(zeropp_communicator* communicator, zeropp_replica* replica, const char* format,
                                    const zeropp_tensor* shards, const zeropp_tensor* fulls, size_t count,
                                    void* stream) {
+    // The statement is of this call, also if it fails.
+    const bool changed = std::exchange(replica->shards_changed, true);
     return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
         communicator->pending.keep(replica->memory.memory);
-        const bool changed = std::exchange(replica->shards_changed, true);
         const auto quantizer = difference_formats::parse(format);
         with_replica(*replica, [&]<class T>(replica_of<T>& kept, T) {
             auto& comm = communicator->comm;

@@ -272,10 +272,9 @@ def require_tensor(tensor: object) -> None:
 
 
 def views_of(tensors: list[torch.Tensor], row: int = 1) -> ctypes.Array:
-    """The library's views of `tensors`, which must outlive the views. Shards are whole rows of `row` elements."""
+    """The library's views of `tensors` (require_tensor), which must outlive the views. Shards are whole rows of `row` elements."""
     views = (TensorView * len(tensors))()
     for view, tensor in zip(views, tensors):
-        require_tensor(tensor)
         view.data = tensor.data_ptr()
         view.elements = tensor.numel()
         view.row = row

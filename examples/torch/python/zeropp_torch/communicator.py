@@ -133,7 +133,7 @@ def require_agreement(
 ) -> None:
     """Raises the same ZeroppError on all ranks unless all have equal `given`, values by name: it says which differ on which
     ranks. The ranks are one group's, or those of a mesh by one group for each dimension, the last dimension first. Each rank
-    sends 48 bytes, and `given` if it differs. On a GPU, this waits for the stream."""
+    sends 48 bytes, those of its shards' ranks to other replicas, and `given` if it differs. On a GPU, this waits for the stream."""
     stated = json.dumps({name: repr(value) for name, value in given.items()}).encode()
 
     def of_all(own: bytes) -> list[bytes]:
@@ -158,7 +158,7 @@ def require_agreement(
     )
 
 
-def _require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
+def require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
     """Raises ZeroppError if torch, which sorts a new group's ranks, would number nodes or columns otherwise than the library.
 
     `ranks` are the group's ranks of the world. The library numbers a node's ranks by their order in the group, and a column's
@@ -190,7 +190,9 @@ class _Turns:
             self._refuse(here)
         try:
             if not of_any_thread:
-                self._thread = self._thread or here
+                # A thread that has ended passes its turn on.
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = here
                 if self._thread is not here:
                     self._refuse(here)
             self._require_order()
@@ -236,8 +238,8 @@ class Communicator:
 
     Tensors are on `device`; "cuda" is the current CUDA device. Collectives block on CPU tensors, and are enqueued on the
     current stream for CUDA tensors. They run one at a time, in the same order on all ranks. So a process group's calls, by all
-    its communicators, are those of one thread: a call from another one, and each later call on that group, raises a
-    ZeroppError. Exceptions of torch.distributed are passed on; timeouts are the process group's.
+    its communicators, are those of one thread while it lives: a call from another one, but for those of backward on a GPU, and
+    each later call on that group raise a ZeroppError. Exceptions of torch.distributed are passed on; timeouts are the process group's.
 
     The first `compared_calls` collectives compare the ranks' calls before they move data: function, name, elements, type and
     formats. If calls differ, or one rank's call is refused, all ranks raise a ZeroppError.
@@ -279,7 +281,7 @@ class Communicator:
             arguments.integer("Communicator", "each node", node, 0)
         if len(nodes) != self.size:
             raise ZeroppError(f"zeropp_torch: expected a node for each of {self.size} ranks, given {len(nodes)}")
-        _require_sorted_groups(dist.get_process_group_ranks(group), nodes)
+        require_sorted_groups(dist.get_process_group_ranks(group), nodes)
         self.nodes = list(nodes)
         self._groups = [group]
         self._turns = _turns.setdefault(group, _Turns())

@@ -41,12 +41,15 @@ def _message_bytes(hops: formats.GradientFormats, elements: int) -> int:
     return inter_node.value
 
 
-def _model_of(parameter: torch.nn.Parameter) -> Optional[DistributedDataParallel]:
-    """The DDP model of `parameter`. DDP tells a hook neither its model nor its process group."""
-    for known in gc.get_objects():
-        if issubclass(type(known), DistributedDataParallel) and any(own is parameter for own in known.parameters()):
-            return known
-    return None
+def _ranks_of_models(parameter: torch.nn.Parameter) -> list[list[int]]:
+    """Ranks of each DDP model that has `parameter`: of several, if it was wrapped again. DDP tells a hook neither its model nor
+    its process group. Groups that have been destroyed are left out."""
+    models = [
+        known for known in gc.get_objects()
+        if issubclass(type(known), DistributedDataParallel) and any(own is parameter for own in known.parameters())
+    ]
+    groups = dist.distributed_c10d._world.pg_map
+    return [dist.get_process_group_ranks(m.process_group) for m in models if m.process_group in groups]
 
 
 class _Reducer:
@@ -87,8 +90,7 @@ class _Reducer:
         self._running: list[concurrent.futures.Future[None]] = []
         self._turn = 0
         self._steps_to_compare = compared_steps + 1
-        # All ranks are those of a model without a process group of its own.
-        self._knows_group = process_group is not None or self._lanes[0].size == 1
+        self._knows_group = False
 
     def traffic(self) -> Traffic:
         return sum((lane.traffic() for lane in self._lanes), Traffic())
@@ -97,12 +99,11 @@ class _Reducer:
         """True if calls of this bucket are compared. The first bucket begins a step. Raises ZeroppError, before anything is
         sent, unless the model has the hook's ranks."""
         if not self._knows_group:
-            model = _model_of(bucket.parameters()[0])
-            ranks = self._ranks if model is None else dist.get_process_group_ranks(model.process_group)
-            if ranks != self._ranks:
+            of_models = _ranks_of_models(bucket.parameters()[0])
+            if of_models and self._ranks not in of_models:
                 raise ZeroppError(
-                    f"ddp_hook: expected the process group of the model, of ranks {ranks}, given none for all ranks; pass it "
-                    "as the hook's first argument"
+                    f"ddp_hook: expected the process group of the model, of ranks {of_models[0]}, given one of ranks "
+                    f"{self._ranks}; pass the model's as the hook's first argument"
                 )
             self._knows_group = True
         if bucket.index() == 0 and self._steps_to_compare != 0:

@@ -12,9 +12,9 @@ from torch import nn
 
 from . import arguments, formats, units
 from ._library import ZeroppError
-from .communicator import Traffic, require_agreement
-from .estimate import Machine
-from .hooks import ReplicaReduce
+from .communicator import Traffic, require_agreement, require_sorted_groups
+from .estimate import Machine, predict
+from .hooks import Feedback, ReplicaReduce, UpdateGather
 from .installation import Installation, remove_hooks
 from .report import Report, Row
 
@@ -124,7 +124,9 @@ def apply(
         {
             "ranks_per_node": ranks_per_node, "weights": weights, "gradients": gradients, "preset": preset,
             "differences": differences, "replicas": replicas, "error_feedback": error_feedback, "keep_frozen": keep_frozen,
-            "exclude": exclude, "machine": machine, "compared_steps": compared_steps,
+            # Other types may have no equal words on all ranks.
+            "exclude": list(exclude) if isinstance(exclude, (list, tuple)) else type(exclude).__name__,
+            "machine": machine, "compared_steps": compared_steps,
         },
     )
     arguments.integer("apply", "ranks_per_node", ranks_per_node, 1)
@@ -145,6 +147,12 @@ def apply(
                 "apply: expected units on a mesh of replicas and shards (HSDP) for the argument replicas, given none: "
                 + "; ".join(f"{name} {why}".strip() for name, why in left_out.items())
             )
+    # The planner refuses some numbers, and a Communicator some nodes: both before anything is changed.
+    predict([1], 1, 1, chosen, 0, False, "fp32", "fp32", machine)
+    for unit in sharded:
+        if not left_out[unit.name]:
+            ranks = dist.get_process_group_ranks(units.shard_group(unit.groups[0]))
+            require_sorted_groups(ranks, [rank // ranks_per_node for rank in ranks])
     _remove(model, sharded)
     installed = Installation(ranks_per_node, chosen, between_replicas, error_feedback, keep_frozen, compared_steps)
     report = Report([], [])
@@ -159,11 +167,11 @@ def apply(
                 installed.leave(row, "left out: " + why)
             else:
                 installed.install(unit.module, unit.groups[0], unit.is_root, row)
+        report.advice = installed.advice(machine)
     except BaseException:
         _remove(model, sharded)
         raise
     model._zeropp = installed
-    report.advice = installed.advice(machine)
     if not installed.communicators():
         report.advice.append("Nothing goes through zeropp: all units are left out.")
     for pattern in exclude:
@@ -179,7 +187,8 @@ def _remove(model: nn.Module, sharded: Sequence[units.Unit]) -> None:
     for unit in sharded:
         for group in unit.groups:
             remove_hooks(group)
-    model.__dict__.pop("_zeropp", None)
+    # Not `del`: a compiled model keeps attributes in the model inside.
+    model._zeropp = None
 
 
 def remove(model: nn.Module) -> None:
@@ -196,19 +205,29 @@ def _installation(function: str, model: nn.Module) -> Installation:
     return installed
 
 
+def _kept_by(model: nn.Module) -> list[Union[UpdateGather, Feedback]]:
+    """What the hooks of `model`'s units keep, also those of a later apply() to a part of it."""
+    groups = [group for unit in units.units_of(model) for group in unit.groups]
+    return [kept for group in groups for kept in getattr(group, "_zeropp_kept", [])]
+
+
 def refresh(model: nn.Module) -> None:
     """With differences, has the next forward pass send whole weights. Call it on all ranks after a change of weights other
     than a training step. load_state_dict() of units, or of modules that contain them, does it."""
-    for update in _installation("refresh", model).updates:
-        update.refresh()
+    _installation("refresh", model)
+    for kept in _kept_by(model):
+        if isinstance(kept, UpdateGather):
+            kept.refresh()
 
 
 def reset_feedback(model: nn.Module) -> None:
     """With error feedback, forgets the errors of past reductions. Call it on all ranks after a step that is skipped because
     its gradients were too large: their errors would be added to the next gradients. load_state_dict() of units, or of
     modules that contain them, does it."""
-    for feedback in _installation("reset_feedback", model).feedback:
-        feedback.reset()
+    _installation("reset_feedback", model)
+    for kept in _kept_by(model):
+        if isinstance(kept, Feedback):
+            kept.reset()
 
 
 def stats(model: nn.Module) -> Traffic:

@@ -51,8 +51,6 @@ class Installation:
         self._communicators: dict[tuple[int, ...], tuple[Communicator, Communicator]] = {}
         self._between_replicas: dict[tuple[int, ...], Communicator] = {}
         self._compared_backwards: dict[tuple[int, ...], ComparedBackward] = {}
-        self.updates: list[UpdateGather] = []
-        self.feedback: list[Feedback] = []
         self.left_to_torch: list[str] = []
         # Sets of ranks whose steps the planner does not know, and advice on them.
         self._unplanned: set[tuple[int, ...]] = set()
@@ -76,6 +74,7 @@ class Installation:
             )
         before = units.settings_of(group)
         group._zeropp_undo = contextlib.ExitStack()
+        group._zeropp_kept = []
         try:
             self._install(module, group, is_root, row, ranks)
         finally:
@@ -147,7 +146,7 @@ class Installation:
                         "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
                     )
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
-            self.updates.append(update)
+            group._zeropp_kept.append(update)
             module.set_custom_all_gather(update)
             self._on_load(module, group, update.refresh)
             if secondary:
@@ -247,7 +246,7 @@ class Installation:
         group._zeropp_undo.callback(handle.remove)
 
     def _keep_feedback(self, module: torch_fsdp.FSDPModule, group: Any, feedback: Feedback) -> None:
-        self.feedback.append(feedback)
+        group._zeropp_kept.append(feedback)
         self._on_load(module, group, feedback.reset)
 
     def _advise(self, sentence: str) -> None:
@@ -275,6 +274,7 @@ class Installation:
 def remove_hooks(group: Any) -> None:
     """Takes zeropp's hooks out of a unit's `group`, if there are any."""
     group.__dict__.pop("_zeropp_undo", contextlib.ExitStack()).close()
+    group.__dict__.pop("_zeropp_kept", None)
 
 
 def _volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:

@@ -26,7 +26,10 @@ def _local(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _digest(tensors: Iterable[torch.Tensor]) -> str:
-    return hashlib.sha256(repr([tensor.double().sum().item() for tensor in tensors]).encode()).hexdigest()[:16]
+    # Of integers, because the sum of floats depends on its order, and so on the machine.
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [t.contiguous().view(-1).view(words[t.element_size()]).sum(dtype=torch.int64).item() for t in tensors]
+    return hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
 
 
 class LocalSteps:
@@ -134,8 +137,9 @@ class LocalSteps:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what state_dict() returned, and makes residuals zero. Load the model's state too: it is not changed here.
 
-        Collective. All ranks raise the same ZeroppError, and nothing is changed, if islands load different states or rates
-        other than those given to local_steps(): change a rate in both places."""
+        Collective. The ranks with equal shards raise the same ZeroppError, and change nothing, if islands load different states,
+        or rates other than those given to local_steps(). Change a rate in both places. Ranks with other shards do not know:
+        go on only when all have loaded."""
         names = ("steps", "every", "learning_rate", "momentum", "anchors", "momenta")
         problem = ""
         if not isinstance(state, dict) or set(state) != set(names):
