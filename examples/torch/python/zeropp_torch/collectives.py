@@ -197,7 +197,7 @@ def reduce_scatter(
     def arguments() -> tuple[object, ...]:
         views = _views(communicator, wholes, parts, "full tensors as shards")
         return (
-            _format(intra_node), _format(inter_node or intra_node), _library.element_of(wholes), *views, len(wholes), int(mean),
+            _format(intra_node), _format(inter_node or intra_node), _library.element_of(wholes), *views, len(wholes), int(bool(mean)),
             None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )
@@ -224,7 +224,7 @@ def all_reduce(
         views = _library.views_of(listed)
         return (
             _format(intra_node), _format(inter_node or intra_node), _library.element_of(listed), views, views, len(listed),
-            int(mean), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
+            int(bool(mean)), None if feedback is None else _handle(communicator, feedback, ErrorFeedback),
             _library.stream_of(communicator.device),
         )
 

@@ -174,7 +174,7 @@ def require_sorted_groups(ranks: Sequence[int], nodes: Sequence[int]) -> None:
 
 
 class _Turns:
-    """The calls on a process group. Ranks match calls by their order alone, and calls of several threads have none."""
+    """The calls on a process group. Ranks match calls by their order alone, and several threads' calls have no order."""
 
     def __init__(self) -> None:
         self._running = threading.Lock()
@@ -330,14 +330,15 @@ class Communicator:
         0.9 KB for a collective, twice that for an update, and on a GPU waits for the stream."""
         self._library.zeropp_compare(self._handle, calls)
 
-    def collective(self, function: str, name: str, arguments: Callable[[], tuple[object, ...]]) -> None:
-        """Calls `function`, a collective called `name`, with `arguments()`. If these raise a ZeroppError, ranks that compare
+    def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
+        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If these raise a ZeroppError, ranks that compare
         the call raise too."""
-        # On a GPU, autograd runs backward on threads of its own.
+        arguments.instance(function, "name", name, str, "a string")
+        # On a GPU, autograd runs backward on other threads.
         with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
             self._library.zeropp_name(self._handle, name.encode())
             try:
-                given = arguments()
+                given = prepare()
             except ZeroppError as refused:
                 stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
                 self.call("zeropp_refuse", self._handle, function.encode(), str(refused).encode(), stream)
