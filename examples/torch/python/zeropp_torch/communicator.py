@@ -331,8 +331,8 @@ class Communicator:
         self._library.zeropp_compare(self._handle, calls)
 
     def collective(self, function: str, name: str, prepare: Callable[[], tuple[object, ...]]) -> None:
-        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If these raise a ZeroppError, ranks that compare
-        the call raise too."""
+        """Calls `function`, a collective called `name`, with the arguments `prepare()`. If that raises a ZeroppError, ranks that
+        compare the call raise too."""
         arguments.instance(function, "name", name, str, "a string")
         # On a GPU, autograd runs backward on other threads.
         with self._turns.turn(of_any_thread=self.device.type == "cuda" and torch._C._current_graph_task_id() != -1):
