@@ -206,7 +206,7 @@ private:
         [[maybe_unused]] typename Residuals::stats lost[std::size_t{Blocks}];
 #pragma unroll
         for (std::size_t r = 0; r != Blocks; ++r) {
-            const params p = block_params(stats[r], best[r], part);
+            const params p = block_params(stats[r], best[r]);
             [[maybe_unused]] code_run<Q::code_bits, run> in_a_row{};
             for_each_granule(r, [&](std::size_t n, fragment& f) {
                 const int valid = Whole ? granule_size : valid_elements(part.size, granule(n));
@@ -281,8 +281,7 @@ private:
     }
 
     /// Parameters of a block: `best` if Q fits twice.
-    __device__ params block_params(const typename Q::stats& stats, const params& best,
-                                   const section_cursor& part) const {
+    __device__ params block_params(const typename Q::stats& stats, [[maybe_unused]] const params& best) const {
         if constexpr (refitting_quantizer<Q>) {
             return best;
         } else {
