@@ -54,6 +54,7 @@ public:
     int index_of(int owner) const { return owners_.index_of(owner); }
     int rank_of(int group, int index) const { return owners_.rank_of(group, index); }
     slice_order order() const { return owners_.order(); }
+    /// The `topology_digest` of the owners.
     std::uint64_t digest() const { return owners_.digest(); }
 
     friend bool operator==(const shard_owners&, const shard_owners&) = default;
