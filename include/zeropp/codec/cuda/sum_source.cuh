@@ -24,9 +24,8 @@ struct coded_granule {
     /// Loads from a message that holds `elements` of the granule's elements.
     template <class Cursor>
     __device__ static coded_granule load(const std::byte* message, const Cursor& s, std::size_t granule, int elements) {
-        coded_granule g = load_block(message, s, granule);
-        g.codes = load_codes_of<Q>(message, granule, elements);
-        return g;
+        const typename Q::params params = load_params(message, s, granule);
+        return {load_codes_of<Q>(message, granule, elements), params};
     }
 
     /// Calls use(k, k-th granule) for `Run` granules in a row, all of one block.
@@ -35,7 +34,7 @@ struct coded_granule {
         if constexpr (Run == 1) {
             use(0, load(message, s, granule, granule_size));
         } else {
-            coded_granule g = load_block(message, s, granule);
+            coded_granule g{{}, load_params(message, s, granule)};
             const auto run = code_run<Q::code_bits, Run>::load(message + granule * Q::code_bits);
 #pragma unroll
             for (int k = 0; k != Run; ++k) {
@@ -45,16 +44,16 @@ struct coded_granule {
         }
     }
 
-    /// Loads all but the codes: the parameters of the granule's block.
+    /// Loads the parameters of the granule's block.
     template <class Cursor>
-    __device__ static coded_granule load_block(const std::byte* message, const Cursor& s, std::size_t granule) {
+    __device__ static typename Q::params load_params(const std::byte* message, const Cursor& s, std::size_t granule) {
         constexpr std::size_t block_granules = Q::block_size / granule_size;
-        coded_granule g;
         if constexpr (params_bytes<Q> != 0) {
-            g.params = *reinterpret_cast<const typename Q::params*>(message + s.params_offset +
-                                                                    granule / block_granules * params_bytes<Q>);
+            return *reinterpret_cast<const typename Q::params*>(message + s.params_offset +
+                                                                granule / block_granules * params_bytes<Q>);
+        } else {
+            return {};
         }
-        return g;
     }
 
     __device__ void add_to(float (&sum)[granule_size], const Q& q) const {
