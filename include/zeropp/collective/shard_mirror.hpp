@@ -137,6 +137,13 @@ public:
     }
 
 private:
+    /// Digest of the partners' topology, the first of their ranks, and this rank's number among them.
+    struct partners_identity {
+        std::uint64_t topology;
+        int first;
+        int own;
+    };
+
     void keep(const detail::tensor_division& whole) { message_bytes_ = detail::wire_bytes_of<Quantizer>(whole); }
     void keep(const detail::list_division& whole) {
         message_bytes_ = detail::wire_bytes_of<Quantizer>(whole);
@@ -150,12 +157,7 @@ private:
     int size_;
     int rank_;
     std::uint64_t topology_;
-    /// Digest of the partners' topology, the first of their ranks, and this rank's number among them.
-    struct {
-        std::uint64_t topology;
-        int first;
-        int own;
-    } partners_;
+    partners_identity partners_;
     std::vector<detail::mirrored_shard> kept_;
     view<std::byte, Space> storage_;
     std::size_t message_bytes_ = 0;
