@@ -41,6 +41,23 @@ class Traffic:
         return Traffic(self.intra_node - other.intra_node, self.inter_node - other.inter_node, self.calls - other.calls)
 
 
+def volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:
+    """Traffic of `rank` in one collective, from the library's `function`."""
+    loaded = _library.library("cpu")
+    intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
+    encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
+    status = getattr(loaded, function)(
+        (ctypes.c_int * len(nodes))(*nodes),
+        len(nodes),
+        rank,
+        *encoded,
+        ctypes.byref(intra_node),
+        ctypes.byref(inter_node),
+    )
+    _library.require_success(loaded, status)
+    return Traffic(intra_node.value, inter_node.value, 1)
+
+
 _enabled = True
 
 

@@ -3,7 +3,6 @@
 # No `from __future__ import annotations`: DDP checks the annotations of the hook as types, not as strings.
 
 import concurrent.futures
-import ctypes
 import gc
 import threading
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from . import arguments, formats
-from ._library import ZeroppError, library, require_success
+from ._library import ZeroppError
 from .collectives import all_reduce
-from .communicator import Communicator, Traffic, enabled, new_group, require_agreement
+from .communicator import Communicator, Traffic, enabled, new_group, require_agreement, volume
 
 # Number of threads that take a bucket's pieces in turn, on the host: one piece moves within nodes while another crosses them.
 LANES = 2
@@ -31,14 +30,7 @@ BLOCK = 256
 
 def _message_bytes(hops: formats.GradientFormats, elements: int) -> int:
     """Size of an inter-node message of `elements` elements, as a rank sends to one of another node in a reduce-scatter."""
-    intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
-    loaded = library("cpu")
-    status = loaded.zeropp_reduce_volume(
-        (ctypes.c_int * 2)(0, 1), 2, 0, hops.intra_node.encode(), hops.inter_node.encode(), 2 * elements,
-        ctypes.byref(intra_node), ctypes.byref(inter_node),
-    )
-    require_success(loaded, status)
-    return inter_node.value
+    return volume("zeropp_reduce_volume", [0, 1], 0, *hops, 2 * elements).inter_node
 
 
 def _ranks_of_models(parameter: torch.nn.Parameter) -> list[list[int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
@@ -12,8 +11,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as torch_fsdp
 
-from . import _library, formats, units
-from .communicator import Communicator, Traffic
+from . import formats, units
+from .communicator import Communicator, Traffic, volume
 from .estimate import Machine, predict
 from .hooks import AllGather, ComparedBackward, Feedback, ReduceScatter, ReplicaReduce, UpdateGather
 from .report import Row
@@ -127,11 +126,11 @@ class Installation:
         moved.secondary = moved.secondary or bool(secondary)
 
         elements = units.shard_elements(group.fsdp_params) * len(ranks)
-        before = after = _volume("zeropp_gather_volume", communicator.nodes, communicator.rank, plain, elements)
+        before = after = volume("zeropp_gather_volume", communicator.nodes, communicator.rank, plain, elements)
         backward: Optional[Traffic] = None
         keeps_frozen = self._keep_frozen and not units.trained(group)
         if keeps_frozen or self._chosen.differences is not None:
-            backward = _volume("zeropp_replica_volume", communicator.nodes, communicator.rank, plain, elements)
+            backward = volume("zeropp_replica_volume", communicator.nodes, communicator.rank, plain, elements)
             update: UpdateGather
             if keeps_frozen:
                 row.weights = f"{plain}, kept on each node"
@@ -142,7 +141,7 @@ class Installation:
                 # Frozen weights have no differences to send.
                 after = backward
                 if units.trained(group):
-                    after = _volume(
+                    after = volume(
                         "zeropp_update_volume", communicator.nodes, communicator.rank, self._chosen.differences, plain, elements
                     )
                 update = UpdateGather(communicator, self._chosen.differences, row.unit, self._compared_steps)
@@ -153,10 +152,10 @@ class Installation:
                 row.tell("hpZ's groups keep the weights a second time; leave secondary out")
         elif self._chosen.weights is not None:
             row.weights = plain if self._chosen.weights == formats.OWN_TYPE else self._chosen.weights
-            after = _volume("zeropp_gather_volume", communicator.nodes, communicator.rank, row.weights, elements)
+            after = volume("zeropp_gather_volume", communicator.nodes, communicator.rank, row.weights, elements)
             module.set_custom_all_gather(AllGather(communicator, self._chosen.weights, row.unit, self._compared_steps))
         if secondary:
-            backward = _volume(
+            backward = volume(
                 "zeropp_gather_volume", secondary, dist.get_rank(after_forward.shard_process_group), plain, elements
             )
         row.before += before if kept else before + before
@@ -170,11 +169,11 @@ class Installation:
         own = formats.LOSSLESS[reduced]
         if ranks in self._moved:
             self._moved[ranks].plain_gradients = own
-        before = after = _volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, own, own, elements)
+        before = after = volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, own, own, elements)
         if self._chosen.gradients is not None:
             hops = self._chosen.gradients.of(reduced)
             row.gradients = " + ".join(hops)
-            after = _volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, *hops, elements)
+            after = volume("zeropp_reduce_volume", communicator.nodes, communicator.rank, *hops, elements)
             # FSDP divides by its own factor, so zeropp only sums.
             module.set_force_sum_reduction_for_comms(True)
             hook = ReduceScatter(
@@ -212,7 +211,7 @@ class Installation:
         nodes, rank = self._nodes_of(ranks), dist.get_rank(process_group)
         elements = units.shard_elements(units.trained(group))
         own = formats.LOSSLESS[reduced]
-        row.replicas_before = row.replicas_after = _volume("zeropp_all_reduce_volume", nodes, rank, own, own, elements, 1)
+        row.replicas_before = row.replicas_after = volume("zeropp_all_reduce_volume", nodes, rank, own, own, elements, 1)
         if self._replicas is None:
             row.tell("the all-reduce between replicas stays torch's")
             if len(set(nodes)) > 1:
@@ -223,7 +222,7 @@ class Installation:
         else:
             hops = self._replicas.of(reduced)
             row.replicas = " + ".join(hops)
-            row.replicas_after = _volume(
+            row.replicas_after = volume(
                 "zeropp_all_reduce_volume", nodes, rank, *hops, elements, int(self._error_feedback)
             )
             if ranks not in self._between_replicas:
@@ -275,20 +274,3 @@ def remove_hooks(group: Any) -> None:
     """Takes zeropp's hooks out of a unit's `group`, if there are any."""
     group.__dict__.pop("_zeropp_undo", contextlib.ExitStack()).close()
     group.__dict__.pop("_zeropp_kept", None)
-
-
-def _volume(function: str, nodes: Sequence[int], rank: int, *arguments: Any) -> Traffic:
-    """Traffic of `rank` in one collective, from the library's `function`."""
-    loaded = _library.library("cpu")
-    intra_node, inter_node = ctypes.c_uint64(), ctypes.c_uint64()
-    encoded = [a.encode() if isinstance(a, str) else a for a in arguments]
-    status = getattr(loaded, function)(
-        (ctypes.c_int * len(nodes))(*nodes),
-        len(nodes),
-        rank,
-        *encoded,
-        ctypes.byref(intra_node),
-        ctypes.byref(inter_node),
-    )
-    _library.require_success(loaded, status)
-    return Traffic(intra_node.value, inter_node.value, 1)
