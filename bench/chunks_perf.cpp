@@ -114,10 +114,8 @@ int run(const options& o, ranks_on<host_place>& ranks, const program_facts& prog
             }
             rows.row(cells, json);
         };
-        measure(
-            "all-gather", [&](int chunks) { made.gather(chunks); }, false);
-        measure(
-            "reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);
+        measure("all-gather", [&](int chunks) { made.gather(chunks); }, false);
+        measure("reduce-scatter", [&](int chunks) { made.reduce(chunks); }, false);
         measure(
             "all-reduce",
             [&](int chunks) {

@@ -30,8 +30,9 @@ public:
         *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
     }
     template <zeropp::execution Execution>
-    void broadcast(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires zeropp::broadcasting_transport_on<Transport, Execution> {
+    void broadcast(const Execution& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires zeropp::broadcasting_transport_on<Transport, Execution>
+    {
         this->inner().broadcast(exec, send, recv, bytes, roots);
         if (this->rank() < roots) *clock_ += (this->size() - 1) * static_cast<double>(bytes) / bytes_per_second_;
     }

@@ -212,29 +212,29 @@ TEST_CASE("other bytes than the route says, and wrong elements, are errors of th
     const auto run = [&](std::size_t bytes_of_route, tally found, tally native_found) {
         const char* arguments[] = {"perf", "-n", "1", "--ranks-per-node", "2"};
         const parsed_options parsed = parse_options(5, arguments, program);
-        return launch_in_this_process(
-            parsed, program, {[&](const options& o, ranks_on<host_place>& ranks) {
-                collective_rows rows(program, o, ranks, "nothing");
-                comm_on<host_place> comm(ranks.nodes(), ranks.world());
-                quantized_case c;
-                c.quantizer = "none";
-                c.hops = {{hop::link::inter_node, hop::pattern::all_gather, bytes_of_route, 4}};
-                c.has_in_place = false;
-                set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
-                    std::byte sent[16] = {};
-                    std::byte received[32];
-                    on.inter_node().all_gather(zeropp::host{}, sent, received, 16);
-                });
-                c.reset = [] {};
-                c.check = [=](bool) { return found; };
-                rows.measure({16, 4, 1, "float", 4, 0.75},
-                             {{[] {}, [=] { return native_found; }},
-                              {[] {}, [] { return tally{}; }},
-                              {[] {}, [] { return tally{}; }}},
-                             {c});
-                return rows.finish();
-            }},
-            false);
+        return launch_in_this_process(parsed, program, {[&](const options& o, ranks_on<host_place>& ranks) {
+                                          collective_rows rows(program, o, ranks, "nothing");
+                                          comm_on<host_place> comm(ranks.nodes(), ranks.world());
+                                          quantized_case c;
+                                          c.quantizer = "none";
+                                          c.hops = {
+                                              {hop::link::inter_node, hop::pattern::all_gather, bytes_of_route, 4}};
+                                          c.has_in_place = false;
+                                          set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
+                                              std::byte sent[16] = {};
+                                              std::byte received[32];
+                                              on.inter_node().all_gather(zeropp::host{}, sent, received, 16);
+                                          });
+                                          c.reset = [] {};
+                                          c.check = [=](bool) { return found; };
+                                          rows.measure({16, 4, 1, "float", 4, 0.75},
+                                                       {{[] {}, [=] { return native_found; }},
+                                                        {[] {}, [] { return tally{}; }},
+                                                        {[] {}, [] { return tally{}; }}},
+                                                       {c});
+                                          return rows.finish();
+                                      }},
+                                      false);
     };
     CHECK(run(16, {}, {}) == 0);
     CHECK(run(32, {}, {}) == 1);

@@ -64,8 +64,9 @@ public:
         this->inner().all_to_all(exec, send, recv, bytes);
     }
     template <zeropp::execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires zeropp::broadcasting_transport_on<Transport, E> {
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires zeropp::broadcasting_transport_on<Transport, E>
+    {
         if (this->rank() < roots) {
             note("broadcast", send, bytes, 0);
         } else {

@@ -137,8 +137,8 @@ public:
     zero3_engine(const Device& device, const model& network, const deepspeed_config& config, std::uint64_t seed,
                  transport_type& world, const island_ranks& ranks, const zeropp::two_level& groups)
         : device_(device), network_(network), replicated_(config.zero.stage == 0), clipping_(config.gradient_clipping),
-          average_decay_(config.zeropp.weight_average), mean_{.operation = zeropp::reduction::mean,
-                                                              .chunks = config.zeropp.gradient_chunks},
+          average_decay_(config.zeropp.weight_average),
+          mean_{.operation = zeropp::reduction::mean, .chunks = config.zeropp.gradient_chunks},
           overlap_(config.zero.overlap_comm), world_(world), island_(world.split(ranks.island)),
           weights_comm_(ranks.nodes, world.split(ranks.island)), secondary_comm_(groups, world.split(ranks.island)),
           gradient_comm_(ranks.nodes, world.split(ranks.island)), rank_values_(world.size()),

@@ -105,10 +105,10 @@ TEST_CASE("owners: ranks that differ in who owns slices are told so on all ranks
             call(comm, me.shard(comm.rank()), replica);
         });
     };
-    for (const std::string& error : {differing([](auto&comm, const auto&shard, auto&replica) {
+    for (const std::string& error : {differing([](auto& comm, const auto& shard, auto& replica) {
                                          zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
                                      }),
-                                     differing([](auto&comm, const auto&shard, auto&replica) {
+                                     differing([](auto& comm, const auto& shard, auto& replica) {
                                          std::vector<float> full(n);
                                          zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1, full));
                                      })}) {

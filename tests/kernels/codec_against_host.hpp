@@ -304,8 +304,8 @@ void check_tensors(const Q& q, const std::vector<std::size_t>& all = sizes(Q::bl
 }
 
 template <zeropp::quantizer From, zeropp::quantizer To>
-inline constexpr auto larger_block = static_cast<std::size_t>(From::block_size > To::block_size ? From::block_size
-                                                                                                : To::block_size);
+inline constexpr auto larger_block =
+    static_cast<std::size_t>(From::block_size > To::block_size ? From::block_size : To::block_size);
 
 /// Decode + sum + encode.
 template <zeropp::quantizer From, zeropp::quantizer To>

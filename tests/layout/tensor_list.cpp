@@ -236,9 +236,8 @@ TEST_CASE("lists: a result that shares memory with another tensor of full is ref
             return zeropp::host_view<float>(memory.data() + begin, n);
         };
         const auto refuses = [&](const tensor_list<float>& full, const tensor_list<float>& result) {
-            const std::string said = thrown<zeropp::precondition_error>([&] {
-                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, result);
-            });
+            const std::string said = thrown<zeropp::precondition_error>(
+                [&] { zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, full, result); });
             expect(said.find("expected a result that is full or apart from it") != std::string::npos, said);
         };
         // An error would end the test.
@@ -449,28 +448,19 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         const tensor_list<float> differs(comm.topology(), {c, d});
         const tensor_list<float> shard({own, small});
         const tensor_list<float> only_one({own});
-        refuses(
-            [&] {
-                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, differs, differs);
-            },
-            "a list of 2 tensors");
+        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, differs, differs); },
+                "a list of 2 tensors");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? only_one : shard, full); },
                 "on rank 3, expected a list of 2 slices, given one of 1");
-        refuses(
-            [&] {
-                zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full);
-            },
-            "of tensor 1, expected a shard of 15 elements of 60, given one of 100");
+        refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full); },
+                "of tensor 1, expected a shard of 15 elements of 60, given one of 100");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, shard, shard); },
                 "expected a list of whole tensors over 4 ranks, given a list of slices");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, full, full); },
                 "expected a list of slices, given one of whole tensors");
         const tensor_list<float> of_six(zeropp::two_level(2, 3), {a, b});
-        refuses(
-            [&] {
-                zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, of_six, of_six);
-            },
-            "expected a list of whole tensors over 4 ranks, given one over 6");
+        refuses([&] { zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, of_six, of_six); },
+                "expected a list of whole tensors over 4 ranks, given one over 6");
         const tensor_list<float> flat(zeropp::two_level(1, 4), {a, b});
         zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, flat, flat);
     });

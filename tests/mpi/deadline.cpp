@@ -344,7 +344,7 @@ TEST_CASE("mpi_transport: a timeout on a queue comes out of wait, and destructio
 
 TEST_CASE("mpi_transport: an error of MPI's on one rank is an error on all", "[mpi][deadline]") {
     if (world_size() == 1) return;
-    const auto fails_on_the_last = [](int planted_fault::*calls, int until, const std::string& call) {
+    const auto fails_on_the_last = [](int planted_fault::* calls, int until, const std::string& call) {
         // The error is to come before the deadline, and 30 MB go to each rank until it does: slow machines take a
         // while.
         ranks all(20 * timeout);

@@ -263,10 +263,9 @@ TEST_CASE("mpi_transport refuses to split off ranks that there are not", "[mpi]"
     mpi_transport transport = mpi_transport::duplicate(MPI_COMM_WORLD);
     const int size = transport.size();
     for (const int other : {-1, size}) {
-        CHECK(thrown<precondition_error>([&] {
-                  transport.split(std::vector<int>{transport.rank(), other});
-              }) == "mpi_transport: expected a split list of ranks below " + std::to_string(size) +
-                        ", given one with " + std::to_string(other));
+        CHECK(thrown<precondition_error>([&] { transport.split(std::vector<int>{transport.rank(), other}); }) ==
+              "mpi_transport: expected a split list of ranks below " + std::to_string(size) + ", given one with " +
+                  std::to_string(other));
     }
     expectations expect;
     gathers<host>(transport, expect, 100);

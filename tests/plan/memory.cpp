@@ -143,18 +143,12 @@ TEST_CASE("plans refuse ranks, groups and steps that cannot be, in words") {
         {"local_steps: expected at least 1 step between exchanges, given 0",
          [&] { zeropp::local_steps_seconds({}, local(2, 0, 0), 1); }},
         {"local_steps: expected a delay from 0 to 3 steps, given 4",
-         [&] {
-             outer_step_time(m, {1, 0}, ranks, tensors, local(2, 4, 4));
-         }},
+         [&] { outer_step_time(m, {1, 0}, ranks, tensors, local(2, 4, 4)); }},
         {"memory_of_states: expected at least 1 rank, given 0", [&] { zeropp::memory_of_states(tensors, 0); }},
         {"secondary group size: expected at least 1 rank, given 0",
-         [&] {
-             zeropp::secondary_memory(tensors, {0, plain});
-         }},
+         [&] { zeropp::secondary_memory(tensors, {0, plain}); }},
         {"secondary group size: expected at least 1 rank, given -1",
-         [&] {
-             zeropp::secondary_gather_workspace({zeropp::whole_nodes, plain}, 100);
-         }},
+         [&] { zeropp::secondary_gather_workspace({zeropp::whole_nodes, plain}, 100); }},
         {"secondary group size: expected at least 1 rank, given 0", [&] { scratch_memory(ranks, tensors, options); }},
         {"scratch_memory: expected at least 0 tensors of whole weights, given -1",
          [&] { scratch_memory(ranks, tensors, options, {}, -1); }}};

@@ -38,9 +38,7 @@ TEST_CASE("planned local steps: each rank sends the bytes of an exchange, and ke
                 std::size_t memory = 0;
                 check_sent(
                     nodes, nodes, "an outer step",
-                    [&](int) {
-                        return zeropp::volume{0, zeropp::outer_step_volume(island, local, n)};
-                    },
+                    [&](int) { return zeropp::volume{0, zeropp::outer_step_volume(island, local, n)}; },
                     [&](auto& comm) {
                         zeropp::communicator between(zeropp::flat(islands),
                                                      comm.world().split(zeropp::counterpart_ranks(nodes, comm.rank())));

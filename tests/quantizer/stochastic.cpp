@@ -68,8 +68,9 @@ void check_multiples_are_kept() {
 
 template <class Scheme, class Scale>
 void check_every_width() {
-    []<int... I>(std::integer_sequence<int, I...>) { (check_multiples_are_kept<I + 2, Scheme, Scale>(), ...); }
-    (std::make_integer_sequence<int, 7>{});
+    []<int... I>(std::integer_sequence<int, I...>) {
+        (check_multiples_are_kept<I + 2, Scheme, Scale>(), ...);
+    }(std::make_integer_sequence<int, 7>{});
 }
 
 /// The mean over many steps and over seeds of what an element decodes to, less the element, in standard deviations of

@@ -152,8 +152,7 @@ TEST_CASE("emulation: a fault ends the grid, and the next one runs", "[simt][emu
                    "a kernel threw: on purpose"));
     CHECK(ran < 64);
     ran = 0;
-    CHECK(fault_of(
-              64, [&] { ++ran; }, 3) == "");
+    CHECK(fault_of(64, [&] { ++ran; }, 3) == "");
     CHECK(ran == 192);
 }
 

@@ -172,8 +172,9 @@ void check_width() {
 }  // namespace
 
 TEST_CASE("kernels: the short ways of integers give the bits of their arithmetic", "[simt][kernels]") {
-    [&]<int... More>(std::integer_sequence<int, More...>) { (check_width<2 + More>(), ...); }
-    (std::make_integer_sequence<int, 7>());
+    [&]<int... More>(std::integer_sequence<int, More...>) {
+        (check_width<2 + More>(), ...);
+    }(std::make_integer_sequence<int, 7>());
 }
 
 // mma.m16n8k8 by PTX's manual: where each thread's elements are in a warp's matrices, of which a has 16 rows and 8

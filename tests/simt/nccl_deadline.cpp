@@ -314,9 +314,7 @@ TEST_CASE("nccl: an error of the device is one of all transports", "[simt][nccl]
 TEST_CASE("nccl: a split or a connection that a rank does not come to ends at the deadline", "[simt][nccl][deadline]") {
     on_three_ranks("a missing split", [](rank_with_stream& r, zeropp::thread_transport& world, expectations& expect) {
         if (world.rank() == 1) {
-            expect.equal(thrown<timeout_error>([&] {
-                             r.transport.split(std::vector<int>{0, 1, 2});
-                         }),
+            expect.equal(thrown<timeout_error>([&] { r.transport.split(std::vector<int>{0, 1, 2}); }),
                          "nccl_transport: timeout of 200 ms in call 1, split: waited for ncclCommSplit" + unknown);
         }
         std::byte here{};

@@ -163,7 +163,9 @@ TEST_CASE("nccl: a communicator of the caller's stays the caller's", "[simt][ncc
         CHECK(transport.native() == comm);
         CHECK_THROWS_AS(transport.check(), zeropp::nccl_error);
     }
-    { const nccl_transport again = nccl_transport::borrow(comm); }
+    {
+        const nccl_transport again = nccl_transport::borrow(comm);
+    }
     CHECK(simt::live_communicators() == 1);
     CHECK(ncclCommAbort(comm) == ncclSuccess);
     CHECK(simt::live_communicators() == 0);

@@ -29,7 +29,7 @@ public:
         (*this)(a == b, "\"" + b + "\", given \"" + a + "\"", at);
     }
     template <class A, class B>
-    requires requires(const A& a, const B& b) { std::to_string(a) + std::to_string(b); }
+        requires requires(const A& a, const B& b) { std::to_string(a) + std::to_string(b); }
     void equal(const A& a, const B& b, std::source_location at = std::source_location::current()) {
         (*this)(a == static_cast<A>(b), std::to_string(b) + ", given " + std::to_string(a), at);
     }

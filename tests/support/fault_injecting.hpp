@@ -68,8 +68,9 @@ public:
     }
 
     template <zeropp::host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires zeropp::broadcasting_transport_on<Transport, E> {
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires zeropp::broadcasting_transport_on<Transport, E>
+    {
         carry(exec, send, this->rank() < roots ? bytes : 0, bytes, [&](const std::byte* from, std::size_t count) {
             this->inner().broadcast(exec, from, recv, count, roots);
         });

@@ -38,8 +38,7 @@ template <int BlockSize, class Scheme, class Scale>
 std::vector<integer_model> integer_models() {
     return []<int... I>(std::integer_sequence<int, I...>) {
         return std::vector<integer_model>{describe_integer<I + 2, BlockSize, Scheme, Scale>()...};
-    }
-    (std::make_integer_sequence<int, 7>{});
+    }(std::make_integer_sequence<int, 7>{});
 }
 
 }  // namespace zeropp_test

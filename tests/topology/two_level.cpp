@@ -114,9 +114,8 @@ TEST_CASE("two_level of nodes of unequal size obeys the laws of topologies", "[t
     CHECK(two_level::of_nodes({3, 3}) == two_level(2, 3));
     CHECK(two_level::of_nodes({2, 1}) == of_nodes({7, 7, 3}));
     CHECK(two_level::of_nodes({2, 1}) != two_level::of_nodes({1, 2}));
-    CHECK(thrown<zeropp::precondition_error>([] {
-              two_level::of_nodes({2, 0});
-          }) == "two_level: expected at least 1 rank on every node, given 0 on node 1");
+    CHECK(thrown<zeropp::precondition_error>([] { two_level::of_nodes({2, 0}); }) ==
+          "two_level: expected at least 1 rank on every node, given 0 on node 1");
     CHECK(thrown<zeropp::precondition_error>([] { two_level::of_nodes({}); }) ==
           "two_level: expected at least 1 rank, given none");
 }

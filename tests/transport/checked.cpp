@@ -139,9 +139,8 @@ TEST_CASE("checked compares the whole of long names", "[transport][checked]") {
 TEST_CASE("checked takes any bytes of a peer for its call", "[transport][checked]") {
     for (const unsigned byte : {0x00u, 0x01u, 0x5fu, 0x60u, 0x78u, 0xffu}) {
         checked<hostile_peer> world(hostile_peer{{std::byte(byte)}});
-        const std::string said = thrown<zeropp::precondition_error>([&] {
-            world.begin({"quantized_all_gather", 100, "fp32", "int8:256", {}}, {});
-        });
+        const std::string said = thrown<zeropp::precondition_error>(
+            [&] { world.begin({"quantized_all_gather", 100, "fp32", "int8:256", {}}, {}); });
         // At most the problem and the name of the primitive, whole.
         CHECK(said.size() < 512);
         CHECK(said.find(byte == 0 ? "the same call on every rank" : ": on rank 1, ") != std::string::npos);

@@ -151,9 +151,7 @@ TEST_CASE("a rank that throws releases ranks that wait in splits it has no part 
             expect.equal(thrown<peer_error>([&] { gather_on(host(), world, memory); }), "rank 0 failed: rank 0 is out");
         }
         if (rank == 1) {
-            expect.equal(thrown<peer_error>([&] {
-                             world.split(std::vector<int>{0, 1, 2, 3});
-                         }),
+            expect.equal(thrown<peer_error>([&] { world.split(std::vector<int>{0, 1, 2, 3}); }),
                          "rank 0 failed: rank 0 is out");
         }
     });

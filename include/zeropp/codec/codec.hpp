@@ -103,8 +103,8 @@ void without_shared_rotation(const Q& q, const Source& source, Use use) {
     use(q, source);
 }
 template <rotating_quantizer Q, rotating_quantizer From, class Use>
-requires(Q::hadamard_size == From::hadamard_size) void without_shared_rotation(const Q& q, const message_sum<From>& sum,
-                                                                               Use use) {
+    requires(Q::hadamard_size == From::hadamard_size)
+void without_shared_rotation(const Q& q, const message_sum<From>& sum, Use use) {
     using from = typename unrotated<From>::type;
     use(typename unrotated<Q>::type{q},
         message_sum<from>{{sum.quantizer}, sum.messages, sum.contributors, sum.divisor});
@@ -128,11 +128,11 @@ struct codec;
 /// An execution with a codec for quantizer Q and elements T.
 template <class E, class Q, class T>
 concept codec_execution = execution<E> && quantizer<Q> && element<T> &&
-    requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where, std::byte* messages,
-             const message_sum<Q>& sum) {
-    codec<E>::write(exec, q, source, where, messages);
-    codec<E>::write(exec, q, sum, where, messages);
-    codec<E>::read(exec, sum, where, tensor, epilogue());
-};
+                          requires(const E& exec, const Q& q, const T* source, T* tensor, const slices& where,
+                                   std::byte* messages, const message_sum<Q>& sum) {
+                              codec<E>::write(exec, q, source, where, messages);
+                              codec<E>::write(exec, q, sum, where, messages);
+                              codec<E>::read(exec, sum, where, tensor, epilogue());
+                          };
 
 }  // namespace zeropp

@@ -230,8 +230,6 @@ using hops_of = std::remove_cvref_t<decltype(quantizers_of(std::declval<const Re
 
 /// The quantizers of a reduction: `hops`, or `with_error_feedback`.
 template <class R>
-concept reduction_hops = requires {
-    typename detail::hops_of<R>;
-};
+concept reduction_hops = requires { typename detail::hops_of<R>; };
 
 }  // namespace zeropp

@@ -31,7 +31,7 @@ namespace zeropp::detail {
 template <quantizer Q>
 inline constexpr bool stores_own_elements = false;
 template <quantizer Q>
-requires stores_elements<Q, typename Q::element_type>
+    requires stores_elements<Q, typename Q::element_type>
 inline constexpr bool stores_own_elements<Q> = true;
 
 /// Type in which stored weights move: their own if elements are stored, otherwise T, to which the owner decodes them.
@@ -40,12 +40,12 @@ struct moved_element {
     using type = T;
 };
 template <quantizer Q, class Space, class T>
-requires stores_own_elements<Q>
+    requires stores_own_elements<Q>
 struct moved_element<secondary_partition<Q, Space>, T> {
     using type = typename Q::element_type;
 };
 template <quantizer Q, class Space, class T>
-requires stores_own_elements<Q>
+    requires stores_own_elements<Q>
 struct moved_element<shard_mirror<Q, Space>, T> {
     using type = typename Q::element_type;
 };

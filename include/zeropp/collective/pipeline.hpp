@@ -49,9 +49,7 @@ void join(const pipeline<E>& exec) {
 
 /// The execution argument of a collective: an execution, on which hops run one after the other, or a pipeline.
 template <class E>
-concept execution_or_pipeline = requires(const E& exec) {
-    pipeline(exec);
-};
+concept execution_or_pipeline = requires(const E& exec) { pipeline(exec); };
 
 /// Memory space of an execution or a pipeline.
 template <execution_or_pipeline E>

@@ -25,7 +25,7 @@ namespace zeropp {
 /// `none` it blocks until its work is complete.
 template <class R, class Space>
 concept scratch_in = mutable_array_in<R, Space> || allocates_in<std::remove_reference_t<R>, Space> ||
-    std::same_as<std::remove_cvref_t<R>, none>;
+                     std::same_as<std::remove_cvref_t<R>, none>;
 
 namespace detail {
 

@@ -167,9 +167,7 @@ template <class S, class Space>
 concept copies_in = std::same_as<typename S::space, Space> && quantizer<typename S::quantizer_type>;
 /// A secondary_partition or a secondary_replica in `Space`: a group's ranks gather whole tensors from theirs.
 template <class S, class Space>
-concept secondary_in = copies_in<S, Space> && requires(const S& secondary) {
-    secondary.slots();
-};
+concept secondary_in = copies_in<S, Space> && requires(const S& secondary) { secondary.slots(); };
 }  // namespace detail
 
 }  // namespace zeropp

@@ -117,10 +117,8 @@ struct element_traits<bfloat16> : converting_element_traits<bfloat16> {
 /// An element type of tensors: trivially copyable, with `element_traits`.
 template <class T>
 concept element = std::is_trivially_copyable_v<T> && requires(T x, float f) {
-    { element_traits<T>::to_float(x) }
-    noexcept->std::same_as<float>;
-    { element_traits<T>::from_float(f) }
-    noexcept->std::same_as<T>;
+    { element_traits<T>::to_float(x) } noexcept -> std::same_as<float>;
+    { element_traits<T>::from_float(f) } noexcept -> std::same_as<T>;
     { element_traits<T>::name } -> std::convertible_to<std::string_view>;
 };
 

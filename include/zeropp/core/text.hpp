@@ -23,7 +23,10 @@ public:
     constexpr text_in_place(std::string_view text) { append(text); }
     constexpr text_in_place(const char* text) { append(std::string_view(text)); }
     template <std::size_t Other>
-    requires(Other != Capacity) constexpr text_in_place(const text_in_place<Other>& text) { append(text); }
+        requires(Other != Capacity)
+    constexpr text_in_place(const text_in_place<Other>& text) {
+        append(text);
+    }
 
     /// Appends `text`. Characters beyond the capacity only enter the hash.
     constexpr text_in_place& append(std::string_view text) {

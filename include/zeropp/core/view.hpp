@@ -28,8 +28,8 @@ public:
 
     /// Converts from a view of mutable elements.
     template <class U>
-    requires(!std::is_const_v<U> && std::same_as<const U, T>) constexpr view(const view<U, Space>& other)
-        : data_(other.data()), size_(other.size()) {}
+        requires(!std::is_const_v<U> && std::same_as<const U, T>)
+    constexpr view(const view<U, Space>& other) : data_(other.data()), size_(other.size()) {}
 
     /// Address of the first element, and number of elements.
     constexpr T* data() const { return data_; }
@@ -68,12 +68,11 @@ inline constexpr bool is_device_array = false;
 /// (std::vector, std::span, std::array). Device memory needs a `device_view` or a type with `is_device_array`, so that
 /// a host container never reaches a kernel.
 template <class R, class Space>
-concept array_in = (detail::is_view<std::remove_cvref_t<R>> &&
-                    std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
-                   (is_device_array<std::remove_cvref_t<R>> && std::same_as<Space, device_space>) ||
-                   (!detail::is_view<std::remove_cvref_t<R>> && !is_device_array<std::remove_cvref_t<R>> &&
-                    std::same_as<Space, host_space> &&
-                    requires(std::remove_reference_t<R> & array) { std::span(array); });
+concept array_in =
+    (detail::is_view<std::remove_cvref_t<R>> && std::same_as<typename std::remove_cvref_t<R>::space, Space>) ||
+    (is_device_array<std::remove_cvref_t<R>> && std::same_as<Space, device_space>) ||
+    (!detail::is_view<std::remove_cvref_t<R>> && !is_device_array<std::remove_cvref_t<R>> &&
+     std::same_as<Space, host_space> && requires(std::remove_reference_t<R>& array) { std::span(array); });
 
 /// The view of an array.
 template <class Space, array_in<Space> R>

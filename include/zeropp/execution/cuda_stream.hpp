@@ -125,9 +125,9 @@ public:
 
     /// Borrows `stream.get()`, for instance of a cuda::stream_ref or a cuda::stream.
     template <class Stream>
-    requires requires(const Stream& stream) {
-        { stream.get() } -> std::same_as<cudaStream_t>;
-    }
+        requires requires(const Stream& stream) {
+            { stream.get() } -> std::same_as<cudaStream_t>;
+        }
     explicit cuda_stream(const Stream& stream) : cuda_stream(stream.get()) {}
 
     /// The borrowed stream.

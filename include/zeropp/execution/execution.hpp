@@ -24,8 +24,6 @@ concept execution = requires(const E& exec, const typename E::event& event) {
 /// An execution of host functions: `enqueue(f)` runs f() in its turn.
 template <class E>
 concept host_execution = execution<E> && std::same_as<typename E::space, host_space> &&
-    requires(const E& exec, void (*work)()) {
-    exec.enqueue(work);
-};
+                         requires(const E& exec, void (*work)()) { exec.enqueue(work); };
 
 }  // namespace zeropp

@@ -107,7 +107,8 @@ private:
         task() = default;
 
         template <class F>
-        requires(!std::same_as<std::remove_cvref_t<F>, task>) explicit task(F&& work) {
+            requires(!std::same_as<std::remove_cvref_t<F>, task>)
+        explicit task(F&& work) {
             using callable = std::remove_cvref_t<F>;
             static_assert(sizeof(callable) <= task_capacity, "work for a host_queue must fit task_capacity bytes");
             static_assert(alignof(callable) <= alignof(std::max_align_t),

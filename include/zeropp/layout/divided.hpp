@@ -53,7 +53,8 @@ concept tensors_in = array_in<R, Space> || detail::list_in<R, Space>;
 
 /// An array in `Space`, or a tensor_list, with elements that can be written.
 template <class R, class Space>
-concept mutable_tensors_in = mutable_array_in<R, Space> ||
+concept mutable_tensors_in =
+    mutable_array_in<R, Space> ||
     (detail::list_in<R, Space> && !std::is_const_v<typename std::remove_cvref_t<R>::element_type>);
 
 /// Sizes only. Converts from an element count or a `tensor_list`, to which it refers. All `*_workspace_bytes` take it.

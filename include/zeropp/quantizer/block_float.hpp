@@ -59,7 +59,8 @@ private:
 /// within 1 % of the largest float. Nonzero scales are at least 2^-126 (half: 2^-24, e8m0: 2^-127).
 /// Source     OCP Microscaling Formats (MX) 1.0, sections 5 and 6.3, for `e8m0`
 template <class Format, int BlockSize, class Scale = float>
-requires(scale_type<Scale> || std::same_as<Scale, e8m0>) struct block_float {
+    requires(scale_type<Scale> || std::same_as<Scale, e8m0>)
+struct block_float {
     static_assert(BlockSize >= 8 && BlockSize <= 65536 && (BlockSize & (BlockSize - 1)) == 0,
                   "block_float: BlockSize must be a power of two from 8 to 65536");
 
@@ -128,9 +129,11 @@ inline constexpr bool has_float_arithmetic<block_float<Format, BlockSize, Scale>
 
 /// Microscaling formats of the OCP: blocks of 32 elements with a power of two as their scale.
 template <class Format>
-requires(Format::bits == 8) using mxfp8 = block_float<Format, 32, e8m0>;
+    requires(Format::bits == 8)
+using mxfp8 = block_float<Format, 32, e8m0>;
 template <class Format>
-requires(Format::bits == 6) using mxfp6 = block_float<Format, 32, e8m0>;
+    requires(Format::bits == 6)
+using mxfp6 = block_float<Format, 32, e8m0>;
 using mxfp4 = block_float<e2m1, 32, e8m0>;
 
 static_assert(bounded_quantizer<block_float<e4m3, 128>> && bounded_quantizer<block_float<e5m2, 128, half>> &&

@@ -52,7 +52,9 @@ struct block_integer {
     }
 
     /// Factor of codes in schemes without an offset.
-    constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept requires(Scheme::multiplies) {
+    constexpr ZEROPP_HOST_DEVICE float multiplier(const params& p) const noexcept
+        requires(Scheme::multiplies)
+    {
         return static_cast<float>(p.scale);
     }
     static constexpr std::int32_t highest_code = (1 << (Bits - 1)) - 1;

@@ -14,7 +14,8 @@ namespace zeropp {
 /// Carries every element as a T: exact if T can hold it, otherwise rounded once. The baseline of comparisons, and the
 /// choice for small or delicate tensors. NaN and Inf affect no other element.
 template <element T>
-requires(sizeof(T) == 2 || sizeof(T) == 4) struct cast_to {
+    requires(sizeof(T) == 2 || sizeof(T) == 4)
+struct cast_to {
     using element_type = T;
 
     static constexpr int block_size = 256;

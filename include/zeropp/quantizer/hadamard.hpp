@@ -28,7 +28,8 @@ struct hadamard : Base {
 
     /// The bounds of all coefficients of a window added up, which is the worst case.
     constexpr ZEROPP_HOST_DEVICE float error_bound(float, const params& p) const noexcept
-        requires(bounded_quantizer<Base>&& requires(const Base& base) { base.extent(p); }) {
+        requires(bounded_quantizer<Base> && requires(const Base& base) { base.extent(p); })
+    {
         const float extent = Base::extent(p);
         return static_cast<float>(Size) * detail::rotation_scale<Size>(true) *
                (Base::error_bound(extent, p) + extent * 0x1p-20f);

@@ -139,8 +139,7 @@ public:
             [&]<int... I>(std::integer_sequence<int, I...>) {
                 ((of[I + 2] += static_cast<std::uint32_t>(size > table::limit(I + 2) ? size : table::limit(I + 2))),
                  ...);
-            }
-            (std::make_integer_sequence<int, terms - 2>());
+            }(std::make_integer_sequence<int, terms - 2>());
         }
         constexpr ZEROPP_HOST_DEVICE void merge(const sums& other) noexcept {
             for (int i = 0; i != terms; ++i) of[i] += other.of[i];
@@ -164,8 +163,7 @@ public:
         for (int k = 0; k != candidates; ++k) {
             const float saved = [&]<int... I>(std::integer_sequence<int, I...>) {
                 return (product(gains.of[I][k], sum[I]) + ...);
-            }
-            (std::make_integer_sequence<int, terms>());
+            }(std::make_integer_sequence<int, terms>());
             const std::int32_t key =
                 (asymmetric::stats::ordered(float_bits(saved)) & -candidates) | (candidates - 1 - k);
             most = key > most ? key : most;

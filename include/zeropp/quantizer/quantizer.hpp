@@ -35,34 +35,26 @@ concept quantizer = std::is_trivially_copyable_v<Q> && std::is_trivially_copyabl
                     ((Q::code_bits >= 1 && Q::code_bits <= 8) || Q::code_bits == 16 || Q::code_bits == 32) &&
                     requires(const Q& q, typename Q::stats stats, const typename Q::stats& other,
                              const typename Q::params& params, float x, std::uint32_t code) {
-    { stats.add(x) }
-    noexcept;
-    { stats.merge(other) }
-    noexcept;
-    { q.fit(other) }
-    noexcept->std::same_as<typename Q::params>;
-    { q.encode(x, params) }
-    noexcept->std::same_as<std::uint32_t>;
-    { q.decode(code, params) }
-    noexcept->std::same_as<float>;
-    { q.name() } -> std::convertible_to<short_text>;
-};
+                        { stats.add(x) } noexcept;
+                        { stats.merge(other) } noexcept;
+                        { q.fit(other) } noexcept -> std::same_as<typename Q::params>;
+                        { q.encode(x, params) } noexcept -> std::same_as<std::uint32_t>;
+                        { q.decode(code, params) } noexcept -> std::same_as<float>;
+                        { q.name() } -> std::convertible_to<short_text>;
+                    };
 
 /// A quantizer that states its largest error: `error_bound(x, params)` bounds |decode(encode(x)) - x| for an element x
 /// of a block with these parameters.
 template <class Q>
 concept bounded_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, float x) {
-    { q.error_bound(x, params) }
-    noexcept->std::same_as<float>;
+    { q.error_bound(x, params) } noexcept -> std::same_as<float>;
 };
 
 /// A quantizer with three codes, 0, 1 and 2, packed five to a byte: 26 bytes for 128 elements, instead of 32.
 /// `code_bits` is 2, and `ternary` is true. The first code of a byte is its lowest digit to base 3. Every 128 elements,
 /// or every block if it is smaller, begin with a byte. Bytes from 243 on are read as if they were 243 less.
 template <class Q>
-concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires {
-    requires Q::ternary;
-};
+concept ternary_quantizer = quantizer<Q> && Q::code_bits == 2 && requires { requires Q::ternary; };
 
 /// A quantizer of rotated elements. Every whole window of `hadamard_size` consecutive elements goes through a
 /// Walsh-Hadamard transform before its block is fitted, and through the inverse when decoded. That spreads an outlier
@@ -85,17 +77,14 @@ concept rotating_quantizer = quantizer<Q> && requires {
 ///                         the block's by `fit`. Commutative and associative to the bit, as `stats` are
 ///   `refit(params, sums)` the block's parameters
 template <class Q>
-concept refitting_quantizer = quantizer<Q> && std::is_trivially_copyable_v<typename Q::sums> &&
-    std::default_initializable<typename Q::sums> &&
+concept refitting_quantizer =
+    quantizer<Q> && std::is_trivially_copyable_v<typename Q::sums> && std::default_initializable<typename Q::sums> &&
     requires(const Q& q, const typename Q::params& params, typename Q::sums sums, const typename Q::sums& other,
              float x) {
-    { sums.add(x, params) }
-    noexcept;
-    { sums.merge(other) }
-    noexcept;
-    { q.refit(params, other) }
-    noexcept->std::same_as<typename Q::params>;
-};
+        { sums.add(x, params) } noexcept;
+        { sums.merge(other) } noexcept;
+        { q.refit(params, other) } noexcept -> std::same_as<typename Q::params>;
+    };
 
 /// Noise of eight elements, 16 bits for each. The first element's index is a multiple of eight.
 struct rounding_noise {
@@ -113,12 +102,10 @@ struct rounding_noise {
 /// returns the noise of elements [8 * granule, 8 * granule + 8) of the whole tensor. `sum` is true for sums of
 /// quantized elements, which must not be rounded by the noise that quantized them.
 template <class Q>
-concept stochastic_quantizer = quantizer<Q> &&
-    requires(const Q& q, const typename Q::params& params, float x, float noise, std::uint64_t granule, bool sum) {
-    { q.encode(x, params, noise) }
-    noexcept->std::same_as<std::uint32_t>;
-    { q.noise(granule, sum) }
-    noexcept->std::same_as<rounding_noise>;
+concept stochastic_quantizer = quantizer<Q> && requires(const Q& q, const typename Q::params& params, float x,
+                                                        float noise, std::uint64_t granule, bool sum) {
+    { q.encode(x, params, noise) } noexcept -> std::same_as<std::uint32_t>;
+    { q.noise(granule, sum) } noexcept -> std::same_as<rounding_noise>;
 };
 
 /// Phase of a step in which values are rounded. A later phase rounds results of an earlier one again, which must not be
@@ -132,8 +119,7 @@ enum class noise_phase { reduction, gather, copy };
 /// Collectives call it once on a copy of their argument.
 template <class Q>
 concept phased_quantizer = stochastic_quantizer<Q> && requires(Q& q, noise_phase phase) {
-    { q.enter(phase) }
-    noexcept;
+    { q.enter(phase) } noexcept;
 };
 
 namespace detail {
@@ -159,11 +145,10 @@ inline constexpr bool has_integer_arithmetic = false;
 template <class Q>
 concept integer_quantizer = quantizer<Q> && has_integer_arithmetic<Q> && Q::code_bits <= 8 &&
                             requires(const Q& q, const typename Q::params& params) {
-    { q.multiplier(params) }
-    noexcept->std::same_as<float>;
-    { Q::highest_code } -> std::convertible_to<std::int32_t>;
-    { Q::reaches_above } -> std::convertible_to<bool>;
-};
+                                { q.multiplier(params) } noexcept -> std::same_as<float>;
+                                { Q::highest_code } -> std::convertible_to<std::int32_t>;
+                                { Q::reaches_above } -> std::convertible_to<bool>;
+                            };
 
 /// True if Q declares itself a `float_quantizer`. Each type does so for itself: a derived type may have other
 /// arithmetic.
@@ -173,12 +158,11 @@ inline constexpr bool has_float_arithmetic = false;
 /// A quantizer with codes that are floats of a `format` (`small_float`). Codecs may process several at a time.
 ///   `multiplier(params)`  factor of a code's value: `decode` is their `product`
 template <class Q>
-concept float_quantizer = quantizer<Q> && has_float_arithmetic<Q> &&
-    requires(const Q& q, const typename Q::params& params) {
-    typename Q::format;
-    { q.multiplier(params) }
-    noexcept->std::same_as<float>;
-};
+concept float_quantizer =
+    quantizer<Q> && has_float_arithmetic<Q> && requires(const Q& q, const typename Q::params& params) {
+        typename Q::format;
+        { q.multiplier(params) } noexcept -> std::same_as<float>;
+    };
 
 /// True if Q declares that its codes are elements T, unchanged and without parameters. Collectives then send and
 /// receive whole tensors without a copy. A NaN may keep its payload.

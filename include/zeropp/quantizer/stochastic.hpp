@@ -46,8 +46,9 @@ struct stochastic : Base {
     constexpr void enter(noise_phase phase) noexcept { seed += static_cast<std::uint64_t>(phase) * 0x9e3779b97f4a7c15; }
 
     /// Twice the bound of `Base`: x may go to the farther of two codes.
-    constexpr ZEROPP_HOST_DEVICE float error_bound(float x,
-                                                   const params& p) const noexcept requires bounded_quantizer<Base> {
+    constexpr ZEROPP_HOST_DEVICE float error_bound(float x, const params& p) const noexcept
+        requires bounded_quantizer<Base>
+    {
         return 2.0f * Base::error_bound(x, p);
     }
 

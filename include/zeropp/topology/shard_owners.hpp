@@ -27,9 +27,8 @@ public:
     /// `ranks` does not number groups by their lowest rank and indices by rank, or if another group is larger than all
     /// of these: its ranks would have no shards to copy.
     template <class Topology>
-    requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
-        shard_owners(const Topology& ranks, int groups)
-        : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
+        requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
+    shard_owners(const Topology& ranks, int groups) : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
         for (int r = 0; r != ranks.size(); ++r) {
             if (all_.group_of(r) == ranks.group_of(r) && all_.index_of(r) == ranks.index_of(r)) continue;
             throw precondition_error("shard_owners",

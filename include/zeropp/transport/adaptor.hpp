@@ -32,8 +32,9 @@ public:
     }
 
     template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires broadcasting_transport_on<Inner, E> {
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires broadcasting_transport_on<Inner, E>
+    {
         inner_.broadcast(exec, send, recv, bytes, roots);
     }
 

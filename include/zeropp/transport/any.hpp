@@ -23,12 +23,13 @@ template <execution... Executions>
 class any_transport {
 public:
     template <class T>
-    requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...) explicit any_transport(T held)
-        : any_transport(std::make_shared<T>(std::move(held))) {}
+        requires(!std::same_as<T, any_transport>) && (transport_on<T, Executions> && ...)
+    explicit any_transport(T held) : any_transport(std::make_shared<T>(std::move(held))) {}
 
     /// Shares a transport with other holders.
     template <class T>
-    requires(transport_on<T, Executions>&&...) explicit any_transport(const std::shared_ptr<T>& held)
+        requires(transport_on<T, Executions> && ...)
+    explicit any_transport(const std::shared_ptr<T>& held)
         : rank_(held->rank()), size_(held->size()), calls_{calls_of<Executions>(held)...},
           split_([held](std::span<const int> members) { return any_transport(held->split(members)); }),
           begin_([held](const collective_call& call, const std::string& problem) {
@@ -46,19 +47,19 @@ public:
     int size() const { return size_; }
 
     template <execution E>
-    requires(std::same_as<E, Executions> || ...) void all_gather(const E& exec, const std::byte* send, std::byte* recv,
-                                                                 std::size_t bytes) {
+        requires(std::same_as<E, Executions> || ...)
+    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         std::get<calls<E>>(calls_).all_gather(exec, send, recv, bytes);
     }
     template <execution E>
-    requires(std::same_as<E, Executions> || ...) void all_to_all(const E& exec, const std::byte* send, std::byte* recv,
-                                                                 std::size_t bytes) {
+        requires(std::same_as<E, Executions> || ...)
+    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         std::get<calls<E>>(calls_).all_to_all(exec, send, recv, bytes);
     }
 
     template <execution E>
-    requires(std::same_as<E, Executions> || ...) void broadcast(const E& exec, const std::byte* send, std::byte* recv,
-                                                                std::size_t bytes, int roots) {
+        requires(std::same_as<E, Executions> || ...)
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
         if (!broadcasts<E>())
             throw precondition_error("any_transport", "a transport that can broadcast", "one that cannot");
         std::get<calls<E>>(calls_).broadcast(exec, send, recv, bytes, roots);
@@ -66,7 +67,8 @@ public:
 
     /// See can_broadcast.
     template <execution E>
-    requires(std::same_as<E, Executions> || ...) bool broadcasts() const {
+        requires(std::same_as<E, Executions> || ...)
+    bool broadcasts() const {
         return std::get<calls<E>>(calls_).broadcast != nullptr;
     }
 
@@ -83,7 +85,10 @@ public:
 
     /// See wait_for.
     template <execution E>
-    requires(std::same_as<E, Executions> || ...) void wait(const E& exec) { std::get<calls<E>>(calls_).wait(exec); }
+        requires(std::same_as<E, Executions> || ...)
+    void wait(const E& exec) {
+        std::get<calls<E>>(calls_).wait(exec);
+    }
 
 private:
     template <class E>

@@ -109,7 +109,7 @@ public:
 
 private:
     template <execution E, class... Arguments>
-    void call(const E& exec, std::function<void(void*, Arguments...)> process_group::*what, std::size_t bytes,
+    void call(const E& exec, std::function<void(void*, Arguments...)> process_group::* what, std::size_t bytes,
               std::type_identity_t<Arguments>... arguments) {
         if (bytes == 0) return;
         if constexpr (host_execution<E>) {

@@ -32,7 +32,8 @@ template <class Transport, class Control = Transport>
 class checked : public adaptor<Transport> {
 public:
     /// Compares through a split of `inner`. Collective.
-    explicit checked(Transport inner) requires std::same_as<Transport, Control>
+    explicit checked(Transport inner)
+        requires std::same_as<Transport, Control>
         : adaptor<Transport>(std::move(inner)), control_(this->inner().split(detail::world_ranks(this->size()))) {}
 
     /// Compares through `control`, which must have the same ranks in the same order.
@@ -45,8 +46,9 @@ public:
     /// Survivors as in shrinkable_transport. A `Control` of another type finds them, also for a `Transport` that cannot
     /// find them: NCCL with a control of MPI. If that one then finds no dead rank, or no other, an error of the
     /// `Transport` is thrown, and shrink cannot be called again.
-    shrunk<checked> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> &&
-        shrinkable_transport<Control> {
+    shrunk<checked> shrink(std::span<const int> excluded = {})
+        requires shrinkable_transport<Transport> && shrinkable_transport<Control>
+    {
         if constexpr (std::same_as<Transport, Control>) {
             return detail::connect<checked>(this->inner().shrink(excluded), [](shrunk<Transport>& left) {
                 Transport control = left.next.split(detail::world_ranks(left.next.size()));

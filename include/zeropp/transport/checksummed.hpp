@@ -67,8 +67,9 @@ public:
     }
 
     template <host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires broadcasting_transport_on<Transport, E> {
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires broadcasting_transport_on<Transport, E>
+    {
         carry(exec, "broadcast", send, 0, recv, bytes, roots,
               [&] { this->inner().broadcast(exec, send, recv, bytes, roots); });
     }
@@ -78,7 +79,9 @@ public:
         return checksummed(std::move(inner), detail::world_ranks(state_->world_ranks, members), state_->collective);
     }
 
-    shrunk<checksummed> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> {
+    shrunk<checksummed> shrink(std::span<const int> excluded = {})
+        requires shrinkable_transport<Transport>
+    {
         auto [next, survivors] = this->inner().shrink(excluded);
         return {
             checksummed(std::move(next), detail::world_ranks(static_cast<int>(survivors.size())), state_->collective),

@@ -56,16 +56,17 @@ public:
     }
 
     /// Collective. Uses a copy of `world`.
-    communicator(Topology topology, const Transport& world) requires std::copy_constructible<Transport>
+    communicator(Topology topology, const Transport& world)
+        requires std::copy_constructible<Transport>
         : communicator(std::move(topology), Transport(world)) {}
 
     /// Communicator of the survivors of a failure, each on its node, and their ranks here, as in shrinkable_transport.
     /// `excluded` are ranks to leave out. If another rank dies while the survivors connect, they shrink again;
     /// where excluded ranks must be named (NCCL), it throws timeout_error: call again with all dead ranks.
-    shrunk<communicator> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> &&
-        requires(const Topology& t, std::span<const int> survivors) {
-        { t.shrink(survivors) } -> std::same_as<Topology>;
-    }
+    shrunk<communicator> shrink(std::span<const int> excluded = {})
+        requires shrinkable_transport<Transport> && requires(const Topology& t, std::span<const int> survivors) {
+            { t.shrink(survivors) } -> std::same_as<Topology>;
+        }
     {
         return detail::connect<communicator>(world_.shrink(excluded), [&](shrunk<Transport>& left) {
             return communicator(topology_.shrink(left.survivors), std::move(left.next));

@@ -47,7 +47,8 @@ public:
     }
 
     /// Counts around a copy of `inner`.
-    counting(const Transport& inner, Topology nodes) requires std::copy_constructible<Transport>
+    counting(const Transport& inner, Topology nodes)
+        requires std::copy_constructible<Transport>
         : counting(Transport(inner), std::move(nodes)) {}
 
     template <execution E>
@@ -63,8 +64,9 @@ public:
     }
 
     template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires broadcasting_transport_on<Transport, E> {
+    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires broadcasting_transport_on<Transport, E>
+    {
         count(this->rank() < roots ? bytes : 0);
         this->inner().broadcast(exec, send, recv, bytes, roots);
     }
@@ -74,7 +76,9 @@ public:
         return counting(std::move(inner), nodes_, detail::world_ranks(world_ranks_, members), totals_);
     }
 
-    shrunk<counting> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> {
+    shrunk<counting> shrink(std::span<const int> excluded = {})
+        requires shrinkable_transport<Transport>
+    {
         auto [next, survivors] = this->inner().shrink(excluded);
         return {counting(std::move(next), nodes_, detail::world_ranks(world_ranks_, survivors), totals_), survivors};
     }

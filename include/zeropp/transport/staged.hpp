@@ -43,8 +43,9 @@ public:
         up(stream, recv, all);
     }
 
-    void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes,
-                   int roots) requires broadcasting_transport_on<Transport, host> {
+    void broadcast(const cuda_stream& stream, const std::byte* send, std::byte* recv, std::size_t bytes, int roots)
+        requires broadcasting_transport_on<Transport, host>
+    {
         detail::require_roots("staged", roots, this->size());
         const std::size_t all = static_cast<std::size_t>(roots) * bytes;
         down(stream, send, this->rank() < roots ? bytes : 0);
@@ -61,7 +62,9 @@ public:
 
     staged split(std::span<const int> members) { return staged(this->inner().split(members)); }
 
-    shrunk<staged> shrink(std::span<const int> excluded = {}) requires shrinkable_transport<Transport> {
+    shrunk<staged> shrink(std::span<const int> excluded = {})
+        requires shrinkable_transport<Transport>
+    {
         auto [next, survivors] = this->inner().shrink(excluded);
         return {staged(std::move(next)), std::move(survivors)};
     }

@@ -91,7 +91,9 @@ public:
 
     /// Makes waiting ranks look again for dead ones.
     void wake() {
-        { const std::lock_guard lock(mutex_); }
+        {
+            const std::lock_guard lock(mutex_);
+        }
         changed_.notify_all();
     }
 

@@ -244,7 +244,9 @@ struct thread_family::group : std::enable_shared_from_this<group> {
         }
         if constexpr (!std::same_as<E, host>) {
             // Not `meet`, which can throw: a rank with a failure still owes the others its event.
-            { const together until_all_have_recorded(*this); }
+            {
+                const together until_all_have_recorded(*this);
+            }
             for (const slot& s : slots) exec.wait(*static_cast<const event*>(s.done));
         }
         if (failure) std::rethrow_exception(failure);

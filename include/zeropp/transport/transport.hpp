@@ -33,14 +33,14 @@ namespace zeropp {
 /// `adaptor`, which forwards every call.
 template <class T, class E>
 concept transport_on = execution<E> && std::movable<T> &&
-    requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
-             std::span<const int> members) {
-    { c.rank() } -> std::same_as<int>;
-    { c.size() } -> std::same_as<int>;
-    t.all_gather(exec, send, recv, bytes);
-    t.all_to_all(exec, send, recv, bytes);
-    { t.split(members) } -> std::same_as<T>;
-};
+                       requires(T& t, const T& c, const E& exec, const std::byte* send, std::byte* recv,
+                                std::size_t bytes, std::span<const int> members) {
+                           { c.rank() } -> std::same_as<int>;
+                           { c.size() } -> std::same_as<int>;
+                           t.all_gather(exec, send, recv, bytes);
+                           t.all_to_all(exec, send, recv, bytes);
+                           { t.split(members) } -> std::same_as<T>;
+                       };
 
 /// A transport with one more operation, in which only some ranks send. If only run time tells whether a transport can
 /// broadcast, its member `broadcasts<E>()` says so, see can_broadcast.
@@ -49,10 +49,9 @@ concept transport_on = execution<E> && std::movable<T> &&
 ///                                               read. Requires 0 < roots <= size(). With one root this is NCCL's and
 ///                                               MPI's broadcast from rank 0, with size() roots an all_gather
 template <class T, class E>
-concept broadcasting_transport_on = transport_on<T, E> &&
-    requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-    t.broadcast(exec, send, recv, bytes, roots);
-};
+concept broadcasting_transport_on =
+    transport_on<T, E> && requires(T& t, const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes,
+                                   int roots) { t.broadcast(exec, send, recv, bytes, roots); };
 
 /// Result of `shrink`: a transport or communicator of the survivors.
 template <class T>

@@ -43,25 +43,25 @@ struct wire_completion {
 ///   `require_other_threads()`  throws precondition_error unless any thread may call the functions
 ///   `keep()`              called after a failure: destruction must not wait for other ranks
 template <class W>
-concept wire = requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from,
-                        std::size_t bytes, int peer, int tag, std::span<const int> members,
-                        const typename W::request& posted) {
-    requires std::movable<W> && std::default_initializable<typename W::request>;
-    typename W::space;
-    { W::name } -> std::convertible_to<std::string_view>;
-    { c.rank() } -> std::same_as<int>;
-    { c.size() } -> std::same_as<int>;
-    w.post_receive(r, to, bytes, peer, tag);
-    w.post_send(r, from, bytes, peer, tag);
-    { w.test(r) } -> std::same_as<wire_completion>;
-    { w.active(posted) } -> std::same_as<bool>;
-    w.cancel(r);
-    w.abandon(r);
-    { c.piece() } -> std::same_as<std::size_t>;
-    { w.split(members) } -> std::same_as<std::optional<W>>;
-    c.require_other_threads();
-    w.keep();
-};
+concept wire =
+    requires(W& w, const W& c, typename W::request& r, std::byte* to, const std::byte* from, std::size_t bytes,
+             int peer, int tag, std::span<const int> members, const typename W::request& posted) {
+        requires std::movable<W> && std::default_initializable<typename W::request>;
+        typename W::space;
+        { W::name } -> std::convertible_to<std::string_view>;
+        { c.rank() } -> std::same_as<int>;
+        { c.size() } -> std::same_as<int>;
+        w.post_receive(r, to, bytes, peer, tag);
+        w.post_send(r, from, bytes, peer, tag);
+        { w.test(r) } -> std::same_as<wire_completion>;
+        { w.active(posted) } -> std::same_as<bool>;
+        w.cancel(r);
+        w.abandon(r);
+        { c.piece() } -> std::same_as<std::size_t>;
+        { w.split(members) } -> std::same_as<std::optional<W>>;
+        c.require_other_threads();
+        w.keep();
+    };
 
 /// A wire that survivors of a failure can make smaller. Neither function waits for dead ranks.
 ///   `revoke()`  ends all messages, pending and later ones, in errors: of this wire and of all that were split from it

@@ -52,19 +52,19 @@ public:
     }
 
     template <execution E>
-    requires std::same_as<typename E::space, typename Wire::space>
+        requires std::same_as<typename E::space, typename Wire::space>
     void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         exchange(exec, send, recv, state_->peers.next(detail::operation::all_gather, bytes));
     }
 
     template <execution E>
-    requires std::same_as<typename E::space, typename Wire::space>
+        requires std::same_as<typename E::space, typename Wire::space>
     void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
         exchange(exec, send, recv, state_->peers.next(detail::operation::all_to_all, bytes));
     }
 
     template <execution E>
-    requires std::same_as<typename E::space, typename Wire::space>
+        requires std::same_as<typename E::space, typename Wire::space>
     void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
         detail::require_roots(Wire::name, roots, size());
         exchange(exec, send, recv, state_->peers.next(detail::operation::broadcast, bytes, roots));
@@ -96,7 +96,9 @@ public:
     }
 
     /// Survivors of a failure: see shrinkable_transport and shrinkable_wire. The timeout limits it.
-    shrunk<wire_transport> shrink(std::span<const int> excluded = {}) requires shrinkable_wire<Wire> {
+    shrunk<wire_transport> shrink(std::span<const int> excluded = {})
+        requires shrinkable_wire<Wire>
+    {
         detail::require_excluded(Wire::name, excluded, rank(), size());
         if (state_->shrunk) throw precondition_error(Wire::name, "one shrink of each transport", "another one");
         state_->network.revoke();

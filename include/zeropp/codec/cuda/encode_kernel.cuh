@@ -54,8 +54,8 @@ struct encode_kernel {
     /// True if a block stays in its team's registers, and is not read again.
     static constexpr bool in_registers = granules_per_lane <= most_granules;
     /// Registers for a block's stats. One or two words count as 0, because `resident_blocks_for` allows for them.
-    static constexpr int stats_words = sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4)
-                                                                     : 0;
+    static constexpr int stats_words =
+        sizeof(typename Q::stats) > 8 ? static_cast<int>(sizeof(typename Q::stats) / 4) : 0;
     static constexpr int value_words =
         (in_registers ? team_blocks * granules_per_lane * values::fragment_words : values::fragment_words) +
         (team_blocks + 1) * stats_words + (values::fragment_is_raw ? 0 : Source::loaded_words) + Source::scratch_words +
@@ -176,9 +176,7 @@ private:
         const auto for_each_granule = [&](std::size_t r, auto use) {
 #pragma unroll(most_granules)
             for (std::size_t n = r * granules_per_lane; n != (r + 1) * granules_per_lane; ++n) {
-                if constexpr (!in_registers)
-                    fetch<Whole>(
-                        part, [=](std::size_t) { return granule(n); }, fragments);
+                if constexpr (!in_registers) fetch<Whole>(part, [=](std::size_t) { return granule(n); }, fragments);
                 use(n, fragments[in_registers ? n : 0]);
             }
         };

@@ -242,8 +242,7 @@ private:
 #pragma unroll
             for (std::size_t first = 0; first != N; first += step) {
                 typename Source::raw raw[step];
-                source.template fetch_whole<Run>(
-                    s, [=](std::size_t n) { return granule(first + n); }, raw);
+                source.template fetch_whole<Run>(s, [=](std::size_t n) { return granule(first + n); }, raw);
 #pragma unroll
                 for (std::size_t n = 0; n != step; n += Run) {
                     typename Source::fragment f[std::size_t{Run}];

@@ -82,8 +82,8 @@ inline constexpr std::size_t lanes = 16;
 
 /// to[i] <- table[code i], for n 4-bit codes. Requires n to be a multiple of 32.
 template <class T>
-requires(sizeof(T) == 2) ZEROPP_DETAIL_AVX512
-    void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
+    requires(sizeof(T) == 2)
+ZEROPP_DETAIL_AVX512 void look_up(const T (&table)[16], const std::byte* codes, std::size_t n, T* to) {
     // The instruction reads five bits of an index, of which the fifth is not cleared: so the table is there twice.
     half_shorts once;
     std::memcpy(&once, table, sizeof once);

@@ -115,8 +115,9 @@ struct coded {
     // Without this, nvcc takes the constructor below for the only copy constructor.
     coded(const coded&) = default;
     /// Converts to addresses of constant bytes.
-    coded(const coded<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte> : codes(other.codes),
-                                                                                          params(other.params) {}
+    coded(const coded<std::remove_const_t<Byte>>& other)
+        requires std::is_const_v<Byte>
+        : codes(other.codes), params(other.params) {}
 
     /// The same section of the message that begins `bytes` bytes later.
     coded behind(std::size_t bytes) const {
