@@ -99,12 +99,8 @@ class Header:
 
 
 def readable(text):
-    """A declaration without attributes of compilers, and concepts as one writes them, not as clang-format 14 does."""
-    text = re.sub(r"\[\[gnu::[^\]]*\]\]\s*", "", text)
-    text = re.sub(r"\}\s*noexcept\b", "} noexcept", text)
-    if re.search(r"\bconcept |\bconstexpr bool \w+ =", text):
-        text = re.sub(r">&& ", "> && ", re.sub(r" *-> *", " -> ", text))
-    return text
+    """A declaration without attributes of compilers."""
+    return re.sub(r"\[\[gnu::[^\]]*\]\]\s*", "", text)
 
 
 def public_names(xml):

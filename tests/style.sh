@@ -6,7 +6,7 @@
 #   --build-dir DIR   where a program that includes every header of the host's is written (default: build/style)
 #   --no-tidy         leave clang-tidy out, which takes nearly all of the time
 #
-#   clang-format 14   every C++ and CUDA file is as it leaves it: another version breaks lines elsewhere
+#   clang-format 23   every C++ and CUDA file is as it leaves it: another version breaks lines elsewhere. From PyPI
 #   columns           no line of these files, comments too, is wider than 120
 #   words             comments name things: no "what", "whose", "those of" and the like, by the contributing guide
 #   scripts           shellcheck of every shell script, by .shellcheckrc
@@ -22,7 +22,7 @@ flag no_tidy
 parse_options "$@"
 cd "$root"
 
-tools=(clang-format-14 shellcheck)
+tools=(python3-venv shellcheck)
 [ "$no_tidy" = yes ] || tools+=(clang-tidy-19 libopenmpi-dev nlohmann-json3-dev libcli11-dev libxxhash-dev)
 for tool in "${tools[@]}"; do
     # A machine that has never seen apt-get update knows of no package.
@@ -36,6 +36,15 @@ for tool in "${tools[@]}"; do
     fi
 done
 require_packages "${tools[@]}"
+clang_format=$build_dir/venv/bin/clang-format
+if [ ! -x "$clang_format" ]; then
+    rm -rf "$build_dir/venv"
+    python3 -m venv "$build_dir/venv"
+    "$build_dir/venv/bin/pip" install --quiet clang-format==23.1.5 || {
+        echo "clang-format cannot be had here"
+        exit 77
+    }
+fi
 
 files() { # PATTERN...
     git ls-files --cached --others --exclude-standard -- "$@"
@@ -53,7 +62,7 @@ wrong() {
 }
 
 echo "== clang-format: ${#sources[@]} files"
-clang-format-14 --dry-run -Werror "${sources[@]}" || wrong "clang-format-14 -i would change these files"
+"$clang_format" --dry-run -Werror "${sources[@]}" || wrong "clang-format 23 would change these files: $clang_format -i"
 
 echo "== columns"
 wide=$(grep -HnE '^.{121}' "${sources[@]}" || true)
