@@ -84,8 +84,8 @@ struct quantized_all_reduce_perf {
             const auto ranks = static_cast<std::size_t>(nodes_.size());
             const bool intra_node_hop = nodes_.group_size(0) > 1;
             const bool inter_node_hop = nodes_.groups() > 1;
-            const std::size_t first = zeropp::has_intra_node_hop(nodes_) ? zeropp::wire_bytes(intra_node_, slice)
-                                                                         : zeropp::wire_bytes(inter_node_, slice);
+            const std::size_t first = zeropp::has_hop(nodes_, 0) ? zeropp::wire_bytes(intra_node_, slice)
+                                                                 : zeropp::wire_bytes(inter_node_, slice);
             route hops;
             const auto add_gather = [&](std::size_t bytes, std::size_t count) {
                 if (inter_node_hop) hops.push_back({hop::link::inter_node, hop::pattern::all_gather, bytes, count});
@@ -135,7 +135,7 @@ struct quantized_all_reduce_perf {
                 const std::size_t offset = a_->part.offset(r);
                 const auto slice = full.subspan(offset, a_->part.size(r));
                 all.add(compare_in_pieces<T>(slice, [&](std::size_t begin, std::size_t n) {
-                    return zeropp::has_intra_node_hop(nodes_)
+                    return zeropp::has_hop(nodes_, 0)
                                ? expected_sum<T>(intra_node_, nodes_.size(), first_seed, offset + begin, n)
                                : expected_sum<T>(inter_node_, nodes_.size(), first_seed, offset + begin, n);
                 }));

@@ -35,7 +35,7 @@ struct secondary_partition_gather_perf : gather_perf {
     /// The ranks of this rank's node.
     static std::vector<int> members(const rank_context& ranks) {
         const zeropp::two_level& nodes = ranks.nodes();
-        return zeropp::group_ranks(nodes, ranks.rank());
+        return zeropp::peer_ranks(nodes, 0, ranks.rank());
     }
 
     template <class T, class Place>

@@ -12,10 +12,13 @@ set(law_topology "^core/")
 set(law_transport "^(core|execution|topology)/")
 set(law_layout "^(core|topology)/|^quantizer/quantizer\\.hpp$")
 set(law_codec "^(core|execution|quantizer|layout)/")
-string(CONCAT law_collective "^(core|layout)/|^topology/(topology|columns|counterparts|partners|shard_owners)\\.hpp$|"
+string(CONCAT law_collective "^(core|layout)/|^topology/(topology|columns|counterparts|shard_owners)\\.hpp$|"
                              "^(execution/execution|quantizer/(quantizer|hops))\\.hpp$|"
                              "^(transport/transport|transport/communicator|codec/codec)\\.hpp$")
-set(law_plan "^(core|quantizer|topology|layout)/")
+# Rooms above the collectives, each with an entry header of its own name, which the umbrella does not include.
+set(law_elastic "${law_collective}|^collective/")
+set(law_local_steps "${law_collective}|^collective/")
+set(law_plan "^(core|quantizer|topology|layout)/|^elastic/partners\\.hpp$")
 # Entry headers, directly in zeropp/, include what they like, the umbrella too; no room includes an entry header.
 set(law_entry ".")
 

@@ -102,7 +102,7 @@ double carried_by_handshake(const zeropp::two_level& ranks, bool reporting, cons
     zeropp::communicator comm(ranks, zeropp::mpi_transport::duplicate(MPI_COMM_WORLD));
     std::vector<std::byte> all(static_cast<std::size_t>(zeropp::slot_count(ranks)) * bytes);
     const std::vector<double> before = settled(reporting);
-    seconds_of([&] { zeropp::detail::gather_inter_node(zeropp::host{}, comm, all.data(), bytes); });
+    seconds_of([&] { comm.gather(1, zeropp::host{}, all.data(), bytes); });
     const std::vector<double> carried = difference_of(settled(reporting), before);
     if (carried.empty() || ranks.groups() == 1) return 0;
     return (carried.front() - by_timing.front()) / static_cast<double>(messages_of_node(ranks)) - bytes;

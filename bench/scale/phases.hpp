@@ -2,7 +2,7 @@
 /// \file
 /// The collectives of a training step, each called separately.
 
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <cstddef>

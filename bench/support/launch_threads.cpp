@@ -49,8 +49,7 @@ public:
         }
         const auto exchange = [comm, hops, memory] {
             for (std::size_t i = 0; i != hops.size(); ++i) {
-                any_host_transport& link =
-                    hops[i].where == hop::link::intra_node ? comm->intra_node() : comm->inter_node();
+                any_host_transport& link = hops[i].where == hop::link::intra_node ? comm->peers(0) : comm->peers(1);
                 std::byte* const send = memory[i]->send.data();
                 std::byte* const receive = memory[i]->receive.data();
                 if (hops[i].what == hop::pattern::all_gather) {

@@ -223,7 +223,7 @@ TEST_CASE("other bytes than the route says, and wrong elements, are errors of th
                                           set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
                                               std::byte sent[16] = {};
                                               std::byte received[32];
-                                              on.inter_node().all_gather(zeropp::host{}, sent, received, 16);
+                                              on.peers(1).all_gather(zeropp::host{}, sent, received, 16);
                                           });
                                           c.reset = [] {};
                                           c.check = [=](bool) { return found; };

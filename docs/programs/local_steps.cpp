@@ -1,7 +1,7 @@
 /// \file
 /// Local steps: two islands of two ranks train by themselves, and exchange their progress every ten steps, in 4 bits.
 
-#include <zeropp/zeropp.hpp>
+#include <zeropp/local_steps.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -19,8 +19,8 @@ int main() try {
         zeropp::counting world(transport, islands);
         const int rank = world.rank();
         // Inner steps use `island` as a world of its own; outer steps join ranks with equal shards.
-        zeropp::communicator island(zeropp::flat(2), world.split(zeropp::group_ranks(islands, rank)));
-        zeropp::communicator between(zeropp::flat(2), world.split(zeropp::counterpart_ranks(islands, rank)));
+        zeropp::communicator island(zeropp::flat(2), world.split(zeropp::peer_ranks(islands, 0, rank)));
+        zeropp::communicator between(zeropp::flat(2), world.split(zeropp::peer_ranks(islands, 1, rank)));
 
         const zeropp::hadamard<zeropp::block_integer<4, 128, zeropp::signed_absmax, zeropp::bfloat16>, 32> int4;
         const zeropp::hops by_hop{int4, int4, int4};

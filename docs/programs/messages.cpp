@@ -212,7 +212,7 @@ void record(const zeropp::thread_transport& world, album& pictures) {
 
     // Error feedback: the slots whose residuals each hop keeps, by what storage they take.
     using feedback = zeropp::error_feedback<zeropp::hops<exact, exact>, zeropp::residuals_in_fp32, zeropp::host_space>;
-    const std::size_t of_slot = zeropp::wire_bytes(feedback::intra_node_storage{}, 2);
+    const std::size_t of_slot = zeropp::wire_bytes(feedback::storage_at<0>{}, 2);
     const std::size_t intra_node = feedback::storage_bytes(zeropp::flat(ranks), elements) / of_slot;
     const std::size_t both = feedback::storage_bytes(topology, elements) / of_slot;
     std::vector<std::byte> residuals(both * of_slot);

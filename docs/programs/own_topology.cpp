@@ -13,6 +13,7 @@
 /// Rank r is on node r % nodes.
 class cyclic {
 public:
+    static constexpr int levels = 2;
     cyclic() : cyclic(1, 1) {}
     cyclic(int nodes, int ranks_per_node) : nodes_(nodes), ranks_per_node_(ranks_per_node) {}
 

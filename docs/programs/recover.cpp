@@ -2,9 +2,7 @@
 /// A rank dies. The survivors divide the weights anew: the lost shard comes from hpZ's copies, not from a checkpoint,
 /// and its moments from a mirror.
 
-#include <zeropp/collective/recover_weights.hpp>
-#include <zeropp/collective/shard_mirror.hpp>
-#include <zeropp/zeropp.hpp>
+#include <zeropp/elastic.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/core/config.hpp>
-#include <zeropp/zeropp.hpp>
+#include <zeropp/elastic.hpp>
 
 #include <algorithm>
 #include <array>

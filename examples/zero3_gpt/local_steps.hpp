@@ -4,7 +4,7 @@
 #include "device.hpp"
 #include "formats.hpp"
 
-#include <zeropp/zeropp.hpp>
+#include <zeropp/local_steps.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -35,8 +35,8 @@ struct island_ranks {
                                              std::to_string(islands));
         }
         const zeropp::two_level of_islands(islands, all.size() / islands);
-        island = zeropp::group_ranks(of_islands, rank);
-        counterparts = zeropp::counterpart_ranks(of_islands, rank);
+        island = zeropp::peer_ranks(of_islands, 0, rank);
+        counterparts = zeropp::peer_ranks(of_islands, 1, rank);
         std::vector<int> node_of_rank;
         for (const int r : island) node_of_rank.push_back(all.group_of(r));
         nodes = zeropp::two_level(std::span<const int>(node_of_rank));

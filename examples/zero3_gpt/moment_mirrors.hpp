@@ -5,9 +5,7 @@
 #include "device.hpp"
 #include "formats.hpp"
 
-#include <zeropp/collective/recover_weights.hpp>
-#include <zeropp/collective/shard_mirror.hpp>
-#include <zeropp/zeropp.hpp>
+#include <zeropp/elastic.hpp>
 
 #include <algorithm>
 #include <array>

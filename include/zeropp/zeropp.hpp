@@ -1,21 +1,19 @@
 #pragma once
 /// \file
 /// The library on host memory. Needs neither MPI nor CUDA: zeropp/mpi.hpp, nccl.hpp, cuda.cuh and checksummed.hpp are
-/// opt-in, and so are collective/recover_weights.hpp and shard_mirror.hpp, which few programs need.
+/// opt-in. So are plan.hpp, local_steps.hpp and elastic.hpp, which few programs need.
 ///
 /// Folders of zeropp/:
 ///   collective/  the primitives, one header each, and the arguments of their calls
 ///   quantizer/   formats of messages, and abilities around them; named chooses one by text
-///   topology/    nodes of the ranks: flat, two_level, shard_owners; counterparts lists ranks for `split`
+///   topology/    nodes of the ranks: flat, two_level, three_level, shard_owners; counterparts lists ranks for `split`
 ///   layout/      partition of tensors over ranks, tensor_list, and wire_layout of messages
 ///   transport/   transports, decorators around them, and the communicator, which joins one to a topology
 ///   execution/   host, host_threads, host_queue, cuda_stream
-///   plan/        bytes, memory and time of a training step, before it runs
 ///   core/        views, workspaces, errors and element types
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
-#include <zeropp/collective/outer_step.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
 #include <zeropp/collective/quantized_update.hpp>
@@ -24,9 +22,6 @@
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/layout/tensor_list.hpp>
-#include <zeropp/plan/memory.hpp>
-#include <zeropp/plan/time.hpp>
-#include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
@@ -39,6 +34,7 @@
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>
+#include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/adaptor.hpp>
 #include <zeropp/transport/any.hpp>

@@ -112,8 +112,8 @@ void check_against_plain(const node_map& map, std::size_t n, int chunks) {
     const InterNode inter_node;
     using memory_type = memory_of<Storage, IntraNode, InterNode>;
     plain_memory plain(described(intra_node), described(inter_node),
-                       described(typename memory_type::intra_node_storage{}),
-                       described(typename memory_type::inter_node_storage{}));
+                       described(typename memory_type::template storage_at<0>{}),
+                       described(typename memory_type::template storage_at<1>{}));
     std::vector<tensors> fulls, expected, results(steps, tensors(at(map.ranks())));
     for (std::size_t step = 0; step != steps; ++step) {
         tensors of_step;

@@ -5,7 +5,7 @@
 #include "collective/drawn_list.hpp"
 #include "collective/ranks.hpp"
 
-#include <zeropp/collective/survivors.hpp>
+#include <zeropp/elastic/survivors.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/two_level.hpp>
@@ -117,7 +117,7 @@ inline std::vector<std::vector<int>> losses(const node_map& map) {
     for (int r = 0; r != ranks.size(); ++r) sets.push_back({r});
     std::vector<int> firsts, but_last;
     for (int g = 0; g != ranks.groups(); ++g) {
-        sets.push_back(zeropp::group_ranks(ranks, ranks.rank_of(g, 0)));
+        sets.push_back(zeropp::peer_ranks(ranks, 0, ranks.rank_of(g, 0)));
         firsts.push_back(ranks.rank_of(g, 0));
     }
     sets.push_back(firsts);

@@ -1,5 +1,5 @@
 /// \file
-/// reduce_scatter_plan: chunks are whole blocks, cover every slice, and share two sets of buffers.
+/// reduction_plan: chunks are whole blocks, cover every slice, and share two sets of buffers.
 
 #include "support/catch.hpp"
 
@@ -10,6 +10,7 @@
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/two_level.hpp>
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace {
 template <class Topology, class IntraNode, class InterNode>
 auto plan(const Topology& ranks, const IntraNode&, const InterNode&, std::size_t elements, int chunks) {
     using division = zeropp::detail::tensor_division;
-    return zeropp::detail::reduce_scatter_plan<zeropp::hops<IntraNode, InterNode>, division>(
+    return zeropp::detail::reduction_plan<zeropp::hops<IntraNode, InterNode>, division, Topology::levels>(
         ranks, division(elements, ranks.size()), chunks);
 }
 constexpr zeropp::block_integer<8, 256> int8;
@@ -54,18 +55,16 @@ TEST_CASE("plan: buffers of the two chunks in flight do not overlap and fill the
     const auto p = plan(zeropp::two_level(3, 2), int8, int4, 6 * 1000, 3);
     // A chunk of 512 elements: 6 messages of 520 (padded 528) inside, 3 of 272 across, to send and to receive.
     REQUIRE(p.cut[0].count == 512);
-    REQUIRE(p.largest.intra_node == 6 * 528);
-    REQUIRE(p.largest.inter_node == 3 * 272);
+    REQUIRE(p.largest.sent == std::array<std::size_t, 2>{6 * 528, 3 * 272});
     REQUIRE(p.workspace_bytes() == 2 * 2 * (6 * 528 + 3 * 272));
     std::vector<std::byte> workspace(p.workspace_bytes());
     const auto offset = [&](const std::byte* b) { return b - workspace.data(); };
     for (const std::size_t c : {0u, 1u, 2u}) {
         const auto first = static_cast<std::ptrdiff_t>(c % 2 * 2 * (6 * 528 + 3 * 272));
-        const auto buffers = p.buffers(workspace.data(), c);
-        REQUIRE(offset(buffers.intra_node_send) == first);
-        REQUIRE(offset(buffers.intra_node_receive) == first + 6 * 528);
-        REQUIRE(offset(buffers.inter_node_send) == first + 2 * 6 * 528);
-        REQUIRE(offset(buffers.inter_node_receive) == first + 2 * 6 * 528 + 3 * 272);
+        REQUIRE(offset(p.to_send(workspace.data(), c, 0)) == first);
+        REQUIRE(offset(p.to_receive(workspace.data(), c, 0)) == first + 6 * 528);
+        REQUIRE(offset(p.to_send(workspace.data(), c, 1)) == first + 2 * 6 * 528);
+        REQUIRE(offset(p.to_receive(workspace.data(), c, 1)) == first + 2 * 6 * 528 + 3 * 272);
     }
 }
 

@@ -1,7 +1,7 @@
 // expect: secondary_in
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/shard_mirror.hpp>
+#include <zeropp/elastic/shard_mirror.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/threads.hpp>

@@ -179,7 +179,7 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     if (largest > 1 || topology.groups() == 1) {
         std::vector<int> members;
         for (int i = 0; i != comm.group_size(); ++i) members.push_back(topology.rank_of(comm.group_id(), i));
-        connects(comm.intra_node(), rank, members, expect);
+        connects(comm.peers(0), rank, members, expect);
     }
     if (topology.groups() == 1 && largest > 1) return;
     // A group of k ranks serves columns in turn, and the last ones by its last ranks.
@@ -191,7 +191,7 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
             members.push_back(topology.rank_of(g, column < largest / k * k ? column % k : column - (largest - k)));
         }
         if (members[static_cast<std::size_t>(comm.group_id())] != rank) continue;
-        connects(comm.inter_node(round), rank, members, expect);
+        connects(comm.peers(1, round), rank, members, expect);
         ++round;
     }
 }

@@ -4,11 +4,14 @@
 
 #include "support/catch.hpp"
 
+#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace zeropp_test {
 
@@ -32,11 +35,13 @@ bool ranks_and_places_are_inverse(const Topology& t) {
     return static_cast<int>(ranks.size()) == t.size();
 }
 
-/// True if indices follow the ranks in each group, and groups follow their lowest ranks.
+/// True if indices follow the ranks in each group, and groups follow their lowest ranks; with three and more levels,
+/// groups of one coordinate of the last level do.
 template <zeropp::topology Topology>
 bool places_follow_ranks(const Topology& t) {
     for (int group = 0; group != t.groups(); ++group) {
-        if (group > 0 && t.rank_of(group - 1, 0) >= t.rank_of(group, 0)) return false;
+        const int before = group - (Topology::levels > 2 ? zeropp::extent(t, Topology::levels - 1) : 1);
+        if (before >= 0 && t.rank_of(before, 0) >= t.rank_of(group, 0)) return false;
         for (int index = 1; index != t.group_size(group); ++index) {
             if (t.rank_of(group, index - 1) >= t.rank_of(group, index)) return false;
         }
@@ -56,12 +61,33 @@ bool is_order_of(const zeropp::slice_order& order, const Topology& t) {
     return true;
 }
 
+/// True if the extents of levels from 1 on are of all groups, and if peers of a level are apart in its coordinate only.
+template <zeropp::topology Topology>
+bool levels_are_a_grid(const Topology& t) {
+    int groups = 1;
+    for (int level = 1; level < Topology::levels; ++level) groups *= zeropp::extent(t, level);
+    if (groups != t.groups() || zeropp::extent(t, 0) != zeropp::largest_group_size(t)) return false;
+    for (int level = 0; level != Topology::levels && zeropp::has_equal_groups(t); ++level) {
+        for (int rank = 0; rank != t.size(); ++rank) {
+            const std::vector<int> peers = zeropp::peer_ranks(t, level, rank);
+            const int apart = zeropp::slots_beyond(t, level);
+            const int own = zeropp::slot_of(t, rank) / apart % zeropp::extent(t, level);
+            if (static_cast<int>(peers.size()) != zeropp::extent(t, level)) return false;
+            for (int p = 0; p != zeropp::extent(t, level); ++p) {
+                const int slot = zeropp::slot_of(t, rank) + (p - own) * apart;
+                if (t.order().rank(slot) != peers[static_cast<std::size_t>(p)]) return false;
+            }
+        }
+    }
+    return true;
+}
+
 /// True if slots and places are the ranks themselves.
 template <zeropp::topology Topology>
 bool is_identity(const Topology& t) {
     for (int rank = 0; rank != t.size(); ++rank) {
         if (t.order().rank(rank) != rank) return false;
-        if (t.group_of(rank) + t.index_of(rank) != rank) return false;
+        if (zeropp::slot_of(t, rank) != rank) return false;
     }
     return true;
 }
@@ -99,7 +125,8 @@ void topology_laws(const Topology& t) {
     CHECK(ranks_and_places_are_inverse(t));
     CHECK(places_follow_ranks(t));
     CHECK(is_order_of(t.order(), t));
-    if (t.groups() == 1 || zeropp::largest_group_size(t) == 1) CHECK(is_identity(t));
+    CHECK(levels_are_a_grid(t));
+    if (zeropp::slots_are_ranks(t)) CHECK(is_identity(t));
     is_a_value(t);
 }
 

@@ -5,10 +5,10 @@
 #include "simt/device.hpp"
 #include "support/catch.hpp"
 
-#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
-#include <zeropp/collective/shard_mirror.hpp>
-#include <zeropp/topology/partners.hpp>
+#include <zeropp/elastic/partners.hpp>
+#include <zeropp/elastic/recover_weights.hpp>
+#include <zeropp/elastic/shard_mirror.hpp>
 #include <zeropp/transport/communicator.hpp>
 
 #include <cstddef>

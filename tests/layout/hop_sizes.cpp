@@ -1,14 +1,17 @@
 #include <zeropp/layout/chunking.hpp>
 
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include "support/catch.hpp"
 
+#include <array>
 #include <cstddef>
 
 using zeropp::auto_chunks;
 using zeropp::flat;
+using zeropp::three_level;
 using zeropp::two_level;
 using zeropp::detail::chunks_for;
 using zeropp::detail::reduce_buffers;
@@ -31,19 +34,29 @@ TEST_CASE("an update keeps a message of each group, and of each rank if it gathe
 }
 
 TEST_CASE("a reduction has buffers for the hops that it takes, of two chunks at most", "[topology][hop_sizes]") {
-    const reduce_buffers both(two_level(2, 3), 100, 10);
-    CHECK(both.intra_node == 600);
-    CHECK(both.inter_node == 20);
-    CHECK(both.bytes() == 2 * 620);
+    using one = std::array<std::size_t, 1>;
+    using two = std::array<std::size_t, 2>;
+    using three = std::array<std::size_t, 3>;
+    const auto bytes = [](const auto& ranks, const auto& messages) {
+        return reduce_buffers(ranks, messages).workspace(1);
+    };
+    const reduce_buffers both(two_level(2, 3), two{100, 10});
+    CHECK(both.sent == two{600, 20});
+    CHECK(both.offset(0) == 0);
+    CHECK(both.offset(1) == 2 * 600);
     CHECK(both.workspace(0) == 0);
     CHECK(both.workspace(1) == 2 * 620);
     CHECK(both.workspace(2) == 4 * 620);
     CHECK(both.workspace(16) == 4 * 620);
     // One node, nodes of one, and one rank, which sends to itself.
-    CHECK(reduce_buffers(flat(6), 100, 10).bytes() == 2 * 600);
-    CHECK(reduce_buffers(two_level(6, 1), 100, 10).bytes() == 2 * 60);
-    CHECK(reduce_buffers(flat(1), 100, 10).bytes() == 2 * 100);
+    CHECK(bytes(flat(6), one{100}) == 2 * 600);
+    CHECK(bytes(two_level(6, 1), two{100, 10}) == 2 * 60);
+    CHECK(bytes(flat(1), one{100}) == 2 * 100);
     // A slot without a rank has a message; a rank that serves two columns keeps both to send.
-    CHECK(reduce_buffers(two_level::of_nodes({3, 2}), 100, 10).bytes() == 2 * (600 + 2 * 20));
-    CHECK(reduce_buffers(two_level::of_nodes({2, 1, 1}), 100, 10).bytes() == 2 * (600 + 2 * 30));
+    CHECK(bytes(two_level::of_nodes({3, 2}), two{100, 10}) == 2 * (600 + 2 * 20));
+    CHECK(bytes(two_level::of_nodes({2, 1, 1}), two{100, 10}) == 2 * (600 + 2 * 30));
+    // Of three levels, each sends what the ones before it have summed. Levels of one member send nothing.
+    CHECK(bytes(three_level(3, 4, 5), three{1000, 100, 10}) == 2 * (60 * 1000 + 12 * 100 + 3 * 10));
+    CHECK(bytes(three_level(3, 1, 5), three{1000, 100, 10}) == 2 * (15 * 1000 + 3 * 10));
+    CHECK(bytes(three_level(1, 4, 1), three{1000, 100, 10}) == 2 * 4 * 100);
 }

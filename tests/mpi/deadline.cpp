@@ -294,7 +294,7 @@ TEST_CASE("mpi_transport: errors in splits name the collective, its number, and 
     const int nodes = world_size() / 2;
     zeropp::communicator comm(zeropp::two_level(nodes, 2), std::move(all.world));
     for (int i = 0; i != 3; ++i) zeropp::begin_collective(comm.world(), {"first", 1, "fp32", "int8", {}}, "");
-    zeropp::begin_collective(comm.intra_node(), {"of the group", 1, "fp32", "int8", {}}, "");
+    zeropp::begin_collective(comm.peers(0), {"of the group", 1, "fp32", "int8", {}}, "");
     zeropp::begin_collective(comm.world(), {"second", 1, "fp32", "int8", {}}, "");
     if (comm.rank() == all.last) return;
     const within_deadline_and_a_second limit;
@@ -302,12 +302,12 @@ TEST_CASE("mpi_transport: errors in splits name the collective, its number, and 
     const std::string expected = "mpi_transport: timeout of 200 ms in call 4, all_gather of 16 bytes in second: "
                                  "not heard from rank " +
                                  std::to_string(all.last);
-    CHECK(thrown<timeout_error>([&] { all.gather(comm.inter_node(), 16); }) ==
+    CHECK(thrown<timeout_error>([&] { all.gather(comm.peers(1), 16); }) ==
           (misses ? expected : std::string("<nothing thrown>")));
     // All that are split from one another refuse to work where one has failed.
     if (misses) {
         CHECK(thrown<timeout_error>([&] { all.gather(comm.world(), 16); }) == expected);
-        CHECK(thrown<timeout_error>([&] { all.gather(comm.intra_node(), 16); }) == expected);
+        CHECK(thrown<timeout_error>([&] { all.gather(comm.peers(0), 16); }) == expected);
     } else {
         // Rank 1, which fails at about the same time, may not have said so.
         const std::string error = thrown<zeropp::error>([&] { all.gather(comm.world(), 16); });

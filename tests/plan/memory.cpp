@@ -47,8 +47,8 @@ void check_residuals() {
     using memory = zeropp::error_feedback<
         zeropp::hops<zeropp::block_integer<8, 256>, zeropp::block_integer<4, 128, zeropp::symmetric, zeropp::half>>,
         Storage, zeropp::host_space>;
-    const zeropp::wire_format intra_node = zeropp::wire_format_of(typename memory::intra_node_storage{});
-    const zeropp::wire_format inter_node = zeropp::wire_format_of(typename memory::inter_node_storage{});
+    const zeropp::wire_format intra_node = zeropp::wire_format_of(typename memory::template storage_at<0>{});
+    const zeropp::wire_format inter_node = zeropp::wire_format_of(typename memory::template storage_at<1>{});
     for (const zeropp::two_level& ranks : topologies) {
         std::size_t all = 0;
         for (const std::size_t n : sizes) all += memory::storage_bytes(ranks, n);

@@ -3,8 +3,7 @@
 
 #include "support/catch.hpp"
 
-#include <zeropp/plan/memory.hpp>
-#include <zeropp/plan/volume.hpp>
+#include <zeropp/plan.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/two_level.hpp>

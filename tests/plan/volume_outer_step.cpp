@@ -3,7 +3,7 @@
 
 #include "plan/counted.hpp"
 
-#include <zeropp/collective/outer_step.hpp>
+#include <zeropp/local_steps/outer_step.hpp>
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/time.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -31,7 +31,7 @@ TEST_CASE("planned local steps: each rank sends the bytes of an exchange, and ke
         for (const std::size_t n : {std::size_t{0}, std::size_t{5}, std::size_t{4099}, std::size_t{300'007}}) {
             for (const bool feeds_back : {false, true}) {
                 zeropp::local_steps local{.islands = islands, .every = 8, .differences = zeropp::wire_format_of(int4)};
-                if (feeds_back) local.residuals = zeropp::wire_format_of(memory_type::intra_node_storage());
+                if (feeds_back) local.residuals = zeropp::wire_format_of(memory_type::storage_at<0>());
                 const zeropp::flat island(ranks);
                 INFO(n << " elements, " << feeds_back);
                 const std::vector<std::size_t> tensors{n};
@@ -41,7 +41,7 @@ TEST_CASE("planned local steps: each rank sends the bytes of an exchange, and ke
                     [&](int) { return zeropp::volume{0, zeropp::outer_step_volume(island, local, n)}; },
                     [&](auto& comm) {
                         zeropp::communicator between(zeropp::flat(islands),
-                                                     comm.world().split(zeropp::counterpart_ranks(nodes, comm.rank())));
+                                                     comm.world().split(zeropp::peer_ranks(nodes, 1, comm.rank())));
                         // The first ranks of an island own the largest shards.
                         std::vector<float> shard(zeropp::partition(n, ranks).slice_size());
                         using outer_type = zeropp::outer_optimizer<zeropp::host_space>;

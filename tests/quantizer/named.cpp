@@ -147,13 +147,15 @@ TEST_CASE("pairs of quantizers by the names of both", "[quantizer][named]") {
                       "gradient quantizers: expected one of " + pairs::list() + ", given \"int4:128:fp16 + int8\"");
 }
 
-TEST_CASE("hops have two or three quantizers, their names, and the largest of their blocks", "[quantizer][hops]") {
+TEST_CASE("hops have a quantizer for each level, their names, and the largest of their blocks", "[quantizer][hops]") {
     const zeropp::block_integer<8, 256> int8;
     const zeropp::block_integer<4, 512> int4;
     const zeropp::hops two{int8, int4};
     const zeropp::hops three{int4, int8, zeropp::block_integer<6, 1024>()};
-    STATIC_REQUIRE(std::same_as<decltype(two.all_gather), zeropp::none>);
-    STATIC_REQUIRE((!decltype(two)::has_all_gather && decltype(three)::has_all_gather));
+    STATIC_REQUIRE((decltype(two)::count == 2 && decltype(three)::count == 3));
+    STATIC_REQUIRE(std::same_as<decltype(three)::at_level<1>, zeropp::block_integer<8, 256>>);
+    CHECK(three.at(zeropp::level<1>).name() == "int8:256");
+    CHECK(&three.last() == &three.at(zeropp::level<2>));
     CHECK(two.name() == "int8:256 + int4:512");
     CHECK(three.name() == "int4:512 + int8:256 + int6:1024");
     STATIC_REQUIRE((decltype(two)::largest_block == 512 && decltype(three)::largest_block == 1024));

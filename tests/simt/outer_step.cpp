@@ -4,7 +4,7 @@
 #include "support/catch.hpp"
 
 #include <zeropp/codec/cuda/each_kernel.cuh>
-#include <zeropp/collective/outer_step.hpp>
+#include <zeropp/local_steps/outer_step.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
 #include <zeropp/topology/flat.hpp>

@@ -34,7 +34,7 @@ TEST_CASE("shard_owners are a topology of their own, numbered in the order of th
             CHECK(owners.groups() == groups);
             CHECK(owners.group_size(groups - 1) == ranks.group_size(groups - 1));
             CHECK(owners.all() == ranks);
-            CHECK(has_inter_node_hop(owners) == (ranks.groups() > 1));
+            CHECK(has_hop(owners, 1) == (ranks.groups() > 1));
             int owner = 0;
             for (int r = 0; r != ranks.size(); ++r) {
                 if (ranks.group_of(r) >= groups) continue;

@@ -3,10 +3,10 @@
 #include "conformance/topology_laws.hpp"
 #include "support/catch.hpp"
 
+#include <zeropp/elastic/partners.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/counterparts.hpp>
 #include <zeropp/topology/flat.hpp>
-#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <array>
@@ -21,6 +21,7 @@ namespace {
 
 /// A user's own topology: two groups of two, ranks 0 and 3 in the first. The table is its own memory.
 struct crossed {
+    static constexpr int levels = 2;
     std::array<int, 4> slots{0, 1, 3, 2};
 
     int size() const { return 4; }
@@ -72,8 +73,8 @@ TEST_CASE("ranks that do not exist are refused", "[topology]") {
         const std::string words = "expected a rank from 0 to 3, given " + std::to_string(rank);
         CHECK_THROWS_WITH(ranks.shrink(one), "two_level: " + words);
         CHECK_THROWS_WITH(zeropp::flat(4).shrink(one), "flat: " + words);
-        CHECK_THROWS_WITH(zeropp::group_ranks(ranks, rank), "group_ranks: " + words);
-        CHECK_THROWS_WITH(zeropp::counterpart_ranks(ranks, rank), "counterpart_ranks: " + words);
+        CHECK_THROWS_WITH(zeropp::peer_ranks(ranks, 0, rank), "peer_ranks: " + words);
+        CHECK_THROWS_WITH(zeropp::peer_ranks(ranks, 1, rank), "peer_ranks: " + words);
         CHECK_THROWS_WITH(zeropp::partner_ranks(ranks, rank), "partner_ranks: " + words);
         CHECK_THROWS_WITH(zeropp::column_ranks(ranks, rank),
                           "column_ranks: expected a column from 0 to 1, given " + std::to_string(rank));

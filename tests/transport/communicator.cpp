@@ -45,9 +45,8 @@ TEST_CASE("communicator is a value that can be moved", "[transport][communicator
     on_threads(4, "a moved communicator", [](thread_transport& world, expectations& expect) {
         zeropp::communicator made(two_level(2, 2), world);
         zeropp::communicator comm = std::move(made);
-        connects(comm.intra_node(), comm.rank(), comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3},
-                 expect);
-        connects(comm.inter_node(), comm.rank(), comm.rank() % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3},
+        connects(comm.peers(0), comm.rank(), comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, expect);
+        connects(comm.peers(1), comm.rank(), comm.rank() % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3},
                  expect);
     });
 }

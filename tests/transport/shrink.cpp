@@ -151,8 +151,8 @@ TEST_CASE("ranks die in the middle of a step, and the others go on with whole no
         if (comm.group_id() == 1) return;
         const auto start = std::chrono::steady_clock::now();
         const std::string error = thrown<timeout_error>([&] {
-            gather(comm.intra_node());
-            gather(comm.inter_node());
+            gather(comm.peers(0));
+            gather(comm.peers(1));
         });
         expect(error.find("not heard from rank") != std::string::npos, "a timeout, given " + error);
         auto [next, survivors] = comm.shrink();
@@ -162,8 +162,8 @@ TEST_CASE("ranks die in the middle of a step, and the others go on with whole no
         expect(next.topology() == zeropp::two_level(2, 2), "two nodes of two ranks");
         const int rank = world.rank();
         connects(next.world(), rank, {0, 1, 4, 5}, expect);
-        connects(next.intra_node(), rank, rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{4, 5}, expect);
-        connects(next.inter_node(), rank, rank % 2 == 0 ? std::vector<int>{0, 4} : std::vector<int>{1, 5}, expect);
+        connects(next.peers(0), rank, rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{4, 5}, expect);
+        connects(next.peers(1), rank, rank % 2 == 0 ? std::vector<int>{0, 4} : std::vector<int>{1, 5}, expect);
         // Errors now have the new ranks' numbers.
         if (next.rank() == 2) return;
         const std::string again = thrown<timeout_error>([&] { gather(next.world()); });
@@ -251,7 +251,7 @@ TEST_CASE("a rank dies between the failure and shrink, or while survivors connec
         auto [next, survivors] = comm.shrink();
         expect.equal(text_of(survivors), "2 3 4 5");
         connects(next.world(), rank, {2, 3, 4, 5}, expect);
-        connects(next.inter_node(), rank, rank % 2 == 0 ? std::vector<int>{2, 4} : std::vector<int>{3, 5}, expect);
+        connects(next.peers(1), rank, rank % 2 == 0 ? std::vector<int>{2, 4} : std::vector<int>{3, 5}, expect);
     });
 }
 

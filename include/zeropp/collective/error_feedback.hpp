@@ -22,9 +22,9 @@
 
 namespace zeropp {
 
-/// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers. The intra-node hop
-/// has residuals of its whole gradient, the inter-node hop of its node's sums for the ranks of its index. The
-/// all-gather phase has residuals of its shard of the result. Refers to the caller's storage of `storage_bytes(...)`,
+/// Residuals of one rank for a reduction of one tensor or list by `Hops`, a `hops` of quantizers. The hop of level 0
+/// has residuals of the whole gradient, a later one of the sums that this rank sends on it. The all-gather phase has
+/// residuals of this rank's shard of the result. Refers to the caller's storage of `storage_bytes(...)`,
 /// with any initial contents.
 ///
 /// Storage    format of residuals: `residuals_in_int8`, `residuals_in_bf16`, `residuals_in_fp32`, or a type with a
@@ -44,18 +44,22 @@ public:
     /// The quantizers that residuals are for.
     using hops_type = Hops;
     using space = Space;
-    /// Quantizers that store the residuals of each hop.
-    using intra_node_storage = typename Storage::template storage<typename Hops::intra_node_type>;
-    using inter_node_storage = typename Storage::template storage<typename Hops::inter_node_type>;
-    /// Without an all-gather phase, the inter-node hop's.
-    using all_gather_storage = typename Storage::template storage<
-        std::conditional_t<Hops::has_all_gather, typename Hops::all_gather_type, typename Hops::inter_node_type>>;
+    /// The quantizer that stores the residuals of a level, or of the all-gather phase.
+    template <int Level>
+    using storage_at = typename Storage::template storage<typename Hops::template at_level<Level>>;
 
 private:
     template <quantizer Stored>
     static constexpr bool lies_in_chunks = params_bytes<Stored> == 0 || Stored::block_size <= Hops::largest_block;
-    static_assert(lies_in_chunks<intra_node_storage> && lies_in_chunks<inter_node_storage> &&
-                      lies_in_chunks<all_gather_storage>,
+    template <class F>
+    static constexpr auto with_levels(F f) {
+        return [&]<int... Level>(std::integer_sequence<int, Level...>) {
+            return f(level<Level>...);
+        }(std::make_integer_sequence<int, Hops::count>());
+    }
+    static_assert(with_levels([]<class... Level>(Level...) {
+                      return (lies_in_chunks<storage_at<Level::value>> && ...);
+                  }),
                   "error_feedback: the blocks of Storage must not be larger than those of the larger quantizer");
 
 public:
@@ -99,14 +103,14 @@ public:
                (sizes_.places == wanted.places ? "" : " in another topology");
     }
 
-    /// For collectives: the codec's `feedback` for each hop, and round of the inter-node hop, of the next use;
-    /// `advance` once all work of that use is enqueued.
-    feedback<intra_node_storage> intra_node() const { return hop<intra_node_storage>(0); }
-    feedback<inter_node_storage> inter_node(int round) const {
-        return hop<inter_node_storage>(sizes_.intra_node + static_cast<std::size_t>(round) * sizes_.inter_node_round);
+    /// For collectives: the codec's `feedback` for a level, in a round of column_rounds, and for the all-gather phase of
+    /// the next use; `advance` once all work of that use is enqueued.
+    template <int Level>
+    feedback<storage_at<Level>> at(level_t<Level>, int round) const {
+        return held<storage_at<Level>>(sizes_.offset(Level) + static_cast<std::size_t>(round) * sizes_.round[Level]);
     }
-    feedback<all_gather_storage> all_gather() const {
-        return hop<all_gather_storage>(sizes_.intra_node + sizes_.inter_node);
+    feedback<storage_at<Hops::count - 1>> all_gather() const {
+        return held<storage_at<Hops::count - 1>>(sizes_.offset(Hops::count - 1));
     }
     void advance() { ++uses_; }
 
@@ -122,34 +126,46 @@ private:
         short_text list;
         int ranks;
         int groups;
-        std::uint64_t places;  // topology_digest
-        std::size_t intra_node = 0;
-        std::size_t inter_node = 0;
-        std::size_t inter_node_round = 0;  // of one round's column
-        std::size_t all_gather = 0;
+        std::uint64_t places;                              // topology_digest
+        detail::by_level<std::size_t, Hops::count> hop{};  // of a level in all rounds; the last of an all-gather phase
+        detail::by_level<std::size_t, Hops::count> round{};  // of a level in one round
 
         template <topology Topology, class Division>
         sizes(const Topology& topology, const Division& gradient)
             : elements(gradient.elements()), slice(gradient.last_count()), last(gradient.last()), list(gradient.text()),
               ranks(topology.size()), groups(topology.groups()), places(topology_digest(topology)) {
-            if (has_intra_node_hop(topology)) {
-                intra_node = static_cast<std::size_t>(slot_count(topology)) *
-                             detail::wire_bytes_of<intra_node_storage>(gradient);
-            }
-            if (has_inter_node_hop(topology)) {
-                inter_node_round =
-                    static_cast<std::size_t>(groups) * detail::wire_bytes_of<inter_node_storage>(gradient);
-                inter_node = static_cast<std::size_t>(most_rounds(topology)) * inter_node_round;
-            }
-            if (Hops::has_all_gather) all_gather = detail::wire_bytes_of<all_gather_storage>(gradient);
+            constexpr int levels = Topology::levels;
+            static_assert(detail::reduce_scatters<Hops, levels> || detail::all_reduces<Hops, levels>,
+                          "error_feedback: expected a quantizer for each level");
+            with_levels([&]<class... Level>(Level...) {
+                (measure(topology, Level::value, detail::wire_bytes_of<storage_at<Level::value>>(gradient)), ...);
+            });
         }
 
-        std::size_t all() const { return intra_node + inter_node + all_gather; }
+        std::size_t offset(int level) const {
+            std::size_t bytes = 0;
+            for (int l = 0; l != level; ++l) bytes += hop[static_cast<std::size_t>(l)];
+            return bytes;
+        }
+        std::size_t all() const { return offset(Hops::count); }
         std::string text() const {
             return (list == short_text() ? "" : list.str() + ", of ") + std::to_string(elements) + " elements over " +
                    std::to_string(ranks) + " ranks in " + std::to_string(groups) + " groups";
         }
         friend bool operator==(const sizes&, const sizes&) = default;
+
+    private:
+        /// `bytes` are those of one message of residuals.
+        template <topology Topology>
+        void measure(const Topology& topology, int level, std::size_t bytes) {
+            const auto l = static_cast<std::size_t>(level);
+            if (level < Topology::levels) {
+                hop[l] = detail::reduction_slots(topology, level) * bytes;
+                round[l] = hop[l] / static_cast<std::size_t>(level == 1 ? most_rounds(topology) : 1);
+            } else if (level == Hops::count - 1 && detail::all_reduces<Hops, Topology::levels>) {
+                hop[l] = bytes;
+            }
+        }
     };
 
     template <topology Topology>
@@ -158,9 +174,9 @@ private:
     }
 
     template <quantizer Stored>
-    feedback<Stored> hop(std::size_t offset) const {
-        std::byte* const held = storage_.data() + offset;
-        return {Stored{}, uses_ == 0 ? nullptr : held, held, sizes_.slice, sizes_.last};
+    feedback<Stored> held(std::size_t offset) const {
+        std::byte* const at = storage_.data() + offset;
+        return {Stored{}, uses_ == 0 ? nullptr : at, at, sizes_.slice, sizes_.last};
     }
 
     sizes sizes_;
@@ -198,23 +214,25 @@ struct no_error_feedback {
         return {};
     }
     static short_text text() { return {}; }
-    static none intra_node() { return {}; }
-    static none inter_node(int) { return {}; }
+    template <int Level>
+    static none at(level_t<Level>, int) {
+        return {};
+    }
     static none all_gather() { return {}; }
     static void advance() {}
 };
 
-template <quantizer IntraNode, quantizer InterNode, class AllGather>
-const hops<IntraNode, InterNode, AllGather>& quantizers_of(const hops<IntraNode, InterNode, AllGather>& by_hop) {
-    return by_hop;
+template <quantizer... Quantizers>
+const hops<Quantizers...>& quantizers_of(const hops<Quantizers...>& by_level) {
+    return by_level;
 }
 template <class Hops, class Feedback>
 const Hops& quantizers_of(const with_error_feedback<Hops, Feedback>& fed_back) {
     return fed_back.quantizers();
 }
 
-template <quantizer IntraNode, quantizer InterNode, class AllGather>
-no_error_feedback residuals_of(const hops<IntraNode, InterNode, AllGather>&) {
+template <quantizer... Quantizers>
+no_error_feedback residuals_of(const hops<Quantizers...>&) {
     return {};
 }
 template <class Hops, class Feedback>

@@ -26,22 +26,20 @@ namespace zeropp {
 
 namespace detail {
 /// Reduces chunk by chunk into this rank's shard.
-template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Shard, class Memory>
-void reduce_and_decode(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
-                       const Full& in, const Shard& out, float divisor, epilogue last, std::byte* work,
-                       const Memory& memory) {
+template <class Call, class Shard>
+void reduce_and_decode(const Call& call, const Shard& out, float divisor, epilogue last) {
+    const auto& exec = call.exec;
     join(exec);
     // Chunk c + 2 uses the buffers of chunk c, once chunk c has been finished.
-    std::array<typename Execution::event, 2> finished{exec.inter_node.record(), exec.inter_node.record()};
-    for (std::size_t c = 0; c != plan.cut.size(); ++c) {
-        const auto chunk = plan.cut[c];
+    std::array finished{exec.inter_node.record(), exec.inter_node.record()};
+    for (std::size_t c = 0; c != call.plan.cut.size(); ++c) {
+        const auto chunk = call.plan.cut[c];
         if (chunk.sections() == 0) continue;
         exec.intra_node.wait(finished[c % 2]);
-        reduce_chunk(exec, comm, by_hop, plan, plan.buffers(work, c), in, chunk, memory,
-                     [&](const auto& hop, const auto& q, const std::byte* messages, int contributors) {
-                         codec<Execution>::read(hop, message_sum{q, messages, contributors, divisor},
-                                                chunk.in_own(comm.rank()), out.tensor(), last);
-                     });
+        call.reduce(c, [&](const auto& on, const auto& q, const std::byte* messages, int contributors) {
+            Call::codec::read(on, message_sum{q, messages, contributors, divisor}, chunk.in_own(call.comm.rank()),
+                              out.tensor(), last);
+        });
         finished[c % 2] = exec.inter_node.record();
     }
     exec.intra_node.wait(exec.inter_node.record());
@@ -57,9 +55,10 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
                                                                   const reduce_options& options = {}) {
     using quantizers = detail::hops_of<Hops>;
     return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
-        const std::size_t message = detail::wire_bytes_of<typename quantizers::inter_node_type>(whole);
+        const std::size_t message = detail::wire_bytes_of<detail::last_level_of<quantizers, Topology>>(whole);
         return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
-            return detail::reduce_scatter_plan<quantizers, Division>(ranks, whole, chunks).workspace_bytes();
+            return detail::reduction_plan<quantizers, Division, Topology::levels>(ranks, whole, chunks)
+                .workspace_bytes();
         });
     });
 }
@@ -94,27 +93,27 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     using execution_type = typename decltype(on)::execution_type;
     using T = typename detail::shared_element<space, Shard, Full>::type;
     using quantizers = detail::hops_of<Hops>;
-    using inter_node_type = typename quantizers::inter_node_type;
-    static_assert(!quantizers::has_all_gather, "a reduce-scatter has no all-gather phase: expected two quantizers");
-    static_assert(codec_execution<execution_type, typename quantizers::intra_node_type, T> &&
-                      codec_execution<execution_type, inter_node_type, T>,
+    constexpr int levels = Communicator::levels;
+    static_assert(detail::reduce_scatters<quantizers, levels>,
+                  "a reduce-scatter has a quantizer for each level, and no all-gather phase");
+    static_assert(detail::has_codecs<execution_type, quantizers, T>,
                   "no codec for this execution: include its entry header");
 
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(shard);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const int chunks = detail::chunks_for(options.chunks, ranks, detail::wire_bytes_of<inter_node_type>(whole),
-                                          detail::overlaps_hops(on));
+    const std::size_t message = detail::wire_bytes_of<typename quantizers::template at_level<levels - 1>>(whole);
+    const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
-    const detail::reduce_scatter_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(ranks, whole, chunks);
+    const detail::reduction_plan<quantizers, std::remove_const_t<decltype(whole)>, levels> plan(ranks, whole, chunks);
     const quantizers& q = detail::quantizers_of(by_hop);
     auto&& memory = detail::residuals_of(by_hop);
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
     const epilogue last{.accumulate = options.accumulate};
 
     detail::prologue call("hierarchical_quantized_reduce_scatter", whole.elements(), element_traits<T>::name, ranks);
-    call.quantize_with(" + ", q.intra_node, q.inter_node);
+    call.quantize_with(q);
     call.agree(whole.text());
     call.agree(options.text(chunks));
     call.agree(memory.text());
@@ -128,7 +127,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     call.require([&] { return memory.problem(whole, ranks); });
     call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {
         if (whole.elements() != 0) {
-            detail::reduce_and_decode(on, comm, q, plan, in, out, divisor, last, work, memory);
+            detail::reduce_and_decode(detail::reduction_call{on, comm, q, plan, in, work, memory}, out, divisor, last);
         }
         // Calls of no elements count too: error feedback numbers its uses.
         memory.advance();

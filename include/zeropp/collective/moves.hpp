@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The hops of collectives: of an all-gather, and of a reduction with its chunks and buffers.
+/// The hops of collectives, level by level: of an all-gather, and of a reduction with its chunks and buffers.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/pipeline.hpp>
@@ -12,8 +12,8 @@
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
-#include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -21,6 +21,7 @@
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 namespace zeropp::detail {
 
@@ -38,15 +39,6 @@ struct convert {
         }
     }
 };
-
-/// Address of this rank's message among all `messages`, in slot order.
-template <class Communicator>
-std::byte* own_message(const Communicator& comm, std::byte* messages, std::size_t bytes) {
-    const auto groups = static_cast<std::size_t>(comm.topology().groups());
-    const std::size_t slot =
-        static_cast<std::size_t>(comm.index()) * groups + static_cast<std::size_t>(comm.group_id());
-    return messages + slot * bytes;
-}
 
 /// Address of the only tensor, without gaps; nullptr for other lists.
 template <class T, class Space>
@@ -70,71 +62,72 @@ auto messages_in_place([[maybe_unused]] const Operand& tensors, [[maybe_unused]]
     if constexpr (stores_elements<Q, std::remove_const_t<T>>) {
         T* const first = only_tensor(tensors);
         const std::size_t shard = chunk.last_count();
-        const bool slots_are_ranks = ranks.groups() == 1 || largest_group_size(ranks) == 1;
         const bool equal_shards = static_cast<std::size_t>(ranks.size()) * shard == tensors.elements();
         const bool aligned = address_of(first) % 16 == 0 && wire_bytes_of<Q>(chunk) == shard * sizeof(T);
-        if (slots_are_ranks && equal_shards && aligned) messages = reinterpret_cast<byte*>(first);
+        if (slots_are_ranks(ranks) && equal_shards && aligned) messages = reinterpret_cast<byte*>(first);
     }
     return messages;
 }
 
-/// Inter-node hop: gathers the messages of this rank's columns, each of which slot order puts side by side, as
-/// `gather_intra_node` needs them. A rank sends its own message in all of them, so that slots without a rank hold
-/// bytes.
-template <execution Execution, class Communicator>
-void gather_inter_node(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
-    const int groups = comm.topology().groups();
-    if (groups == 1) return;
-    const column_rounds rounds = comm.rounds();
-    for (int j = 0; j != rounds.count(); ++j) {
-        if (!rounds.serves(j, comm.index())) continue;
-        std::byte* const of_column =
-            messages + static_cast<std::size_t>(rounds.column(j, comm.index()) * groups) * bytes;
-        comm.inter_node(j).all_gather(exec, own_message(comm, messages, bytes), of_column, bytes);
-    }
+/// The execution of moves along `level`: the last of several levels crosses beside the others.
+template <int Levels, execution Execution>
+const Execution& execution_of(const pipeline<Execution>& exec, int level) {
+    return Levels > 1 && level == Levels - 1 ? exec.inter_node : exec.intra_node;
 }
 
-/// Intra-node hop: gathers the messages that the node's ranks have after `gather_inter_node`.
+/// The first part of an all-gather, on `inter_node`: along the last of several levels. `messages` has one of each slot.
 template <execution Execution, class Communicator>
-void gather_intra_node(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
-    const column_rounds rounds = comm.rounds();
-    if (rounds.ranks == 1) return;
-    const std::size_t column_bytes = static_cast<std::size_t>(comm.topology().groups()) * bytes;
-    for (int j = 0; j != rounds.count(); ++j) {
-        const auto at = [&](int column) { return messages + static_cast<std::size_t>(column) * column_bytes; };
-        comm.intra_node().all_gather(exec, at(rounds.column(j, comm.index())), at(rounds.first(j)), column_bytes);
-    }
+void gather_across(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
+    if constexpr (Communicator::levels > 1) comm.gather(Communicator::levels - 1, exec, messages, bytes);
 }
 
-/// Chunks of every shard, in whole blocks of all quantizers, and buffers of one reduction.
-template <class Hops, class Division>
-struct reduce_scatter_plan {
+/// The rest of an all-gather, on `intra_node`.
+template <execution Execution, class Communicator>
+void gather_within(const Execution& exec, Communicator& comm, std::byte* messages, std::size_t bytes) {
+    for (int l = std::max(Communicator::levels - 2, 0); l >= 0; --l) comm.gather(l, exec, messages, bytes);
+}
+
+/// The quantizer of the last level.
+template <class Hops, topology Topology>
+using last_level_of = typename Hops::template at_level<Topology::levels - 1>;
+
+/// True if `Execution` has a codec for all quantizers, and elements T.
+template <class Execution, class Hops, class T>
+inline constexpr bool has_codecs = false;
+template <class Execution, quantizer... Q, class T>
+inline constexpr bool has_codecs<Execution, hops<Q...>, T> = (codec_execution<Execution, Q, T> && ...);
+
+/// Calls f(level<L>) for the first level L with a hop.
+template <topology Topology, class F, int Level = 0>
+auto with_first_hop(const Topology& ranks, F f, level_t<Level> = {}) {
+    if constexpr (Level + 1 < Topology::levels) {
+        if (!has_hop(ranks, Level)) return with_first_hop(ranks, f, level<Level + 1>);
+    }
+    return f(level<Level>);
+}
+
+/// Chunks of every shard, in whole blocks of all quantizers, and buffers of one reduction over `Levels` levels.
+template <class Hops, class Division, int Levels>
+struct reduction_plan {
     typename Division::chunks cut;
-    bool intra_node_hop;
-    bool inter_node_hop;
-    reduce_buffers largest;
-
-    /// Send and receive buffers of one chunk.
-    struct chunk_buffers {
-        std::byte* intra_node_send;
-        std::byte* intra_node_receive;
-        std::byte* inter_node_send;
-        std::byte* inter_node_receive;
-    };
+    reduce_buffers<Levels> largest;
 
     template <topology Topology>
-    reduce_scatter_plan(const Topology& ranks, const Division& whole, int chunks)
-        : cut(whole, chunks, static_cast<std::size_t>(Hops::largest_block)), intra_node_hop(has_intra_node_hop(ranks)),
-          inter_node_hop(has_inter_node_hop(ranks)),
-          largest(ranks, largest_message<typename Hops::intra_node_type>(whole, cut),
-                  largest_message<typename Hops::inter_node_type>(whole, cut)) {}
+    reduction_plan(const Topology& ranks, const Division& whole, int chunks)
+        : cut(whole, chunks, static_cast<std::size_t>(Hops::largest_block)),
+          largest(ranks, [&]<int... Level>(std::integer_sequence<int, Level...>) {
+              return by_level<std::size_t, Levels>{
+                  largest_message<typename Hops::template at_level<Level>>(whole, cut)...};
+          }(std::make_integer_sequence<int, Levels>())) {}
 
     std::size_t workspace_bytes() const { return largest.workspace(cut.size()); }
 
-    chunk_buffers buffers(std::byte* workspace, std::size_t c) const {
-        std::byte* const first = workspace + c % 2 * largest.bytes();
-        std::byte* const inter_node = first + 2 * largest.intra_node;
-        return {first, first + largest.intra_node, inter_node, inter_node + largest.inter_node};
+    /// Buffers to send and to receive the messages of chunk c along `level`.
+    std::byte* to_send(std::byte* workspace, std::size_t c, int level) const {
+        return workspace + c % 2 * largest.offset(Levels) + largest.offset(level);
+    }
+    std::byte* to_receive(std::byte* workspace, std::size_t c, int level) const {
+        return to_send(workspace, c, level) + largest.sent[static_cast<std::size_t>(level)];
     }
 
 private:
@@ -146,59 +139,77 @@ private:
     }
 };
 
-/// Enqueues the hops of one chunk of a reduction, all but the last sum: last(exec, quantizer, messages, contributors)
-/// enqueues that. Rounds run from the last to the first, which has this rank's own column: its messages stay in the
-/// receive buffer. All ranks take columns in one order, so that none waits for another in a circle.
-template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Slices, class Memory,
-          class Last>
-void reduce_chunk(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
-                  const typename Plan::chunk_buffers& buffers, const Full& full, const Slices& chunk,
-                  const Memory& memory, Last last) {
+/// The parts of a reduction that its chunks share.
+template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Memory>
+struct reduction_call {
+    static constexpr int levels = Communicator::levels;
+    using execution_type = Execution;
     using codec = zeropp::codec<Execution>;
-    const auto& ranks = comm.topology();
-    const int groups = ranks.groups();
-    // The messages of `full`, encoded into `buffer` unless its memory is them already.
-    const auto messages_of_full = [&]<class Q, class Residuals>(const Q& q, std::byte* buffer,
-                                                                const Residuals& residuals) -> const std::byte* {
-        if constexpr (std::same_as<Residuals, none>) {
-            if (const std::byte* const in_place = messages_in_place<Q>(full, chunk, ranks)) return in_place;
-        }
-        codec::write(exec.intra_node, q, full.tensor(), chunk.in_slots(ranks.order(), 0, slot_count(ranks)), buffer,
-                     residuals);
-        return buffer;
-    };
-    const auto exchange = [&](int round, const std::byte* sent) {
-        exec.inter_node.wait(exec.intra_node.record());
-        comm.inter_node(round).all_to_all(exec.inter_node, sent, buffers.inter_node_receive,
-                                          wire_bytes_of<typename Hops::inter_node_type>(chunk));
-    };
-    if (!plan.intra_node_hop) {
-        exchange(0, messages_of_full(by_hop.inter_node, buffers.inter_node_send, memory.inter_node(0)));
-        return last(exec.inter_node, by_hop.inter_node, buffers.inter_node_receive, groups);
+
+    const pipeline<Execution>& exec;
+    Communicator& comm;
+    const Hops& by_level;
+    const Plan& plan;
+    const Full& full;
+    std::byte* work;
+    const Memory& memory;
+
+    /// Enqueues the hops of chunk c, all but the last sum: last(exec, quantizer, messages, contributors) enqueues that.
+    template <class Last>
+    void reduce(std::size_t c, Last last) const {
+        const auto chunk = plan.cut[c];
+        with_first_hop(comm.topology(), [&]<int Level>(level_t<Level> first) {
+            using Q = typename Hops::template at_level<Level>;
+            const auto& residuals = memory.at(first, 0);
+            const std::byte* sent = nullptr;
+            if constexpr (std::same_as<std::remove_cvref_t<decltype(residuals)>, none>) {
+                sent = messages_in_place<Q>(full, chunk, comm.topology());
+            }
+            const int slots = slot_count(comm.topology());
+            if (sent == nullptr) {
+                std::byte* const to = plan.to_send(work, c, Level);
+                codec::write(exec.intra_node, by_level.at(first), full.tensor(),
+                             chunk.in_slots(comm.topology().order(), 0, slots), to, residuals);
+                sent = to;
+            }
+            exchange(first, c, chunk, {0, slots}, sent, last);
+        });
     }
-    const column_rounds rounds = comm.rounds();
-    const auto bytes_of_column = [&]<class Q>(const Q&) {
-        return static_cast<std::size_t>(groups) * wire_bytes_of<Q>(chunk);
-    };
-    const std::size_t intra_node_bytes = bytes_of_column(by_hop.intra_node);
-    const std::byte* const sent = messages_of_full(by_hop.intra_node, buffers.intra_node_send, memory.intra_node());
-    for (int j = rounds.count() - 1; j >= 0; --j) {
-        comm.intra_node().all_to_all(exec.intra_node,
-                                     sent + static_cast<std::size_t>(rounds.first(j)) * intra_node_bytes,
-                                     buffers.intra_node_receive, intra_node_bytes);
-        if (!plan.inter_node_hop) {
-            return last(exec.intra_node, by_hop.intra_node, buffers.intra_node_receive, rounds.ranks);
-        }
-        if (!rounds.serves(j, comm.index())) continue;
-        std::byte* const sums =
-            buffers.inter_node_send + static_cast<std::size_t>(j) * bytes_of_column(by_hop.inter_node);
-        codec::write(exec.intra_node, by_hop.inter_node,
-                     message_sum{by_hop.intra_node, buffers.intra_node_receive, rounds.ranks},
-                     chunk.in_slots(ranks.order(), rounds.column(j, comm.index()) * groups, groups), sums,
-                     memory.inter_node(j));
-        exchange(j, sums);
+
+private:
+    template <int Level, class Slices, class Last>
+    void exchange(level_t<Level> along, std::size_t c, const Slices& chunk, const slot_range& slots,
+                  const std::byte* sent, const Last& last) const {
+        const Execution& on = execution_of<levels>(exec, Level);
+        if constexpr (levels > 1 && Level == levels - 1) on.wait(exec.intra_node.record());
+        std::byte* const received = plan.to_receive(work, c, Level);
+        comm.exchange(Level, on, slots, sent, received, wire_bytes_of<typename Hops::template at_level<Level>>(chunk),
+                      [&](const slot_range& summed, int contributors) {
+                          go_on(along, level<Level + 1>, c, chunk, summed, contributors, last);
+                      });
     }
-    last(exec.inter_node, by_hop.inter_node, buffers.inter_node_receive, groups);
-}
+
+    /// Sums messages that came along `From`, for the hop along `To` or, if there is none, a later one, or for `last`.
+    template <int From, int To, class Slices, class Last>
+    void go_on(level_t<From> from, level_t<To> to, std::size_t c, const Slices& chunk, const slot_range& slots,
+               int contributors, const Last& last) const {
+        const auto& q = by_level.at(from);
+        const std::byte* const received = plan.to_receive(work, c, From);
+        if constexpr (To == levels) {
+            last(execution_of<levels>(exec, From), q, received, contributors);
+        } else if (!has_hop(comm.topology(), To)) {
+            go_on(from, level<To + 1>, c, chunk, slots, contributors, last);
+        } else {
+            const auto& next = by_level.at(to);
+            const std::size_t bytes = wire_bytes_of<typename Hops::template at_level<To>>(chunk);
+            std::byte* const sums =
+                plan.to_send(work, c, To) + static_cast<std::size_t>(slots.round * slots.count) * bytes;
+            codec::write(exec.intra_node, next, message_sum{q, received, contributors},
+                         chunk.in_slots(comm.topology().order(), slots.first, slots.count), sums,
+                         memory.at(to, slots.round));
+            exchange(to, c, chunk, slots, sums, last);
+        }
+    }
+};
 
 }  // namespace zeropp::detail

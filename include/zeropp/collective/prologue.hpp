@@ -8,6 +8,7 @@
 #include <zeropp/core/workspace.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
+#include <zeropp/quantizer/hops.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/transport.hpp>
@@ -71,14 +72,15 @@ public:
     prologue(std::string_view primitive, std::size_t elements, std::string_view element, const Topology& ranks)
         : call_{primitive, elements, element, {}, {}, topology_digest(ranks)} {}
 
-    /// Adds the names of quantizers, joined by `separator`.
+    /// Adds the name of a quantizer, behind others' and `separator`.
+    template <quantizer Q>
+    void quantize_with(const Q& q, std::string_view separator = " + ") {
+        if (call_.quantizer != agreed_text()) call_.quantizer.append(separator);
+        call_.quantizer.append(short_text(q.name()));
+    }
     template <quantizer... Quantizers>
-    void quantize_with(std::string_view separator, const Quantizers&... quantizers) {
-        const auto add = [&](const auto& q) {
-            if (call_.quantizer != agreed_text()) call_.quantizer.append(separator);
-            call_.quantizer.append(short_text(q.name()));
-        };
-        (add(quantizers), ...);
+    void quantize_with(const hops<Quantizers...>& by_level) {
+        by_level.for_each([&](const auto& q) { quantize_with(q); });
     }
 
     /// Adds `words` that must be the same on all ranks. Empty words add nothing.

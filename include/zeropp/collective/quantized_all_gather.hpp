@@ -57,7 +57,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
         const std::size_t bytes = wire_bytes_of<Q>(chunk);
-        std::byte* const own = own_message(comm, messages, bytes);
+        std::byte* const own = comm.own(messages, bytes);
         if (in_place == nullptr || address_of(only_tensor(in)) != address_of(own)) {
             codec::write(exec.intra_node, in_phase(q, noise_phase::gather), in.tensor(), chunk.in_own(comm.rank()),
                          own);
@@ -70,9 +70,9 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         const auto chunk = cut[c];
         if (chunk.sections() == 0) continue;
         const std::size_t bytes = wire_bytes_of<Q>(chunk);
-        gather_inter_node(exec.inter_node, comm, messages, bytes);
+        gather_across(exec.inter_node, comm, messages, bytes);
         exec.intra_node.wait(exec.inter_node.record());
-        gather_intra_node(exec.intra_node, comm, messages, bytes);
+        gather_within(exec.intra_node, comm, messages, bytes);
         if (in_place == nullptr) {
             codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
                         out.tensor());
@@ -132,7 +132,7 @@ void quantized_all_gather(const Exec& exec, Communicator& comm, const Quantizer&
     const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
     detail::prologue call("quantized_all_gather", whole.elements(), element_traits<T>::name, ranks);
-    call.quantize_with("", q);
+    call.quantize_with(q);
     call.agree(whole.text());
     if (chunks > 1) call.agree(short_text("in ").append(chunks).append(" chunks"));
     call.require_chunks(options.chunks);

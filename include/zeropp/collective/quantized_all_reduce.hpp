@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -29,12 +28,20 @@ namespace zeropp {
 
 namespace detail {
 
-/// Route, chunks and buffers of an all-reduce.
-template <class Hops, class Division>
-struct all_reduce_plan {
-    using all_gather_type = typename Hops::all_gather_type;
+/// Bytes of one shard's message on the first hop.
+template <class Hops, topology Topology, class Division>
+std::size_t first_hop_bytes(const Topology& ranks, const Division& whole) {
+    return with_first_hop(ranks, [&]<int Level>(level_t<Level>) {
+        return wire_bytes_of<typename Hops::template at_level<Level>>(whole);
+    });
+}
 
-    reduce_scatter_plan<Hops, Division> reduce;
+/// Route, chunks and buffers of an all-reduce over `Levels` levels.
+template <class Hops, class Division, int Levels>
+struct all_reduce_plan {
+    using all_gather_type = typename Hops::template at_level<Hops::count - 1>;
+
+    reduction_plan<Hops, Division, Levels> reduce;
     all_reduce_algorithm algorithm;
     std::size_t slots;
     std::size_t gathered_bytes = 0;  // all slots' messages: of the largest chunk's all-gather phase, or one-shot
@@ -44,12 +51,14 @@ struct all_reduce_plan {
     all_reduce_plan(const Topology& topology, const Division& whole, all_reduce_algorithm wanted, int chunks,
                     bool feeds_back = false)
         : reduce(topology, whole, chunks),
-          algorithm(feeds_back && wanted == all_reduce_algorithm::by_size ? all_reduce_algorithm::two_shot
-                                                                          : wanted_algorithm(topology, whole, wanted)),
+          algorithm(feeds_back && wanted == all_reduce_algorithm::by_size
+                        ? all_reduce_algorithm::two_shot
+                        : algorithm_for(wanted, topology.size(), first_hop_bytes<Hops>(topology, whole),
+                                        wire_bytes_of<all_gather_type>(whole))),
           slots(static_cast<std::size_t>(slot_count(topology))) {
         if (whole.elements() == 0) return;
         if (algorithm == all_reduce_algorithm::one_shot) {
-            gathered_bytes = slots * static_cast<std::size_t>(topology.size()) * first_hop_bytes(topology, whole);
+            gathered_bytes = slots * static_cast<std::size_t>(topology.size()) * first_hop_bytes<Hops>(topology, whole);
             return;
         }
         for (std::size_t c = 0; c != reduce.cut.size(); ++c) {
@@ -66,20 +75,6 @@ struct all_reduce_plan {
     std::byte* gathered(std::byte* workspace, std::size_t c) const {
         return workspace + reduce.workspace_bytes() + c % 2 * gathered_bytes;
     }
-
-private:
-    /// Bytes of one shard's message with the quantizer of the first hop.
-    template <topology Topology>
-    static std::size_t first_hop_bytes(const Topology& topology, const Division& whole) {
-        return has_intra_node_hop(topology) ? wire_bytes_of<typename Hops::intra_node_type>(whole)
-                                            : wire_bytes_of<typename Hops::inter_node_type>(whole);
-    }
-    template <topology Topology>
-    static all_reduce_algorithm wanted_algorithm(const Topology& topology, const Division& whole,
-                                                 all_reduce_algorithm wanted) {
-        return algorithm_for(wanted, topology.size(), first_hop_bytes(topology, whole),
-                             wire_bytes_of<all_gather_type>(whole));
-    }
 };
 
 /// Moves the messages of slots with a rank to the front, in slot order. `messages` has one of each slot.
@@ -90,76 +85,73 @@ void drop_empty_slots(const Execution& exec, const Topology& ranks, std::byte* m
     for (int slot = 0; slot != slot_count(ranks); ++slot) {
         if (slot / ranks.groups() >= ranks.group_size(slot % ranks.groups())) continue;
         const std::byte* const from = messages + static_cast<std::size_t>(slot) * bytes;
-        if constexpr (host_execution<Execution>) {
-            if (from != to) exec.enqueue([=] { std::memcpy(to, from, bytes); });
-        } else {
-            if (from != to) exec.copy(to, from, bytes);
-        }
+        if (from != to) exec.copy(to, from, bytes);
         to += bytes;
     }
 }
 
 /// One-shot: gathers all ranks' tensors on every rank, which sums them. `out`, the division of `result`, has the sizes
 /// of `whole`.
-template <execution Execution, class Communicator, quantizer Q, class Division, class Tensor, class Result>
+template <execution Execution, class Communicator, quantizer Q, class Division, class Full, class Result>
 void gather_and_sum(const pipeline<Execution>& exec, Communicator& comm, const Q& q, const Division& whole,
-                    const Division& out, Tensor full, Result result, float divisor, std::byte* messages) {
+                    const Full& full, const Result& result, float divisor, std::byte* messages) {
     using codec = zeropp::codec<Execution>;
     const auto& ranks = comm.topology();
     const typename Division::chunks all(whole, 1, Q::block_size);
     const auto slices = all[0].in_slots({}, 0, ranks.size());
     const std::size_t bytes = static_cast<std::size_t>(ranks.size()) * wire_bytes_of<Q>(slices);
-    codec::write(exec.intra_node, q, full, slices, own_message(comm, messages, bytes));
+    codec::write(exec.intra_node, q, full.tensor(), slices, comm.own(messages, bytes));
     exec.inter_node.wait(exec.intra_node.record());
-    gather_inter_node(exec.inter_node, comm, messages, bytes);
+    gather_across(exec.inter_node, comm, messages, bytes);
     exec.intra_node.wait(exec.inter_node.record());
-    gather_intra_node(exec.intra_node, comm, messages, bytes);
+    gather_within(exec.intra_node, comm, messages, bytes);
     drop_empty_slots(exec.intra_node, ranks, messages, bytes);
     codec::read(exec.intra_node, message_sum{q, messages, ranks.size(), divisor},
-                all.of(out)[0].in_slots({}, 0, ranks.size()), result);
+                all.of(result.over_ranks(ranks))[0].in_slots({}, 0, ranks.size()), result.tensor());
 }
 
-/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks.
-template <execution Execution, class Communicator, class Hops, class Plan, class Full, class Result, class Memory>
-void scatter_and_gather(const pipeline<Execution>& exec, Communicator& comm, const Hops& by_hop, const Plan& plan,
-                        const Full& in, const Result& out, float divisor, std::byte* work, const Memory& memory) {
-    using all_gather_type = typename Hops::all_gather_type;
-    using codec = zeropp::codec<Execution>;
+/// Two-shot: sums each shard on one rank, then gathers the sums on all ranks. `call` is of an all_reduce_plan.
+template <class Call, class Plan, class Result>
+void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, float divisor) {
+    using execution_type = typename Call::execution_type;
+    using all_gather_type = typename Plan::all_gather_type;
+    using codec = typename Call::codec;
+    const auto& exec = call.exec;
+    auto& comm = call.comm;
+    const auto& q = call.by_level.last();
     const auto& ranks = comm.topology();
-    const auto& cut = plan.reduce.cut;
+    const auto& cut = call.plan.cut;
     const auto& cut_of_result = cut.of(out.over_ranks(ranks));
     std::byte* const in_place = messages_in_place<all_gather_type>(out, cut[0], ranks);
-    const auto gathered = [&](std::size_t c) { return in_place != nullptr ? in_place : plan.gathered(work, c); };
+    const auto gathered = [&](std::size_t c) { return in_place != nullptr ? in_place : plan.gathered(call.work, c); };
     const auto way_out = [&](std::size_t c) {
         const auto chunk = cut[c];
         const std::size_t bytes = wire_bytes_of<all_gather_type>(chunk);
         std::byte* const messages = gathered(c);
-        reduce_chunk(exec, comm, by_hop, plan.reduce, plan.reduce.buffers(work, c), in, chunk, memory,
-                     [&](const Execution& on, const auto& from, const std::byte* parts, int contributors) {
-                         codec::write(on, in_phase(by_hop.all_gather, noise_phase::gather),
-                                      message_sum{from, parts, contributors, divisor}, chunk.in_own(comm.rank()),
-                                      own_message(comm, messages, bytes), memory.all_gather());
-                     });
-        gather_inter_node(exec.inter_node, comm, messages, bytes);
+        call.reduce(c, [&](const auto& on, const auto& from, const std::byte* parts, int contributors) {
+            codec::write(on, in_phase(q, noise_phase::gather), message_sum{from, parts, contributors, divisor},
+                         chunk.in_own(comm.rank()), comm.own(messages, bytes), call.memory.all_gather());
+        });
+        gather_across(exec.inter_node, comm, messages, bytes);
         return exec.inter_node.record();
     };
-    const auto way_in = [&](std::size_t c, const typename Execution::event& crossed) {
+    const auto way_in = [&](std::size_t c, const typename execution_type::event& crossed) {
         const auto chunk = cut_of_result[c];
         std::byte* const messages = gathered(c);
         exec.intra_node.wait(crossed);
-        gather_intra_node(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
+        gather_within(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
         if (in_place != nullptr) return;
-        codec::read(exec.intra_node, message_sum{by_hop.all_gather, messages},
-                    chunk.in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
+        codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
+                    out.tensor());
     };
     join(exec);
-    // While a chunk crosses nodes, the next one is summed within the node and the previous one gathered there. Its
+    // While a chunk crosses the last level, the next one is summed within it and the previous one gathered there. Its
     // buffers are used again once it is gathered, which comes first on `intra_node`.
-    typename Execution::event crossed;
+    typename execution_type::event crossed;
     std::size_t before = cut.size();
     for (std::size_t c = 0; c != cut.size(); ++c) {
         if (cut[c].sections() == 0) continue;
-        typename Execution::event now = way_out(c);
+        typename execution_type::event now = way_out(c);
         if (before != cut.size()) way_in(before, crossed);
         crossed = std::move(now);
         before = c;
@@ -176,10 +168,11 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
                                                  const all_reduce_options& options = {}) {
     using quantizers = detail::hops_of<Hops>;
     return detail::over_ranks(ranks, tensors, [&]<class Division>(const Division& whole) {
-        const std::size_t message = detail::wire_bytes_of<typename quantizers::inter_node_type>(whole);
+        const std::size_t message = detail::wire_bytes_of<detail::last_level_of<quantizers, Topology>>(whole);
         const auto bytes = [&](all_reduce_algorithm algorithm) {
             return detail::largest_for_chunks(options.chunks, ranks, message, [&](int chunks) {
-                return detail::all_reduce_plan<quantizers, Division>(ranks, whole, algorithm, chunks).workspace_bytes();
+                return detail::all_reduce_plan<quantizers, Division, Topology::levels>(ranks, whole, algorithm, chunks)
+                    .workspace_bytes();
             });
         };
         // With error feedback, `by_size` is `two_shot`.
@@ -224,32 +217,30 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
     using execution_type = typename decltype(on)::execution_type;
     using T = typename detail::shared_element<space, Result, Full>::type;
     using quantizers = detail::hops_of<Hops>;
-    using inter_node_type = typename quantizers::inter_node_type;
-    static_assert(quantizers::has_all_gather, "an all-reduce has an all-gather phase: expected three quantizers");
-    static_assert(
-        codec_execution<execution_type, typename quantizers::intra_node_type, T> &&
-            codec_execution<execution_type, inter_node_type, T> &&
-            (!quantizers::has_all_gather || codec_execution<execution_type, typename quantizers::all_gather_type, T>),
-        "no codec for this execution: include its entry header");
+    constexpr int levels = Communicator::levels;
+    static_assert(detail::all_reduces<quantizers, levels>,
+                  "an all-reduce has a quantizer for each level, at least two, and one for the all-gather phase");
+    static_assert(detail::has_codecs<execution_type, quantizers, T>,
+                  "no codec for this execution: include its entry header");
 
     const auto in = detail::operand_of<space>(full);
     const auto out = detail::operand_of<space>(result);
     const auto& ranks = comm.topology();
     const auto whole = in.over_ranks(ranks);
-    const int chunks = detail::chunks_for(options.chunks, ranks, detail::wire_bytes_of<inter_node_type>(whole),
-                                          detail::overlaps_hops(on));
+    const std::size_t message = detail::wire_bytes_of<typename quantizers::template at_level<levels - 1>>(whole);
+    const int chunks = detail::chunks_for(options.chunks, ranks, message, detail::overlaps_hops(on));
 
     const quantizers& q = detail::quantizers_of(by_hop);
     auto&& memory = detail::residuals_of(by_hop);
     // In `one_shot`, all ranks make all sums: residuals have no owner.
     constexpr bool feeds_back = !std::same_as<std::remove_cvref_t<decltype(memory)>, detail::no_error_feedback>;
-    const detail::all_reduce_plan<quantizers, std::remove_const_t<decltype(whole)>> plan(
+    const detail::all_reduce_plan<quantizers, std::remove_const_t<decltype(whole)>, levels> plan(
         ranks, whole, options.algorithm, chunks, feeds_back);
     const bool gathers = plan.algorithm == all_reduce_algorithm::one_shot;
     const float divisor = options.operation == reduction::mean ? static_cast<float>(ranks.size()) : 1.0f;
 
     detail::prologue call("quantized_all_reduce", whole.elements(), element_traits<T>::name, ranks);
-    call.quantize_with(" + ", q.intra_node, q.inter_node, q.all_gather);
+    call.quantize_with(q);
     call.agree(whole.text());
     call.agree(gathers ? options.text() : options.text(chunks));
     call.agree(memory.text());
@@ -269,14 +260,13 @@ void quantized_all_reduce(const Exec& exec, Communicator& comm, const Hops& by_h
         if (whole.elements() == 0) {
             memory.advance();
         } else if (!gathers) {
-            detail::scatter_and_gather(on, comm, q, plan, in, out, divisor, work, memory);
+            detail::scatter_and_gather(detail::reduction_call{on, comm, q, plan.reduce, in, work, memory}, plan, out,
+                                       divisor);
             memory.advance();
-        } else if (plan.reduce.intra_node_hop) {
-            detail::gather_and_sum(on, comm, q.intra_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
-                                   divisor, work);
         } else {
-            detail::gather_and_sum(on, comm, q.inter_node, whole, out.over_ranks(ranks), in.tensor(), out.tensor(),
-                                   divisor, work);
+            detail::with_first_hop(ranks, [&](auto first) {
+                detail::gather_and_sum(on, comm, q.at(first), whole, in, out, divisor, work);
+            });
         }
     });
 }

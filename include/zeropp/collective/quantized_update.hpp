@@ -67,7 +67,8 @@ std::size_t largest_update_bytes(const Division& whole, const Topology& ranks, c
 /// Why the owners' shards cannot reach all groups, as "expected ..., given ..."; empty if they can.
 template <execution Execution, class Replica, class Communicator>
 std::string spread_problem(const Replica& replica, Communicator& comm) {
-    if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.inter_node())) return {};
+    if (replica.owners().groups() == replica.groups() || can_broadcast<Execution>(comm.peers(Communicator::levels - 1)))
+        return {};
     return "expected a transport that can broadcast, since " + replica.text().str() + ", given one that cannot";
 }
 
@@ -76,19 +77,20 @@ std::string spread_problem(const Replica& replica, Communicator& comm) {
 template <execution Execution, class Communicator, class Replica>
 void spread(const Execution& exec, Communicator& comm, const Replica& replica, const std::byte* own,
             std::byte* messages, std::size_t bytes) {
-    if (replica.groups() == 1) return;
     const int owners = replica.owners().groups();
-    for (int j = 0; j != comm.rounds().served(comm.index()); ++j) {
-        auto& column = comm.inter_node(j);
-        std::byte* const to = messages + static_cast<std::size_t>(j * owners) * bytes;
+    comm.for_each_column([&](int round, int) {
+        std::byte* const column = messages + static_cast<std::size_t>(round * owners) * bytes;
         if (owners == replica.groups()) {
-            column.all_gather(exec, own, to, bytes);
-        } else if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(column)>, Execution>) {
-            column.broadcast(exec, own, to, bytes, owners);
+            for (int l = Communicator::levels - 1; l > 0; --l) comm.gather_column(l, round, exec, own, column, bytes);
+            return;
+        }
+        auto& ranks = comm.peers(Communicator::levels - 1, round);
+        if constexpr (broadcasting_transport_on<std::remove_reference_t<decltype(ranks)>, Execution>) {
+            ranks.broadcast(exec, own, column, bytes, owners);
         } else {
             throw precondition_error("secondary_replica", "a transport that can broadcast", "one that cannot");
         }
-    }
+    });
 }
 
 /// Why an update to `version` is not the next one, as "expected ..., given ..."; empty if it is, or the first.
@@ -245,7 +247,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
         detail::chunks_for(options.chunks, owners, detail::wire_bytes_of<Quantizer>(whole), detail::overlaps_hops(on));
 
     detail::prologue call("quantized_update", replica.elements(), element_traits<T>::name, comm.topology());
-    call.quantize_with("", q);
+    call.quantize_with(q);
     call.agree(agreed_text(replaces ? "whole, from " : "differences, from ")
                    .append(element_traits<detail::element_of_tensors<Shard, space>>::name)
                    .append(", version ")
@@ -258,7 +260,7 @@ void quantized_update(const Exec& exec, Communicator& comm, const Quantizer& q, 
     call.require([&] { return detail::spread_problem<execution_type>(replica, comm); });
     call.require([&] { return replica.shard_problem(in); });
     if constexpr (gathers) {
-        call.quantize_with(" then ", replica.stored_as());
+        call.quantize_with(replica.stored_as(), " then ");
         call.require([&] { return replica.tensors_problem(to.full); });
     }
     call.require([&] { return detail::version_problem(replica, to.version); });

@@ -49,18 +49,17 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
     const column_rounds rounds = secondary.rounds();
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots() / rounds.columns) *
                               wire_bytes_of<typename Secondary::quantizer_type>(chunk);
-    const auto at = [&](int column) { return work + static_cast<std::size_t>(column) * bytes; };
+    // This rank's messages of a round, from its storage, or encoded into their place.
+    const auto stored = [&](int round, std::byte* place) {
+        return rounds.serves(round, comm.index()) ? secondary.messages(exec, full, chunk, all, round, place) : place;
+    };
     const std::byte* messages = work;
-    for (int j = 0; j != rounds.count(); ++j) {
-        std::byte* const own = at(rounds.column(j, comm.index()));
-        const std::byte* const stored =
-            rounds.serves(j, comm.index()) ? secondary.messages(exec, full, chunk, all, j, own) : own;
-        if (rounds.ranks > 1) {
-            comm.intra_node().all_gather(exec, stored, at(rounds.first(j)), bytes);
-        } else if (j == 0) {
-            // A rank alone has all messages, one round's behind the other's.
-            messages = stored;
-        }
+    if (rounds.ranks > 1) {
+        comm.gather_columns(exec, rounds, work, bytes, stored);
+    } else {
+        // A rank alone has all messages, one round's behind the other's.
+        messages = stored(0, work);
+        for (int j = 1; j != rounds.count(); ++j) stored(j, work + static_cast<std::size_t>(j) * bytes);
     }
     codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
                            chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
@@ -96,7 +95,7 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
     const std::size_t bytes = static_cast<std::size_t>(secondary.slots()) * detail::wire_bytes_of<Quantizer>(whole);
 
     detail::prologue call("secondary_partition_gather", secondary.elements(), element_traits<T>::name, comm.topology());
-    call.quantize_with("", q);
+    call.quantize_with(q);
     call.agree(agreed_text("version ").append(version));
     call.agree(secondary.text());
     call.agree(whole.text());
@@ -107,9 +106,9 @@ void secondary_partition_gather(const Execution& exec, Communicator& comm, const
         return "expected a secondary partition of version " + std::to_string(version) + ", given " +
                (secondary.version() ? "one of version " + std::to_string(*secondary.version()) : "an empty one");
     });
-    // A rank that is its whole group has nobody to agree with, and comm.intra_node() would be ranks of other nodes.
+    // A rank that is its whole group has nobody to agree with, and comm.peers(0) would be ranks of other nodes.
     if (comm.group_size() == 1 && comm.topology().groups() != 1) call.exchange_nothing();
-    call.run(pipeline(exec), comm.intra_node(), scratch, bytes, [&](std::byte* work) {
+    call.run(pipeline(exec), comm.peers(0), scratch, bytes, [&](std::byte* work) {
         if (whole.elements() == 0) return;
         const auto all = typename decltype(whole)::chunks(whole, 1, Quantizer::block_size)[0];
         detail::gather_stored(exec, comm, secondary, all, true, out, work);

@@ -5,21 +5,25 @@
 #include <zeropp/core/view.hpp>
 
 #include <concepts>
+#include <cstddef>
 
 namespace zeropp {
 
 /// Runs enqueued work in order. Events order it against work of other executions of the same type.
 ///   `space`       memory that the work reads and writes
+///   `copy(to, from, bytes)`  copies bytes within that memory
 ///   `record()`    an event that is complete when all work enqueued so far is
 ///   `wait(event)` makes later work start after the event; does not block the caller
 ///   `wait()`      blocks the caller until all enqueued work is complete; throws the exceptions of that work
 template <class E>
-concept execution = requires(const E& exec, const typename E::event& event) {
-    typename E::space;
-    { exec.record() } -> std::same_as<typename E::event>;
-    exec.wait(event);
-    exec.wait();
-};
+concept execution =
+    requires(const E& exec, const typename E::event& event, std::byte* to, const std::byte* from, std::size_t bytes) {
+        typename E::space;
+        exec.copy(to, from, bytes);
+        { exec.record() } -> std::same_as<typename E::event>;
+        exec.wait(event);
+        exec.wait();
+    };
 
 /// An execution of host functions: `enqueue(f)` runs f() in its turn.
 template <class E>

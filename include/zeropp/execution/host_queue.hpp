@@ -77,9 +77,11 @@ public:
     }
 
     /// Enqueues a copy of `bytes` bytes.
-    void copy_to_host(void* to, const void* from, std::size_t bytes) const {
+    void copy(void* to, const void* from, std::size_t bytes) const {
         enqueue([=] { std::memcpy(to, from, bytes); });
     }
+    /// The same: host memory is the only memory here.
+    void copy_to_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
 
     /// An event that completes with the work enqueued so far.
     event record() const { return {state_, state_->ticket_to_record()}; }

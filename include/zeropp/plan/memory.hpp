@@ -3,10 +3,10 @@
 /// Memory of a training step on each rank, before any is allocated.
 
 #include <zeropp/core/math.hpp>
+#include <zeropp/elastic/partners.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/plan/volume.hpp>
-#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -89,8 +89,9 @@ std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
         const std::size_t slice = partition(n, ranks.size()).slice_size();
-        if (has_intra_node_hop(ranks)) bytes += static_cast<std::uint64_t>(slot_count(ranks)) * intra_node.bytes(slice);
-        if (has_inter_node_hop(ranks)) bytes += detail::inter_node_slots(ranks) * inter_node.bytes(slice);
+        for (int l = 0; l != Topology::levels; ++l) {
+            bytes += detail::reduction_slots(ranks, l) * (l == 0 ? intra_node : inter_node).bytes(slice);
+        }
     }
     return bytes;
 }
@@ -157,8 +158,10 @@ std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format&
         const chunking cut = detail::planned_chunks(ranks, inter_node, elements, c,
                                                     std::max(intra_node.block_size, inter_node.block_size));
         if (cut.chunks == 0) return 0;
-        return detail::reduce_buffers(ranks, intra_node.bytes(cut.count(0)), inter_node.bytes(cut.count(0)))
-            .workspace(cut.chunks);
+        detail::by_level<std::size_t, Topology::levels> messages;
+        messages.fill(inter_node.bytes(cut.count(0)));
+        messages[0] = intra_node.bytes(cut.count(0));
+        return detail::reduce_buffers<Topology::levels>(ranks, messages).workspace(cut.chunks);
     });
 }
 

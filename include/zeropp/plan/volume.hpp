@@ -4,12 +4,12 @@
 
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/text.hpp>
+#include <zeropp/elastic/partners.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
 #include <zeropp/layout/wire_layout.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
-#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 
@@ -180,7 +180,7 @@ volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, c
     detail::require_rank(ranks, rank);
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const std::uint64_t first_hop = has_intra_node_hop(ranks) ? intra_node.bytes(slice) : inter_node.bytes(slice);
+    const std::uint64_t first_hop = has_hop(ranks, 0) ? intra_node.bytes(slice) : inter_node.bytes(slice);
     if (prefers_one_shot(ranks.size(), first_hop, all_gather.bytes(slice))) {
         const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) * first_hop;
         return detail::hop_volume(ranks, rank, whole, whole);

@@ -7,46 +7,73 @@
 #include <zeropp/quantizer/quantizer.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
+#include <tuple>
 #include <type_traits>
 
 namespace zeropp {
 
-/// Quantizers of a reduction: of its intra-node and its inter-node hop and, for an all-reduce, of the all-gather phase.
-///   hops{int8, int4}         for a reduce-scatter
-///   hops{int8, int4, int8}   for an all-reduce
-template <quantizer IntraNode, quantizer InterNode, class AllGather = none>
-struct hops {
-    using intra_node_type = IntraNode;
-    using inter_node_type = InterNode;
-    using all_gather_type = AllGather;
-    /// True for the three quantizers of an all-reduce.
-    static constexpr bool has_all_gather = !std::is_same_v<AllGather, none>;
+/// A level of a topology as a type and as its only value: by_level.at(level<0>).
+template <int Level>
+using level_t = std::integral_constant<int, Level>;
+template <int Level>
+inline constexpr level_t<Level> level{};
 
+/// Quantizers of a reduction: one for each level of a topology, from the innermost, and for an all-reduce one more, of
+/// the all-gather phase. A topology of one level takes those of two, and does not use the second.
+///   hops{int8, int4}         a reduce-scatter: within the node in int8, between nodes in int4
+///   hops{int8, int4, int8}   an all-reduce; or a reduce-scatter over three levels
+template <quantizer... Quantizers>
+class hops {
+public:
+    /// Number of quantizers.
+    static constexpr int count = sizeof...(Quantizers);
+    /// The quantizer of level `Level`, or the last one of an all-reduce.
+    template <int Level>
+    using at_level = std::tuple_element_t<static_cast<std::size_t>(Level), std::tuple<Quantizers...>>;
     /// Elements of the largest block. Block sizes are powers of two, so it is a multiple of the others.
-    static constexpr int largest_block = [] {
-        int size = std::max(IntraNode::block_size, InterNode::block_size);
-        if constexpr (has_all_gather) size = std::max(size, AllGather::block_size);
-        return size;
-    }();
+    static constexpr int largest_block = std::max({Quantizers::block_size...});
 
-    /// Quantizer of the hop within the node.
-    IntraNode intra_node;
-    /// Quantizer of the hop between nodes.
-    InterNode inter_node;
-    /// Quantizer of the all-gather phase, if there is one.
-    AllGather all_gather{};
+    constexpr hops()
+        requires(count > 0)
+    = default;
+    constexpr hops(const Quantizers&... by_level)
+        requires(count > 0)
+        : quantizers_(by_level...) {}
 
-    /// "INTRA_NODE + INTER_NODE", and " + ALL_GATHER" if there is one.
+    /// That quantizer, and the last one.
+    template <int Level>
+    constexpr const at_level<Level>& at(level_t<Level>) const {
+        return std::get<Level>(quantizers_);
+    }
+    constexpr const auto& last() const { return std::get<count - 1>(quantizers_); }
+
+    /// Calls f(quantizer) for each, in order.
+    template <class F>
+    constexpr void for_each(F f) const {
+        std::apply([&](const Quantizers&... q) { (f(q), ...); }, quantizers_);
+    }
+
+    /// The names, joined by " + ".
     std::string name() const {
-        std::string text = short_text(intra_node.name()).str() + " + " + short_text(inter_node.name()).str();
-        if constexpr (has_all_gather) text += " + " + short_text(all_gather.name()).str();
+        std::string text;
+        for_each([&](const auto& q) { text += (text.empty() ? "" : " + ") + short_text(q.name()).str(); });
         return text;
     }
+
+private:
+    std::tuple<Quantizers...> quantizers_;
 };
-template <class IntraNode, class InterNode>
-hops(IntraNode, InterNode) -> hops<IntraNode, InterNode>;
-template <class IntraNode, class InterNode, class AllGather>
-hops(IntraNode, InterNode, AllGather) -> hops<IntraNode, InterNode, AllGather>;
+template <class... Quantizers>
+hops(Quantizers...) -> hops<Quantizers...>;
+
+namespace detail {
+/// True for the quantizers of a reduce-scatter over `Levels` levels, and for those of an all-reduce.
+template <class Hops, int Levels>
+inline constexpr bool reduce_scatters = Hops::count >= Levels && Hops::count <= std::max(Levels, 2);
+template <class Hops, int Levels>
+inline constexpr bool all_reduces = Hops::count == std::max(Levels, 2) + 1;
+}  // namespace detail
 
 }  // namespace zeropp

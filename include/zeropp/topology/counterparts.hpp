@@ -6,29 +6,30 @@
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/topology.hpp>
 
+#include <string>
 #include <vector>
 
 namespace zeropp {
 
-/// Ranks of the group of `rank`, by index. Throws precondition_error unless `rank` is one of `ranks`.
+/// Ranks that differ from `rank` in the coordinate of `level` only, itself among them, by that coordinate: for level 0
+/// its group, by index; for level 1 of two its counterparts, by group. Throws precondition_error unless `rank` and
+/// `level` exist, and for levels from 1 on if groups differ in size, because some ranks then have no counterpart.
 template <topology Topology>
-std::vector<int> group_ranks(const Topology& ranks, int rank) {
+std::vector<int> peer_ranks(const Topology& ranks, int level, int rank) {
+    detail::existing_rank("peer_ranks", ranks.size(), rank);
+    detail::existing("peer_ranks", "a level", Topology::levels, level);
     std::vector<int> members;
-    const int group = ranks.group_of(detail::existing_rank("group_ranks", ranks.size(), rank));
-    for (int i = 0; i != ranks.group_size(group); ++i) members.push_back(ranks.rank_of(group, i));
-    return members;
-}
-
-/// Ranks with the index of `rank`, one of each group, by group. Throws precondition_error unless `rank` is one of
-/// `ranks`, and if groups differ in size, because some ranks then have no counterpart.
-template <topology Topology>
-std::vector<int> counterpart_ranks(const Topology& ranks, int rank) {
-    if (!has_equal_groups(ranks)) {
-        throw precondition_error("counterpart_ranks", "groups of equal size", group_sizes_text(ranks));
+    if (level == 0) {
+        const int group = ranks.group_of(rank);
+        for (int i = 0; i != ranks.group_size(group); ++i) members.push_back(ranks.rank_of(group, i));
+        return members;
     }
-    const int index = ranks.index_of(detail::existing_rank("counterpart_ranks", ranks.size(), rank));
-    std::vector<int> members;
-    for (int g = 0; g != ranks.groups(); ++g) members.push_back(ranks.rank_of(g, index));
+    if (!has_equal_groups(ranks)) {
+        throw precondition_error("peer_ranks", "groups of equal size", group_sizes_text(ranks));
+    }
+    const int group = ranks.group_of(rank), apart = slots_beyond(ranks, level), peers = extent(ranks, level);
+    const int first = group / (apart * peers) * (apart * peers) + group % apart;
+    for (int p = 0; p != peers; ++p) members.push_back(ranks.rank_of(first + p * apart, ranks.index_of(rank)));
     return members;
 }
 

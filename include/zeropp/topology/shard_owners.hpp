@@ -20,6 +20,8 @@ namespace zeropp {
 /// tensor_list of whole tensors.
 class shard_owners {
 public:
+    static constexpr int levels = 2;
+
     /// A single rank, which owns all shards.
     shard_owners() = default;
 
@@ -57,8 +59,8 @@ public:
     std::uint64_t digest() const { return owners_.digest(); }
 
     friend bool operator==(const shard_owners&, const shard_owners&) = default;
-    /// True if the owners' shards move between nodes, to other owners or to ranks that own none.
-    friend bool has_inter_node_hop(const shard_owners& ranks) { return zeropp::has_inter_node_hop(ranks.all()); }
+    /// True if the owners' shards move along `level`, to other owners or to ranks that own none.
+    friend bool has_hop(const shard_owners& ranks, int level) { return zeropp::has_hop(ranks.all(), level); }
     /// Largest number of rounds of a group, of owners or not.
     friend int most_rounds(const shard_owners& ranks) { return zeropp::most_rounds(ranks.all()); }
 

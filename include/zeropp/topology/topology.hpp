@@ -6,7 +6,9 @@
 #include <zeropp/core/math.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,6 +34,11 @@ struct slice_order {
 /// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links, and may differ in
 /// size. They are numbered by their lowest rank, and indices follow the ranks. So a single group, or groups of one,
 /// number the ranks as the world does. A regular value.
+///
+/// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level crosses the slowest
+/// links. With three and more levels, groups form a grid of equal extents, and their numbers are mixed radix: the
+/// coordinate of level 1 is the most significant. Ranks that differ in one level's coordinate only are peers of it.
+///   `levels`               a constant: 1 for a single group, 2 if all groups are alike, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups
 ///   `group_size(group)`    number of ranks in a group
@@ -40,8 +47,12 @@ struct slice_order {
 ///   `rank_of(group, index)` the rank back
 ///   `order()`              the map as a slice_order, which refers to the topology's memory; a slot for each group and
 ///                          each index below `largest_group_size`; their number, `slot_count`, is an int
+///   `extent(level)`        with 3 and more levels: groups along a level from 1 on; their product is `groups()`
 template <class T>
 concept topology = std::regular<T> && requires(const T& t, int i) {
+    requires T::levels == 1 || T::levels == 2 || (T::levels > 2 && requires {
+                 { t.extent(i) } -> std::same_as<int>;
+             });
     { t.size() } -> std::same_as<int>;
     { t.groups() } -> std::same_as<int>;
     { t.group_size(i) } -> std::same_as<int>;
@@ -76,19 +87,50 @@ constexpr bool has_equal_groups(const Topology& ranks) {
     return slot_count(ranks) == ranks.size();
 }
 
-/// True if a reduction has an intra-node hop: a group has several ranks, or there is one group, even of a single rank.
+/// Number of ranks that differ in the coordinate of `level` only: of the largest group for level 0.
 template <topology Topology>
-constexpr bool has_intra_node_hop(const Topology& ranks) {
-    return largest_group_size(ranks) > 1 || ranks.groups() == 1;
+constexpr int extent(const Topology& ranks, int level) {
+    if (level == 0) return largest_group_size(ranks);
+    if constexpr (Topology::levels > 2) {
+        return ranks.extent(level);
+    } else {
+        return ranks.groups();
+    }
 }
 
-/// True if collectives have an inter-node hop.
+/// True if collectives have a hop along `level`: it has several peers, or it is level 0 of a single rank.
 template <topology Topology>
-constexpr bool has_inter_node_hop(const Topology& ranks) {
-    return ranks.groups() > 1;
+constexpr bool has_hop(const Topology& ranks, int level) {
+    return extent(ranks, level) > 1 || (level == 0 && ranks.groups() == 1);
+}
+
+/// True if slots are ranks: at most one level has several peers.
+template <topology Topology>
+constexpr bool slots_are_ranks(const Topology& ranks) {
+    int several = 0;
+    for (int l = 0; l != Topology::levels; ++l) several += extent(ranks, l) > 1 ? 1 : 0;
+    return several <= 1;
+}
+
+/// Slot of `rank`.
+template <topology Topology>
+constexpr int slot_of(const Topology& ranks, int rank) {
+    return ranks.index_of(rank) * ranks.groups() + ranks.group_of(rank);
+}
+
+/// Number of slots of one coordinate of `level`: they are contiguous, and differ in the coordinates of later levels.
+template <topology Topology>
+constexpr int slots_beyond(const Topology& ranks, int level) {
+    int slots = 1;
+    for (int l = level + 1; l < Topology::levels; ++l) slots *= extent(ranks, l);
+    return slots;
 }
 
 namespace detail {
+/// A value for each of `Levels` levels.
+template <class T, int Levels>
+using by_level = std::array<T, static_cast<std::size_t>(Levels)>;
+
 /// The `topology_digest` of `ranks`, from every rank's place.
 template <class Topology>
 constexpr std::uint64_t digest_of_places(const Topology& ranks) {

@@ -19,6 +19,8 @@ namespace zeropp {
 /// Nodes with fast intra-node and slow inter-node links. Nodes may differ in size. Collectives take two hops.
 class two_level {
 public:
+    static constexpr int levels = 2;
+
     two_level() : two_level(1, 1) {}
 
     /// Makes `nodes` nodes of `ranks_per_node` consecutive ranks. Throws precondition_error unless both are positive.

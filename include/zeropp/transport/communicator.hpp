@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,15 +19,28 @@
 
 namespace zeropp {
 
-/// Owns the transports that the collectives of one topology use: all ranks, this rank's group (its node), and its
-/// counterparts, the ranks with the same index in the other groups. If groups differ in size, ranks of smaller groups
-/// also serve the columns that only larger groups have (column_rounds).
+/// Consecutive slots, whose messages a rank sums and sends on, in a round of column_rounds.
+struct slot_range {
+    int first;
+    int count;
+    int round = 0;
+};
+
+/// Owns the transports that the collectives of one topology use: all ranks, and for each level this rank's peers, the
+/// ranks that differ from it in that level's coordinate only. Moves messages along one level at a time. Messages are in
+/// the order of slots, in which those of a level's peers, with all that they hold, are contiguous.
+///
+/// If groups differ in size, ranks of smaller groups also serve the columns that only larger groups have
+/// (column_rounds): they move those in further rounds.
 ///
 /// Runs one collective at a time, in the same order on every rank. For collectives side by side (prefetching weights
 /// while gradients are reduced), make one communicator for each, from its own split of the transport.
 template <topology Topology, class Transport>
 class communicator {
 public:
+    /// Levels of the topology.
+    static constexpr int levels = Topology::levels;
+
     /// Collective over `world`. Throws precondition_error unless the topology has as many ranks as the transport, and
     /// if the program was compiled with flags of -ffast-math.
     ///
@@ -45,10 +57,16 @@ public:
                                      "a program compiled with -fno-signed-zeros, -freciprocal-math, "
                                      "-funsafe-math-optimizations or -fno-honor-nans");
         }
-        if (topology_.groups() == 1 || largest_group_size(topology_) == 1) return;
+        if (slots_are_ranks(topology_)) return;
         try {
-            intra_node_.emplace(world_.split(group_ranks(topology_, rank())));
-            split_columns();
+            for (int l = 0; l != levels; ++l) {
+                if (extent(topology_, l) == 1) continue;
+                if (levels == 2 && l == 1) {
+                    split_columns();
+                } else {
+                    of_level(l).push_back(world_.split(peer_ranks(topology_, l, rank())));
+                }
+            }
         } catch (...) {
             world = std::move(world_);
             throw;
@@ -84,18 +102,92 @@ public:
 
     /// Transport of all ranks.
     Transport& world() { return world_; }
-    /// Transport of this group's ranks, by index. Requires more than one rank in a group, or a single group.
-    Transport& intra_node() { return intra_node_ ? *intra_node_ : world_; }
-    /// Transport of the ranks that serve this rank's column of a round, by group: in round 0, the ranks with this
-    /// index. Requires that this rank serves one, and more than one group or groups of one rank.
-    Transport& inter_node(int round = 0) {
-        return inter_node_.empty() ? world_ : inter_node_[static_cast<std::size_t>(round)];
+    /// Transport of this rank's peers along `level`, by coordinate. Requires `has_hop` along it. In a later round of
+    /// column_rounds, of the ranks that serve the same column, if this rank serves one.
+    Transport& peers(int level, int round = 0) {
+        auto& by_round = of_level(level);
+        return by_round.empty() ? world_ : by_round[static_cast<std::size_t>(round)];
     }
 
     /// Rounds in which this rank's group serves all columns.
     column_rounds rounds() const { return rounds_of(topology_, group_id()); }
+    /// Calls f(round, column) for each column that this rank serves, its own first.
+    template <class F>
+    void for_each_column(F f) const {
+        const column_rounds all = rounds();
+        for (int j = 0; j != all.served(index()); ++j) f(j, all.column(j, index()));
+    }
+
+    /// This rank's message among `messages`, one of each slot.
+    std::byte* own(std::byte* messages, std::size_t bytes) const {
+        return messages + at(slot_of(topology_, rank()), bytes);
+    }
+
+    /// Gathers along `level`, of messages of `bytes` bytes. `messages` has one for each slot. Before, this rank has
+    /// those that the gathers of all later levels have brought, or its own; afterwards, those of its peers too. Gathers
+    /// from the last level to level 0 bring all messages to all ranks.
+    template <execution E>
+    void gather(int level, const E& exec, std::byte* messages, std::size_t bytes) {
+        if (level != 0) {
+            for_each_column([&](int round, int column) {
+                gather_column(level, round, exec, own(messages, bytes),
+                              messages + at(column * topology_.groups(), bytes), bytes);
+            });
+        } else {
+            gather_columns(exec, rounds(), messages, at(topology_.groups(), bytes),
+                           [](int, std::byte* place) { return place; });
+        }
+    }
+
+    /// Level 0 of `gather`, of columns of `bytes` bytes, in rounds `all`. sent(round, place) is the address of the column
+    /// that this rank sends, which has its place there.
+    template <execution E, class Sent>
+    void gather_columns(const E& exec, const column_rounds& all, std::byte* columns, std::size_t bytes, Sent sent) {
+        if (all.ranks == 1) return;
+        for (int j = 0; j != all.count(); ++j) {
+            std::byte* const place = columns + at(all.column(j, index()), bytes);
+            peers(0).all_gather(exec, sent(j, place), columns + at(all.first(j), bytes), bytes);
+        }
+    }
+
+    /// A later level of `gather`, of one column that this rank serves: `column` has a message for each group, and `own`
+    /// is this rank's, there or elsewhere.
+    template <execution E>
+    void gather_column(int level, int round, const E& exec, const std::byte* own, std::byte* column,
+                       std::size_t bytes) {
+        const int apart = slots_beyond(topology_, level), several = apart * extent(topology_, level);
+        if (several == apart) return;
+        const auto around = [&](int slots) { return column + at(group_id() / slots * slots, bytes); };
+        peers(level, round).all_gather(exec, apart == 1 ? own : around(apart), around(several), at(apart, bytes));
+    }
+
+    /// Exchanges along `level` the messages that this rank has for the slots `range`, from `sent`: each peer gets the
+    /// ones for its coordinate. Then calls summed(slots, ranks): `received` has a message for these slots from each of
+    /// so many ranks. Level 0 takes all slots, and calls it for each column that this rank serves, its own last; later
+    /// levels only for its own.
+    template <execution E, class Summed>
+    void exchange(int level, const E& exec, const slot_range& range, const std::byte* sent, std::byte* received,
+                  std::size_t bytes, Summed summed) {
+        const int apart = slots_beyond(topology_, level);
+        if (level != 0) {
+            peers(level, range.round).all_to_all(exec, sent, received, at(apart, bytes));
+            const slot_range kept{range.first + group_id() % range.count / apart * apart, apart};
+            if (range.round == 0) summed(kept, extent(topology_, level));
+            return;
+        }
+        // From the last round to the first, so that the messages of this rank's own column stay in `received`. All
+        // ranks take columns in one order, so that none waits for another in a circle.
+        const column_rounds all = rounds();
+        for (int j = all.count() - 1; j >= 0; --j) {
+            peers(0).all_to_all(exec, sent + at(all.first(j) * apart, bytes), received, at(apart, bytes));
+            if (all.serves(j, index())) summed(slot_range{all.column(j, index()) * apart, apart, j}, all.ranks);
+        }
+    }
 
 private:
+    std::vector<Transport>& of_level(int level) { return peers_[static_cast<std::size_t>(level)]; }
+    static std::size_t at(int messages, std::size_t bytes) { return static_cast<std::size_t>(messages) * bytes; }
+
     /// Splits `world` into columns: all at once if groups are of equal size, otherwise as many at a time as have no
     /// rank in common. Ranks of none stay alone meanwhile.
     void split_columns() {
@@ -109,7 +201,7 @@ private:
             for (const int r : members) complete = complete || listed[static_cast<std::size_t>(r)] != 0;
             if (complete) {
                 Transport column = world_.split(own);
-                if (own.size() != 1) inter_node_.push_back(std::move(column));
+                if (own.size() != 1) of_level(1).push_back(std::move(column));
                 listed = std::vector<char>(listed.size());
                 own = std::vector<int>(1, rank());
             }
@@ -122,9 +214,7 @@ private:
 
     Topology topology_;
     Transport world_;
-    // Absent with a single group, or with groups of one rank.
-    std::optional<Transport> intra_node_;
-    std::vector<Transport> inter_node_;  // by round
+    detail::by_level<std::vector<Transport>, levels> peers_;  // by round; empty where the world serves
 };
 
 }  // namespace zeropp

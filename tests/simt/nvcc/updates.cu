@@ -2,7 +2,7 @@
 // other, read and added to. And the elements of an outer step.
 #include "shipped.cuh"
 
-#include <zeropp/collective/outer_optimizer.hpp>
+#include <zeropp/local_steps/outer_optimizer.hpp>
 #include <zeropp/quantizer/hadamard.hpp>
 
 using namespace zeropp;

@@ -3,18 +3,18 @@
 /// Shards of the survivors of a failure, from copies of the weights and from old shards that survivors hold.
 
 #include <zeropp/codec/codec.hpp>
-#include <zeropp/collective/held_copies.hpp>
 #include <zeropp/collective/moves.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
-#include <zeropp/collective/survivors.hpp>
 #include <zeropp/core/element.hpp>
 #include <zeropp/core/error.hpp>
 #include <zeropp/core/math.hpp>
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
+#include <zeropp/elastic/held_copies.hpp>
+#include <zeropp/elastic/survivors.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
@@ -72,22 +72,21 @@ void move_pieces(const Execution& exec, Communicator& comm, const recovery_plan&
     }
     workspace<typename Execution::space> memory(static_cast<std::size_t>(slot_count(comm.topology())) * largest);
     std::byte* const messages = memory.view().data();
-    const int groups = comm.topology().groups();
     run_to_completion(pipeline(exec), comm.world(), [&] {
         for (std::size_t c = 0; c != plan.chunks(); ++c) {
             const std::size_t bytes = plan.for_each_piece(c, [](const recovered_piece&) {});
             if (bytes == 0) continue;
-            std::byte* const own = own_message(comm, messages, bytes);
+            std::byte* const own = comm.own(messages, bytes);
             plan.for_each_piece(c, [&](const recovered_piece& p) {
                 if (p.from != comm.rank()) return;
-                codec::each(exec, p.count, convert<Moved, Moved>{address(p), reinterpret_cast<Moved*>(own + p.offset)});
+                exec.copy(own + p.offset, address(p), p.count * sizeof(Moved));
             });
-            gather_inter_node(exec, comm, messages, bytes);
-            gather_intra_node(exec, comm, messages, bytes);
+            gather_across(exec, comm, messages, bytes);
+            gather_within(exec, comm, messages, bytes);
             plan.for_each_piece(c, [&](const recovered_piece& p) {
                 if (p.to != comm.rank()) return;
-                const int slot = comm.topology().index_of(p.from) * groups + comm.topology().group_of(p.from);
-                const std::byte* const message = messages + static_cast<std::size_t>(slot) * bytes;
+                const std::byte* const message =
+                    messages + static_cast<std::size_t>(slot_of(comm.topology(), p.from)) * bytes;
                 codec::each(exec, p.count,
                             convert<Moved, T>{reinterpret_cast<const Moved*>(message + p.offset),
                                               tensor_address(out, p.tensor) + p.begin - plan.own_offset(p.tensor)});
@@ -212,7 +211,7 @@ std::uint64_t recover_weights(const Execution& exec, Communicator& comm, const s
     std::vector<segment> after = detail::segments_over(tensors, comm.size());
 
     detail::prologue call("recover_weights", secondary.elements(), element_traits<T>::name, comm.topology());
-    call.quantize_with("", secondary.stored_as());
+    call.quantize_with(secondary.stored_as());
     detail::begin_recovery(call, comm, from, tensors, options, out, after, [&]() -> std::string {
         const int rank = from.ranks[static_cast<std::size_t>(comm.rank())];
         if (std::string problem = detail::copies_problem(secondary, before, rank); !problem.empty()) return problem;

@@ -6,10 +6,11 @@
 #include "support/catch.hpp"
 
 #include <zeropp/codec/host.hpp>
-#include <zeropp/collective/held_copies.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
-#include <zeropp/collective/recover_weights.hpp>
-#include <zeropp/collective/shard_mirror.hpp>
+#include <zeropp/elastic/held_copies.hpp>
+#include <zeropp/elastic/partners.hpp>
+#include <zeropp/elastic/recover_weights.hpp>
+#include <zeropp/elastic/shard_mirror.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/plan/memory.hpp>
@@ -17,7 +18,6 @@
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/topology/flat.hpp>
-#include <zeropp/topology/partners.hpp>
 #include <zeropp/transport/checked.hpp>
 #include <zeropp/transport/counting.hpp>
 

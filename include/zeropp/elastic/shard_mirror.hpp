@@ -13,13 +13,13 @@
 #include <zeropp/core/text.hpp>
 #include <zeropp/core/view.hpp>
 #include <zeropp/core/workspace.hpp>
+#include <zeropp/elastic/partners.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/topology.hpp>
 
 #include <algorithm>
@@ -209,7 +209,7 @@ void mirror_shards(const Execution& exec, Communicator& partners,
     const auto groups = static_cast<std::size_t>(partners.topology().groups());
 
     detail::prologue call("mirror_shards", mirror.elements(), element_traits<T>::name, partners.topology());
-    call.quantize_with("", mirror.stored_as());
+    call.quantize_with(mirror.stored_as());
     call.agree(whole.text());
     call.agree(mirror.text());
     call.agree(agreed_text("version ").append(version));
@@ -224,17 +224,14 @@ void mirror_shards(const Execution& exec, Communicator& partners,
                      const auto group = static_cast<std::size_t>(partners.group_id());
                      codec::write(exec, detail::in_phase(mirror.stored_as(), noise_phase::copy), in.tensor(),
                                   all.in_own(mirror.rank()), at(group));
-                     for (int j = 0; j != partners.rounds().served(partners.index()); ++j) {
-                         std::byte* const column = at(static_cast<std::size_t>(j) * groups);
-                         partners.inter_node(j).all_gather(exec, at(group), column, bytes);
-                     }
-                     using word = std::uint32_t;  // messages are whole words
-                     auto* to = reinterpret_cast<word*>(mirror.storage().data());
+                     partners.for_each_column([&](int round, int) {
+                         std::byte* const column = at(static_cast<std::size_t>(round) * groups);
+                         partners.gather_column(1, round, exec, at(group), column, bytes);
+                     });
+                     std::byte* to = mirror.storage().data();
                      for (const detail::mirrored_shard& kept : mirror.kept()) {
-                         const auto* const from =
-                             reinterpret_cast<const word*>(at(static_cast<std::size_t>(kept.slot)));
-                         codec::each(exec, bytes / sizeof(word), detail::convert<word, word>{from, to});
-                         to += bytes / sizeof(word);
+                         exec.copy(to, at(static_cast<std::size_t>(kept.slot)), bytes);
+                         to += bytes;
                      }
                  }
                  mirror.stamp(version);

@@ -5,16 +5,16 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/secondary_partition.hpp>
 #include <zeropp/collective/secondary_replica.hpp>
-#include <zeropp/collective/shard_mirror.hpp>
-#include <zeropp/collective/survivors.hpp>
 #include <zeropp/core/workspace.hpp>
+#include <zeropp/elastic/partners.hpp>
+#include <zeropp/elastic/shard_mirror.hpp>
+#include <zeropp/elastic/survivors.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/divided.hpp>
 #include <zeropp/layout/slices.hpp>
 #include <zeropp/layout/tensor_list.hpp>
 #include <zeropp/quantizer/quantizer.hpp>
 #include <zeropp/topology/columns.hpp>
-#include <zeropp/topology/partners.hpp>
 #include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/topology.hpp>
 

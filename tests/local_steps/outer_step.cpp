@@ -1,7 +1,7 @@
 /// \file
 /// outer_step against plain arithmetic in doubles: islands, lists, delays, turns of fragments, and refusals.
 
-#include <zeropp/collective/outer_step.hpp>
+#include <zeropp/local_steps.hpp>
 
 #include "collective/ranks.hpp"
 #include "support/catch.hpp"
@@ -9,7 +9,6 @@
 #include "support/on_threads.hpp"
 
 #include <zeropp/codec/host.hpp>
-#include <zeropp/collective/outer_optimizer.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
@@ -205,8 +204,8 @@ TEST_CASE("outer step: ranks of two-level islands become equal to their counterp
             const zeropp::two_level islands(3, 2);
             zeropp::counting world(transport, islands);
             const int rank = world.rank();
-            zeropp::communicator inside(zeropp::flat(2), world.split(zeropp::group_ranks(islands, rank)));
-            zeropp::communicator comm(zeropp::two_level(3, 1), world.split(zeropp::counterpart_ranks(islands, rank)));
+            zeropp::communicator inside(zeropp::flat(2), world.split(zeropp::peer_ranks(islands, 0, rank)));
+            zeropp::communicator comm(zeropp::two_level(3, 1), world.split(zeropp::peer_ranks(islands, 1, rank)));
             expect(inside.rank() == rank % 2 && comm.rank() == rank / 2);
             const std::vector<float> full = tensor_of(n, reference::fp32, 1);
             const zeropp::partition part(n, inside.size());

@@ -5,7 +5,6 @@
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/error_feedback.hpp>
 #include <zeropp/collective/options.hpp>
-#include <zeropp/collective/outer_optimizer.hpp>
 #include <zeropp/collective/pipeline.hpp>
 #include <zeropp/collective/prologue.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
@@ -14,6 +13,7 @@
 #include <zeropp/core/view.hpp>
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/layout/divided.hpp>
+#include <zeropp/local_steps/outer_optimizer.hpp>
 #include <zeropp/topology/topology.hpp>
 #include <zeropp/transport/communicator.hpp>
 
@@ -69,7 +69,7 @@ auto outer_begin(const Exec& exec, Communicator& comm, const Hops& by_hop, const
     const auto& q = detail::quantizers_of(by_hop);
 
     detail::prologue call("outer_step", outer.elements(), element_traits<T>::name, comm.topology());
-    call.quantize_with(" + ", q.intra_node, q.inter_node, q.all_gather);
+    call.quantize_with(q);
     call.agree(options.text());
     call.agree(agreed_text("exchange ").append(outer.exchanges()));
     call.require([&] { return options.problem(); });

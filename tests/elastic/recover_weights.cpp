@@ -7,9 +7,8 @@
 
 #include <zeropp/codec/host.hpp>
 #include <zeropp/collective/quantized_update.hpp>
-#include <zeropp/collective/recover_weights.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
-#include <zeropp/collective/survivors.hpp>
+#include <zeropp/elastic.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
