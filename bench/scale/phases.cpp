@@ -230,8 +230,8 @@ std::vector<phase> phases_of_step(const zeropp::two_level& ranks, std::size_t el
         add(
             std::move(of), name(intra_node) + " + " + name(inter_node),
             [&](int r) {
-                return zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(intra_node),
-                                                     zeropp::wire_format_of(inter_node), elements, 1, r);
+                return zeropp::reduce_scatter_volume(
+                    ranks, {zeropp::wire_format_of(intra_node), zeropp::wire_format_of(inter_node)}, elements, 1, r);
             },
             [=](auto on) { return reduce_scatter(on, intra_node, inter_node, elements); });
     };

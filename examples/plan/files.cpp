@@ -67,8 +67,8 @@ void write_json(const settings& s, const prediction& p) {
                                 {"gather_chunks", s.gather_chunks}};
     json["formats"] = {{"plain", s.plain.name.str()},
                        {"weights", s.weights.name.str()},
-                       {"gradients_intra_node", s.gradients_intra_node.name.str()},
-                       {"gradients_inter_node", s.gradients_inter_node.name.str()},
+                       {"gradients_intra_node", s.gradients.intra_node.name.str()},
+                       {"gradients_inter_node", s.gradients.inter_node.name.str()},
                        {"secondary", s.secondary.name.str()},
                        {"differences", s.differences.name.str()},
                        {"difference_gradients", s.difference_gradients.name.str()}};

@@ -16,14 +16,13 @@ namespace {
 struct tensor_group {
     std::span<const std::size_t> tensors;
     zeropp::step_options options;
-    std::optional<residual_formats> residuals;
+    std::optional<zeropp::level_formats> residuals;
 };
 
 zeropp::step_options with_differences(const settings& s, const zeropp::wire_format& differences,
                                       const zeropp::wire_format& gradients) {
     return {.weights = differences,
-            .gradients_intra_node = s.gradients_intra_node,
-            .gradients_inter_node = gradients,
+            .gradients = {s.gradients.intra_node, gradients},
             // Differences are added to replicas that are not quantized.
             .replicas = s.secondary.plain ? s.secondary : s.plain,
             .chunks = s.chunks,
@@ -44,8 +43,8 @@ std::vector<tensor_group> groups_of(const settings& s, const parts& of) {
         return {{all, with_differences(s, s.differences, s.difference_gradients), s.difference_residuals}};
     }
     zeropp::step_options options{.weights = of.qwz ? s.weights : s.plain,
-                                 .gradients_intra_node = of.qgz ? s.gradients_intra_node : s.plain_gradients,
-                                 .gradients_inter_node = of.qgz ? s.gradients_inter_node : s.plain_gradients,
+                                 .gradients =
+                                     of.qgz ? s.gradients : zeropp::level_formats{s.plain_gradients, s.plain_gradients},
                                  .chunks = s.chunks,
                                  .gather_chunks = s.gather_chunks};
     if (of.hpz) options.secondary = zeropp::secondary_options{s.secondary_group_size, s.secondary};
@@ -111,7 +110,7 @@ void add_sent(run& r, const settings& s, const tensor_group& g) {
 
 double code_bits(const zeropp::step_options& options) {
     const bool backward = !options.secondary && !options.replicas;
-    return options.weights.code_bits * (backward ? 2 : 1) + options.gradients_inter_node.code_bits;
+    return options.weights.code_bits * (backward ? 2 : 1) + options.gradients.inter_node.code_bits;
 }
 
 std::vector<layout> predict_layouts(const settings& s) {
@@ -184,7 +183,7 @@ layout predict_layout(const settings& s, std::string name, const parts& of) {
         }
         if (options.replicas) l.secondary += zeropp::replica_memory(s.ranks, tensors, *options.replicas);
         if (residuals) {
-            l.residuals += zeropp::residuals_memory(s.ranks, tensors, residuals->intra_node, residuals->inter_node);
+            l.residuals += zeropp::residuals_memory(s.ranks, tensors, *residuals);
         }
         // One scratch serves all tensors and formats.
         l.scratch = std::max(l.scratch, zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes));

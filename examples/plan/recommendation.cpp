@@ -50,14 +50,14 @@ constexpr measured_exchange measured_exchanges[] = {
 /// The formats of the measured trainings.
 settings with_measured_formats(settings s) {
     s.weights = format_named("int8:256:fp16");
-    s.gradients_intra_node = format_named("int8:256:bf16:h32");
-    s.gradients_inter_node = format_named("int4:128:signed:bf16:h32");
+    s.gradients.intra_node = format_named("int8:256:bf16:h32");
+    s.gradients.inter_node = format_named("int4:128:signed:bf16:h32");
     s.differences = format_named("lloyd2:128:unbiased:h128");
     s.difference_gradients = format_named("lloyd3:128:h128");
     if (s.by_layer) {
         s.by_layer->differences = s.differences;
         s.by_layer->block_gradients = s.difference_gradients;
-        s.by_layer->embedding_gradients = s.gradients_inter_node;
+        s.by_layer->embedding_gradients = s.gradients.inter_node;
     }
     return s;
 }

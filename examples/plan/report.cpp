@@ -137,7 +137,7 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
     if (s.by_layer) out << ", of which embeddings and head are " << s.by_layer->embeddings << ",";
     out << " on " << nodes_text(s.ranks) << "\n"
         << "zero3 sends " << s.plain.name.str() << "; qwz weights in " << s.weights.name.str() << "; qgz gradients in "
-        << s.gradients_intra_node.name.str() << " inside and " << s.gradients_inter_node.name.str() << " across, in "
+        << s.gradients.intra_node.name.str() << " inside and " << s.gradients.inter_node.name.str() << " across, in "
         << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
         << " in groups of " << group_text(s.secondary_group_size) << "; differences of what nodes keep in "
         << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str();

@@ -310,15 +310,15 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     s.plain = format_named(plain);
     s.plain_gradients = s.plain;
     s.weights = format_named(weights);
-    s.gradients_intra_node = format_named(gradients_intra_node);
-    s.gradients_inter_node = format_named(gradients_inter_node);
+    s.gradients.intra_node = format_named(gradients_intra_node);
+    s.gradients.inter_node = format_named(gradients_inter_node);
     s.secondary = format_named(secondary);
     s.differences = format_named(differences);
     s.difference_gradients = format_named(difference_gradients);
-    const auto residuals_beside = [&](const std::string& inter_node) -> std::optional<residual_formats> {
+    const auto residuals_beside = [&](const std::string& inter_node) -> std::optional<zeropp::level_formats> {
         if (residuals == "none") return std::nullopt;
-        return residual_formats{residual_format(residuals, gradients_intra_node),
-                                residual_format(residuals, inter_node)};
+        return zeropp::level_formats{residual_format(residuals, gradients_intra_node),
+                                     residual_format(residuals, inter_node)};
     };
     s.residuals = residuals_beside(gradients_inter_node);
     s.difference_residuals = residuals_beside(difference_gradients);

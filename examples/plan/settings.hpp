@@ -15,12 +15,6 @@
 
 namespace plan {
 
-/// Storage of error feedback's residuals, for the intra-node and the inter-node hop.
-struct residual_formats {
-    zeropp::wire_format intra_node;
-    zeropp::wire_format inter_node;
-};
-
 /// Precision by layer: formats of weight differences and of inter-node gradients, for embeddings and head, and for the
 /// blocks between them.
 struct by_layer_formats {
@@ -28,8 +22,8 @@ struct by_layer_formats {
     zeropp::wire_format differences;
     zeropp::wire_format block_gradients;
     zeropp::wire_format embedding_gradients;
-    std::optional<residual_formats> block_residuals;
-    std::optional<residual_formats> embedding_residuals;
+    std::optional<zeropp::level_formats> block_residuals;
+    std::optional<zeropp::level_formats> embedding_residuals;
 };
 
 /// Local steps: islands of whole nodes, and the link of an island to the others.
@@ -52,13 +46,12 @@ struct settings {
     zeropp::wire_format plain;  // of ZeRO-3's weights
     zeropp::wire_format plain_gradients;
     zeropp::wire_format weights;
-    zeropp::wire_format gradients_intra_node;
-    zeropp::wire_format gradients_inter_node;
+    zeropp::level_formats gradients;
     zeropp::wire_format secondary;
-    zeropp::wire_format differences;           // of weights, for updates by differences
-    zeropp::wire_format difference_gradients;  // of inter-node gradients, beside them
-    std::optional<residual_formats> residuals;
-    std::optional<residual_formats> difference_residuals;
+    zeropp::wire_format differences;                 // of weights, for updates by differences
+    zeropp::wire_format difference_gradients;        // of inter-node gradients, beside them
+    std::optional<zeropp::level_formats> residuals;  // storage of error feedback
+    std::optional<zeropp::level_formats> difference_residuals;
     std::optional<by_layer_formats> by_layer;  // set if the embeddings among the tensors are known
     std::optional<island_settings> islands;    // set for local steps
     std::optional<mirror_settings> mirrors;    // of moments, if wanted

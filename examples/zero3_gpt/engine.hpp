@@ -203,7 +203,7 @@ public:
                 [&]<class Hops>(const Hops& hop) {
                     if (replicated_) {
                         zeropp::quantized_all_reduce(reduce_queue_.exec(), gradient_comm_,
-                                                     zeropp::hops{hop.intra_node, hop.inter_node, hop.inter_node},
+                                                     zeropp::hops{hop.at(zeropp::level<0>), hop.last(), hop.last()},
                                                      u.full_gradient, u.own_gradient, all_mean(),
                                                      reduce_scratch_.view());
                     } else if (feedback_) {
@@ -505,7 +505,7 @@ private:
                     largest_reduce_ = std::max(
                         largest_reduce_,
                         zeropp::quantized_all_reduce_workspace_bytes(
-                            nodes, zeropp::hops{hop.intra_node, hop.inter_node, hop.inter_node}, full, all_mean()));
+                            nodes, zeropp::hops{hop.at(zeropp::level<0>), hop.last(), hop.last()}, full, all_mean()));
                     return;
                 }
                 largest_reduce_ =

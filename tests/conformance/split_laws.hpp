@@ -9,6 +9,7 @@
 #include <zeropp/core/error.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
+#include <zeropp/topology/counterparts.hpp>
 #include <zeropp/transport/communicator.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -163,7 +164,7 @@ void carries_two_splits_at_once(Transport& world, expectations& expect) {
     check(column, column_received);
 }
 
-/// `intra_node` and `inter_node` connect the ranks that the topology gives, in its order.
+/// `peers` connect the ranks that the topology gives, in its order.
 template <class Topology, class Transport>
 void joins(const Topology& topology, Transport world, expectations& expect) {
     zeropp::communicator comm(topology, std::move(world));
@@ -175,6 +176,13 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     std::vector<int> everyone(static_cast<std::size_t>(topology.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     connects(comm.world(), rank, everyone, expect);
+    if constexpr (Topology::levels != 2) {
+        for (int level = 0; level != Topology::levels; ++level) {
+            if (!has_hop(topology, level)) continue;
+            connects(comm.peers(level), rank, zeropp::peer_ranks(topology, level, rank), expect);
+        }
+        return;
+    }
     const int largest = zeropp::largest_group_size(topology);
     if (largest > 1 || topology.groups() == 1) {
         std::vector<int> members;

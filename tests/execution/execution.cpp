@@ -7,6 +7,7 @@ namespace {
 struct of_device {
     using space = zeropp::device_space;
     struct event {};
+    void copy(void*, const void*, std::size_t) const {}
     event record() const { return {}; }
     void wait(const event&) const {}
     void wait() const {}
@@ -17,6 +18,7 @@ struct of_device {
 struct without_enqueue {
     using space = zeropp::host_space;
     struct event {};
+    void copy(void*, const void*, std::size_t) const {}
     event record() const { return {}; }
     void wait(const event&) const {}
     void wait() const {}

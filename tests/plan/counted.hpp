@@ -105,8 +105,9 @@ void check_reduce_scatters(const IntraNode& intra_node, const InterNode& inter_n
                     ranks, ranks,
                     "reduce-scatter of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
                     [&](int rank) {
-                        return zeropp::reduce_scatter_volume(ranks, zeropp::wire_format_of(intra_node),
-                                                             zeropp::wire_format_of(inter_node), n, chunks, rank);
+                        return zeropp::reduce_scatter_volume(
+                            ranks, {zeropp::wire_format_of(intra_node), zeropp::wire_format_of(inter_node)}, n, chunks,
+                            rank);
                     },
                     [&](auto& comm) {
                         std::vector<T> shard = shard_of<T>(comm, n);
@@ -127,9 +128,9 @@ void check_all_reduces(const IntraNode& intra_node, const InterNode& inter_node)
                 check_sent(
                     ranks, ranks, "all-reduce of " + std::to_string(n) + " in " + std::to_string(chunks) + " chunks",
                     [&](int rank) {
-                        return zeropp::all_reduce_volume(ranks, zeropp::wire_format_of(intra_node),
-                                                         zeropp::wire_format_of(inter_node),
-                                                         zeropp::wire_format_of(inter_node), n, chunks, rank);
+                        return zeropp::all_reduce_volume(
+                            ranks, {zeropp::wire_format_of(intra_node), zeropp::wire_format_of(inter_node)},
+                            zeropp::wire_format_of(inter_node), n, chunks, rank);
                     },
                     [&](auto& comm) {
                         const zeropp::host_queue first, second;

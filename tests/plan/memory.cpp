@@ -52,7 +52,7 @@ void check_residuals() {
     for (const zeropp::two_level& ranks : topologies) {
         std::size_t all = 0;
         for (const std::size_t n : sizes) all += memory::storage_bytes(ranks, n);
-        CHECK(zeropp::residuals_memory(ranks, sizes, intra_node, inter_node) == all);
+        CHECK(zeropp::residuals_memory(ranks, sizes, {intra_node, inter_node}) == all);
     }
 }
 
@@ -70,8 +70,8 @@ TEST_CASE("planned memory: workspaces are those that the collectives ask for") {
                       zeropp::quantized_update_gather_workspace_bytes(ranks, int4, bf16, n, {.chunks = chunks}));
                 CHECK(zeropp::all_gather_workspace(ranks, zeropp::wire_format_of(int8), n, chunks) ==
                       zeropp::quantized_all_gather_workspace_bytes(ranks, int8, n, {.chunks = chunks}));
-                CHECK(zeropp::reduce_scatter_workspace(ranks, zeropp::wire_format_of(int8),
-                                                       zeropp::wire_format_of(int4), n, chunks) ==
+                CHECK(zeropp::reduce_scatter_workspace(
+                          ranks, {zeropp::wire_format_of(int8), zeropp::wire_format_of(int4)}, n, chunks) ==
                       zeropp::hierarchical_quantized_reduce_scatter_workspace_bytes(ranks, zeropp::hops{int8, int4}, n,
                                                                                     {.chunks = chunks}));
             }
@@ -125,17 +125,15 @@ TEST_CASE("plans refuse ranks, groups and steps that cannot be, in words") {
         return zeropp::local_steps{.islands = islands, .every = every, .delay = delay, .differences = plain};
     };
     const zeropp::machine m{{1e9, 0}, {1e9, 0}, 0};
-    const zeropp::step_options options{.weights = plain,
-                                       .gradients_intra_node = plain,
-                                       .gradients_inter_node = plain,
-                                       .secondary = zeropp::secondary_options{0, plain}};
+    const zeropp::step_options options{
+        .weights = plain, .gradients = {plain, plain}, .secondary = zeropp::secondary_options{0, plain}};
     using call = std::function<void()>;
     const std::vector<std::pair<std::string, call>> refused{
         {"volume: expected a rank from 0 to 3, given 4", [&] { all_gather_volume(ranks, plain, 100, 1, 4); }},
         {"volume: expected a rank from 0 to 3, given 4",
-         [&] { all_reduce_volume(ranks, plain, plain, plain, 0, 1, 4); }},
+         [&] { all_reduce_volume(ranks, {plain, plain}, plain, 0, 1, 4); }},
         {"volume: expected a rank from 0 to 3, given -1",
-         [&] { reduce_scatter_volume(ranks, plain, plain, 100, 1, -1); }},
+         [&] { reduce_scatter_volume(ranks, {plain, plain}, 100, 1, -1); }},
         {"volume: expected a rank from 0 to 3, given 4", [&] { secondary_gather_volume(ranks, 2, plain, 100, 4); }},
         {"volume: expected a rank from 0 to 3, given -1", [&] { mirror_volume(ranks, tensors, plain, -1); }},
         {"local_steps: expected at least 1 island, given 0", [&] { outer_step_volume(ranks, local(0, 1, 0), 100); }},
@@ -161,7 +159,7 @@ TEST_CASE("planned memory: scratch is the largest tensor's weights, gradient and
     const zeropp::two_level ranks(2, 2);
     const std::array<std::size_t, 3> tensors{500, 4096, 1000};
     const zeropp::wire_format plain = zeropp::wire_format_of(bf16);
-    const zeropp::step_options zero3{.weights = plain, .gradients_intra_node = plain, .gradients_inter_node = plain};
+    const zeropp::step_options zero3{.weights = plain, .gradients = {plain, plain}};
     // 1024 elements for each rank: 4 messages of 2048 bytes to gather; 4 inside and 2 across, twice, to reduce.
     const std::uint64_t gather = 4 * 2048, reduce = 2 * (4 + 2) * 2048;
     CHECK(zeropp::scratch_memory(ranks, tensors, zero3) == 4096 * (2 * 2 + 2) + gather + reduce);

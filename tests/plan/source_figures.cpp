@@ -27,7 +27,7 @@ zeropp::wire_format guide_format() {
 }
 
 zeropp::step_options step(const zeropp::wire_format& weights, const zeropp::wire_format& gradients) {
-    return {.weights = weights, .gradients_intra_node = gradients, .gradients_inter_node = gradients};
+    return {.weights = weights, .gradients = {gradients, gradients}};
 }
 
 /// Forward gather and reduction, which are all that the guide counts, in times of the parameters, across nodes.

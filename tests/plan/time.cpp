@@ -54,9 +54,9 @@ TEST_CASE("planned time: elements that travel as they are need no codec") {
     const zeropp::machine m = with_codec(1e6);
     CHECK(zeropp::all_gather_time(m, ranks, bf16, elements, 2).codec == 0);
     CHECK(zeropp::secondary_gather_time(m, ranks, {2, bf16}, elements, 2).codec == 0);
-    CHECK(zeropp::reduce_scatter_time(m, ranks, bf16, bf16, elements, 2).codec == 0);
-    CHECK(zeropp::reduce_scatter_time(m, ranks, bf16, coded, elements, 2).codec > 0);
-    CHECK(zeropp::reduce_scatter_time(m, ranks, coded, bf16, elements, 2).codec > 0);
+    CHECK(zeropp::reduce_scatter_time(m, ranks, {bf16, bf16}, elements, 2).codec == 0);
+    CHECK(zeropp::reduce_scatter_time(m, ranks, {bf16, coded}, elements, 2).codec > 0);
+    CHECK(zeropp::reduce_scatter_time(m, ranks, {coded, bf16}, elements, 2).codec > 0);
     CHECK(bf16.plain);
     CHECK_FALSE(zeropp::wire_format_of(zeropp::block_integer<8, 256>{}).plain);
 }
@@ -66,9 +66,9 @@ TEST_CASE("planned time: one node has nothing to send across, and one rank nothi
     CHECK(node.inter_node == 0);
     CHECK(node.intra_node == Approx(5 * 0.001 + 5 * 0.016));
     CHECK(zeropp::all_gather_time(slow, zeropp::flat(1), bf16, elements, 2).total() == 0);
-    CHECK(zeropp::reduce_scatter_time(slow, zeropp::flat(1), bf16, bf16, elements, 2).total() == 0);
+    CHECK(zeropp::reduce_scatter_time(slow, zeropp::flat(1), {bf16, bf16}, elements, 2).total() == 0);
     CHECK(zeropp::all_gather_time(slow, ranks, bf16, 0, 2).total() == 0);
-    CHECK(zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, 0, 2).total() == 0);
+    CHECK(zeropp::reduce_scatter_time(slow, ranks, {bf16, bf16}, 0, 2).total() == 0);
 }
 
 TEST_CASE("planned time: a secondary gather stays inside, or uses both links at once") {
@@ -106,25 +106,25 @@ TEST_CASE("planned time: an update crosses with its differences, then moves insi
 }
 
 TEST_CASE("planned time: a reduce-scatter's hops run side by side when it is in chunks") {
-    const zeropp::collective_time whole = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2);
+    const zeropp::collective_time whole = zeropp::reduce_scatter_time(slow, ranks, {bf16, bf16}, elements, 2);
     CHECK(whole.intra_node == Approx(0.001 + 3 * 0.016));
     CHECK(whole.inter_node == Approx(2 * 0.01 + 2 * 2 * 0.16));
     CHECK(whole.hops == Approx(whole.intra_node + whole.inter_node));
     // 5 chunks of 25 blocks of 64. Latencies come with each; the bytes stay the same.
-    const zeropp::collective_time cut = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2, 5);
+    const zeropp::collective_time cut = zeropp::reduce_scatter_time(slow, ranks, {bf16, bf16}, elements, 2, 5);
     CHECK(cut.intra_node == Approx(5 * 0.001 + 3 * 0.016));
     CHECK(cut.inter_node == Approx(5 * 2 * 0.01 + 2 * 2 * 0.16));
     CHECK(cut.hops == Approx(cut.inter_node + cut.intra_node / 5));
     // Reads the tensor and writes a slice; six messages inside and three across, each written and read.
-    CHECK(zeropp::reduce_scatter_time(with_codec(1e6), ranks, coded, coded, elements, 2).codec ==
+    CHECK(zeropp::reduce_scatter_time(with_codec(1e6), ranks, {coded, coded}, elements, 2).codec ==
           Approx(0.096 + 0.016 + 2 * 9 * 0.016));
 }
 
 TEST_CASE("planned time: a step without overlap is the sum, and with it the longer side of each pass") {
     const std::array<std::size_t, 2> tensors{elements, elements};
-    const zeropp::step_options zero3{.weights = bf16, .gradients_intra_node = bf16, .gradients_inter_node = bf16};
+    const zeropp::step_options zero3{.weights = bf16, .gradients = {bf16, bf16}};
     const double gather = zeropp::all_gather_time(slow, ranks, bf16, elements, 2).total();
-    const double reduce = zeropp::reduce_scatter_time(slow, ranks, bf16, bf16, elements, 2).total();
+    const double reduce = zeropp::reduce_scatter_time(slow, ranks, {bf16, bf16}, elements, 2).total();
 
     const zeropp::step_time idle = zeropp::time_of_step(slow, ranks, tensors, zero3, {});
     CHECK(idle.communication() == Approx(4 * gather + 2 * reduce));

@@ -28,24 +28,21 @@ TEST_CASE("planned volume: a step is the sum over its tensors and collectives") 
     const zeropp::wire_format int4 = zeropp::wire_format_of(zeropp::block_integer<4, 128>{});
     const std::array<std::size_t, 3> tensors{1000, 77777, 0};
 
-    const zeropp::step_volume zero3 = zeropp::volume_of_step(
-        ranks, tensors, {.weights = bf16, .gradients_intra_node = bf16, .gradients_inter_node = bf16});
+    const zeropp::step_volume zero3 =
+        zeropp::volume_of_step(ranks, tensors, {.weights = bf16, .gradients = {bf16, bf16}});
     zeropp::volume gathers, reduced, from_secondary, quantized;
     for (const std::size_t n : tensors) {
         gathers += zeropp::all_gather_volume(ranks, bf16, n);
-        reduced += zeropp::reduce_scatter_volume(ranks, int8, int4, n, 3);
+        reduced += zeropp::reduce_scatter_volume(ranks, {int8, int4}, n, 3);
         from_secondary += zeropp::secondary_gather_volume(ranks, 2, int8, n);
         quantized += zeropp::all_gather_volume(ranks, int8, n);
     }
     CHECK(zero3.forward == gathers);
     CHECK(zero3.backward == gathers);
 
-    const zeropp::step_volume all = zeropp::volume_of_step(ranks, tensors,
-                                                           {.weights = int8,
-                                                            .gradients_intra_node = int8,
-                                                            .gradients_inter_node = int4,
-                                                            .secondary = zeropp::secondary_options{2, int8},
-                                                            .chunks = 3});
+    const zeropp::step_volume all = zeropp::volume_of_step(
+        ranks, tensors,
+        {.weights = int8, .gradients = {int8, int4}, .secondary = zeropp::secondary_options{2, int8}, .chunks = 3});
     CHECK(all.forward == quantized);
     CHECK(all.backward == from_secondary);
     CHECK(all.gradients == reduced);

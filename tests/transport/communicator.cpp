@@ -7,6 +7,7 @@
 #include "support/on_threads.hpp"
 
 #include <zeropp/topology/flat.hpp>
+#include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <span>
@@ -18,6 +19,7 @@ namespace {
 using namespace zeropp_test;
 using zeropp::flat;
 using zeropp::thread_transport;
+using zeropp::three_level;
 using zeropp::two_level;
 
 template <class Topology>
@@ -39,6 +41,10 @@ TEST_CASE("communicator connects each rank with its group and its counterparts",
     for (const auto& map : maps) joins_on_threads(two_level(std::span<const int>(map)));
     joins_on_threads(flat(1));
     joins_on_threads(flat(5));
+    for (const three_level& t : {three_level(2, 2, 2), three_level(2, 3, 1), three_level(3, 1, 2), three_level(1, 2, 2),
+                                 three_level(1, 1, 3), three_level(1, 1, 1)}) {
+        joins_on_threads(t);
+    }
 }
 
 TEST_CASE("communicator is a value that can be moved", "[transport][communicator]") {

@@ -41,12 +41,12 @@ plan::settings settings_of(const zeropp_plan& asked) {
         .difference_gradients = zeropp::wire_format_of(int2_rotated{})};
     std::visit(
         [&]<class Hops>(const Hops& hops) {
-            s.gradients_intra_node = zeropp::wire_format_of(hops.at(zeropp::level<0>));
-            s.gradients_inter_node = zeropp::wire_format_of(hops.at(zeropp::level<1>));
-            if (asked.differences != nullptr) s.difference_gradients = s.gradients_inter_node;
+            s.gradients.intra_node = zeropp::wire_format_of(hops.at(zeropp::level<0>));
+            s.gradients.inter_node = zeropp::wire_format_of(hops.at(zeropp::level<1>));
+            if (asked.differences != nullptr) s.difference_gradients = s.gradients.inter_node;
             if (asked.error_feedback == 0) return;
             using zeropp::residuals_in_int8;
-            s.residuals = plan::residual_formats{
+            s.residuals = zeropp::level_formats{
                 zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::template at_level<0>>{}),
                 zeropp::wire_format_of(residuals_in_int8::storage<typename Hops::template at_level<1>>{})};
             s.difference_residuals = s.residuals;

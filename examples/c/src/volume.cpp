@@ -57,8 +57,8 @@ zeropp_status zeropp_all_reduce_volume(const int* node_of_rank, int size, int ra
                 const auto ranks = nodes_of(node_of_rank, size);
                 const auto first = zeropp::wire_format_of(hops.at(zeropp::level<0>));
                 const auto second = zeropp::wire_format_of(hops.at(zeropp::level<1>));
-                if (two_shot == 0) return zeropp::all_reduce_volume(ranks, first, second, second, elements, 1, rank);
-                return zeropp::reduce_scatter_volume(ranks, first, second, elements, 1, rank) +
+                if (two_shot == 0) return zeropp::all_reduce_volume(ranks, {first, second}, second, elements, 1, rank);
+                return zeropp::reduce_scatter_volume(ranks, {first, second}, elements, 1, rank) +
                        zeropp::all_gather_volume(ranks, second, elements, 1, rank);
             },
             reduce_formats::parse(intra_node_format, inter_node_format));
@@ -73,9 +73,10 @@ zeropp_status zeropp_reduce_volume(const int* node_of_rank, int size, int rank, 
     return status_of([&] {
         const zeropp::volume sent = std::visit(
             [&](const auto& hops) {
-                return zeropp::reduce_scatter_volume(
-                    nodes_of(node_of_rank, size), zeropp::wire_format_of(hops.at(zeropp::level<0>)),
-                    zeropp::wire_format_of(hops.at(zeropp::level<1>)), elements, 1, rank);
+                return zeropp::reduce_scatter_volume(nodes_of(node_of_rank, size),
+                                                     {zeropp::wire_format_of(hops.at(zeropp::level<0>)),
+                                                      zeropp::wire_format_of(hops.at(zeropp::level<1>))},
+                                                     elements, 1, rank);
             },
             reduce_formats::parse(intra_node_format, inter_node_format));
         *intra_node = sent.intra_node;

@@ -103,8 +103,8 @@ public:
                (sizes_.places == wanted.places ? "" : " in another topology");
     }
 
-    /// For collectives: the codec's `feedback` for a level, in a round of column_rounds, and for the all-gather phase of
-    /// the next use; `advance` once all work of that use is enqueued.
+    /// For collectives: the codec's `feedback` of the next use, for a level in a round of column_rounds, and for the
+    /// all-gather phase; `advance` once all work of that use is enqueued.
     template <int Level>
     feedback<storage_at<Level>> at(level_t<Level>, int round) const {
         return held<storage_at<Level>>(sizes_.offset(Level) + static_cast<std::size_t>(round) * sizes_.round[Level]);

@@ -96,7 +96,7 @@ constexpr std::size_t reduction_slots(const Topology& ranks, int level) {
                                                : most_rounds(ranks) * slots_beyond(ranks, level - 1));
 }
 
-/// Sizes of a reduction's buffers for one chunk, to send and to receive on the hop of each level. Two chunks take turns.
+/// Sizes of a reduction's buffers for one chunk, to send and to receive along each level. Two chunks take turns.
 template <int Levels>
 struct reduce_buffers {
     /// Bytes of one rank's messages to all others, by level.

@@ -81,16 +81,16 @@ std::uint64_t mirror_memory(const Topology& ranks, std::span<const std::size_t> 
     return kept * bytes;
 }
 
-/// Bytes of error feedback's residuals on each rank, in format `intra_node` for the intra-node and `inter_node` for the
-/// inter-node hop. For a quantizer Q, the format is `wire_format_of` Storage::storage<Q>, e.g. of residuals_in_int8.
+/// Bytes of error feedback's residuals on each rank, in `formats` along each level. For a quantizer Q, the format is
+/// `wire_format_of` Storage::storage<Q>, e.g. of residuals_in_int8.
 template <topology Topology>
 std::uint64_t residuals_memory(const Topology& ranks, std::span<const std::size_t> tensors,
-                               const wire_format& intra_node, const wire_format& inter_node) {
+                               const level_formats& formats) {
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) {
         const std::size_t slice = partition(n, ranks.size()).slice_size();
         for (int l = 0; l != Topology::levels; ++l) {
-            bytes += detail::reduction_slots(ranks, l) * (l == 0 ? intra_node : inter_node).bytes(slice);
+            bytes += detail::reduction_slots(ranks, l) * formats.at(l).bytes(slice);
         }
     }
     return bytes;
@@ -152,16 +152,17 @@ std::uint64_t update_gather_workspace(const Topology& ranks, const wire_format& 
 
 /// Workspace bytes of hierarchical_quantized_reduce_scatter for `elements` elements.
 template <topology Topology>
-std::uint64_t reduce_scatter_workspace(const Topology& ranks, const wire_format& intra_node,
-                                       const wire_format& inter_node, std::size_t elements, int chunks = 1) {
+std::uint64_t reduce_scatter_workspace(const Topology& ranks, const level_formats& formats, std::size_t elements,
+                                       int chunks = 1) {
     return detail::largest_workspace(chunks, [&](int c) -> std::uint64_t {
-        const chunking cut = detail::planned_chunks(ranks, inter_node, elements, c,
-                                                    std::max(intra_node.block_size, inter_node.block_size));
+        const chunking cut =
+            detail::planned_chunks(ranks, formats.at(Topology::levels - 1), elements, c, formats.largest_block());
         if (cut.chunks == 0) return 0;
         detail::by_level<std::size_t, Topology::levels> messages;
-        messages.fill(inter_node.bytes(cut.count(0)));
-        messages[0] = intra_node.bytes(cut.count(0));
-        return detail::reduce_buffers<Topology::levels>(ranks, messages).workspace(cut.chunks);
+        for (int l = 0; l != Topology::levels; ++l) {
+            messages[static_cast<std::size_t>(l)] = formats.at(l).bytes(cut.count(0));
+        }
+        return detail::reduce_buffers(ranks, messages).workspace(cut.chunks);
     });
 }
 
@@ -184,8 +185,7 @@ std::uint64_t scratch_memory(const Topology& ranks, std::span<const std::size_t>
             const int size = secondary_group_size(ranks, options.secondary->group_size, ranks.rank_of(g, 0));
             gather = std::max(gather, secondary_gather_workspace({size, options.secondary->stored_as}, n));
         }
-        reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients_intra_node,
-                                                           options.gradients_inter_node, n, options.chunks));
+        reduce = std::max(reduce, reduce_scatter_workspace(ranks, options.gradients, n, options.chunks));
     }
     return whole + gather + reduce;
 }

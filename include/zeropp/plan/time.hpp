@@ -26,20 +26,23 @@ struct link_speed {
 struct machine {
     /// Link from one rank to the others of its node.
     link_speed intra_node;
-    /// Link from one whole node to the others; its ranks share it.
+    /// Link from one whole node to the others (of its site, if there are sites); its ranks share it.
     link_speed inter_node;
     /// Bytes per second that a rank's codec reads and writes; 0 if its time does not count. Formats that are `plain`
     /// take none.
     double codec_bytes_per_second = 0;
+    /// Link from one whole site to the others, for topologies of three levels; its ranks share it.
+    link_speed inter_site = inter_node;
 };
 
-/// Seconds of one collective: on each hop, and in the codec.
+/// Seconds of one collective: along each level, and in the codec.
 struct collective_time {
     double intra_node = 0;
     double inter_node = 0;
     double codec = 0;
-    /// Seconds of both hops together, which may overlap.
+    /// Seconds of all hops together, which may overlap.
     double hops = 0;
+    double inter_site = 0;
 
     /// Seconds of the hops and the codec.
     double total() const { return hops + codec; }
@@ -49,6 +52,7 @@ struct collective_time {
         inter_node += other.inter_node;
         codec += other.codec;
         hops += other.hops;
+        inter_site += other.inter_site;
         return *this;
     }
 };
@@ -67,32 +71,46 @@ inline double codec_seconds(const machine& m, bool plain, double bytes) {
     return m.codec_bytes_per_second > 0 && !plain ? bytes / m.codec_bytes_per_second : 0.0;
 }
 
-/// Seconds of the intra-node hop of the slowest node, in one piece of `pieces`, if messages have `bytes` bytes.
+/// Seconds of the hop within the slowest node, in one piece of `pieces`, if messages have `bytes` bytes.
 template <topology Topology>
 double intra_node_seconds(const machine& m, const Topology& ranks, std::uint64_t bytes, double pieces) {
     double slowest = 0;
     for (int g = 0; g != (has_equal_groups(ranks) ? 1 : ranks.groups()); ++g) {
         const column_rounds rounds = rounds_of(ranks, g);
-        const volume sent = hop_volume(ranks, ranks.rank_of(g, 0), bytes, 0);
-        slowest = std::max(slowest, hop_seconds(m.intra_node, std::int64_t{rounds.count()} * (rounds.ranks - 1),
-                                                real(sent.intra_node) / pieces));
+        const double sent = real(messages_along(ranks, 0, ranks.rank_of(g, 0))) * real(bytes);
+        slowest = std::max(slowest,
+                           hop_seconds(m.intra_node, std::int64_t{rounds.count()} * (rounds.ranks - 1), sent / pieces));
     }
     return slowest;
 }
 
-/// Times of a collective that sends messages of `intra_node` and `inter_node` bytes in two hops, in `chunks` equal
-/// chunks: the longer hop whole, and one chunk of the shorter. Every node sends one message of each column to each
-/// other node, whatever its size; the ranks of the smallest start the most messages.
+/// Seconds of a hop along a later `level`, in one piece of `pieces`. All ranks of a node, or of a site, share its link.
+/// Every node sends one message of each column to each other node, whatever its size; the ranks of the smallest start
+/// the most messages.
 template <topology Topology>
-collective_time two_hops(const machine& m, const Topology& ranks, std::uint64_t intra_node, std::uint64_t inter_node,
-                         std::size_t chunks) {
+double shared_link_seconds(const machine& m, const Topology& ranks, int level, std::uint64_t bytes, double pieces) {
+    const int peers = extent(ranks, level) - 1;
+    int sharing = largest_group_size(ranks);
+    for (int l = 1; l < level; ++l) sharing *= extent(ranks, l);
+    return hop_seconds(level == 1 ? m.inter_node : m.inter_site, most_rounds(ranks) * peers,
+                       real(bytes) * real(peers) * real(slots_beyond(ranks, level)) * real(sharing) / pieces);
+}
+
+/// Times of a collective that sends messages of `bytes` in a hop along each level, in `chunks` equal chunks: the hop
+/// along the last level overlaps all others, so the longer part counts whole, and of the shorter one chunk.
+template <topology Topology>
+collective_time all_hops(const machine& m, const Topology& ranks, level_bytes bytes, std::size_t chunks) {
+    constexpr int last = Topology::levels - 1;
     const double pieces = real(chunks);
-    const int others = ranks.groups() - 1;
     collective_time t;
-    t.intra_node = pieces * intra_node_seconds(m, ranks, intra_node, pieces);
-    t.inter_node = pieces * hop_seconds(m.inter_node, most_rounds(ranks) * others,
-                                        real(inter_node) * real(others) * real(largest_group_size(ranks)) / pieces);
-    t.hops = std::max(t.intra_node, t.inter_node) + std::min(t.intra_node, t.inter_node) / pieces;
+    t.intra_node = pieces * intra_node_seconds(m, ranks, bytes.intra_node, pieces);
+    double within = last == 0 ? 0 : t.intra_node, across = last == 0 ? t.intra_node : 0;
+    for (int l = 1; l <= last; ++l) {
+        const double seconds = pieces * shared_link_seconds(m, ranks, l, bytes.at(l), pieces);
+        (l == 1 ? t.inter_node : t.inter_site) += seconds;
+        (l == last ? across : within) += seconds;
+    }
+    t.hops = std::max(within, across) + std::min(within, across) / pieces;
     return t;
 }
 
@@ -107,7 +125,7 @@ collective_time all_gather_time(const machine& m, const Topology& ranks, const w
     const chunking cut = detail::planned_chunks(ranks, format, elements, chunks, format.block_size);
     if (cut.chunks == 0) return {};
     const std::uint64_t messages = message_bytes(cut, format);
-    collective_time t = detail::two_hops(m, ranks, messages, messages, cut.chunks);
+    collective_time t = detail::all_hops(m, ranks, detail::on_all_levels(messages), cut.chunks);
     t.codec = detail::codec_seconds(m, format.plain,
                                     detail::real((slice + elements) * element_bytes) +
                                         detail::real(messages) * (1.0 + detail::real(ranks.size())));
@@ -132,8 +150,12 @@ collective_time secondary_gather_time(const machine& m, const Topology& ranks, c
         of_node.intra_node = detail::hop_seconds(m.intra_node, peers.intra_node, detail::real(sent.intra_node));
         of_node.inter_node = detail::hop_seconds(m.inter_node, peers.inter_node,
                                                  detail::real(sent.inter_node) * detail::real(ranks.group_size(g)));
-        // One all-gather uses both kinds of links at once.
-        of_node.hops = std::max(of_node.intra_node, of_node.inter_node);
+        int of_site = ranks.group_size(g);
+        if constexpr (Topology::levels > 2) of_site *= extent(ranks, 1);
+        of_node.inter_site =
+            detail::hop_seconds(m.inter_site, peers.inter_site, detail::real(sent.inter_site) * detail::real(of_site));
+        // One all-gather uses all kinds of links at once.
+        of_node.hops = std::max({of_node.intra_node, of_node.inter_node, of_node.inter_site});
         of_node.codec = detail::codec_seconds(m, secondary.stored_as.plain,
                                               detail::real(elements * element_bytes) + message * detail::real(size));
         if (of_node.total() > t.total()) t = of_node;
@@ -152,10 +174,10 @@ collective_time update_gather_time(const machine& m, const Topology& ranks, cons
                                                 std::max(differences.block_size, kept_as.block_size));
     if (cut.chunks == 0) return {};
     const auto groups = detail::real(detail::inter_node_slots(ranks));
-    const auto messages = detail::real(message_bytes(cut, differences));
+    const std::uint64_t beyond = message_bytes(cut, differences);
+    const auto messages = detail::real(beyond);
     const auto kept = detail::real(kept_as.bytes(slice));
-    collective_time t =
-        detail::two_hops(m, ranks, message_bytes(cut, kept_as), message_bytes(cut, differences), cut.chunks);
+    collective_time t = detail::all_hops(m, ranks, {message_bytes(cut, kept_as), beyond, beyond}, cut.chunks);
     // The own shard and its replica become a message; every node's message is added to its replica.
     t.codec =
         detail::codec_seconds(m, false,
@@ -182,26 +204,24 @@ collective_time replica_gather_time(const machine& m, const Topology& ranks, con
     return t;
 }
 
-/// Time of hierarchical_quantized_reduce_scatter for `elements` elements of `element_bytes` bytes: intra-node, then
-/// inter-node. In chunks, the hops overlap.
+/// Time of hierarchical_quantized_reduce_scatter for `elements` elements of `element_bytes` bytes, in `formats`, from
+/// level 0 on. In chunks, the hops overlap.
 template <topology Topology>
-collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const wire_format& intra_node,
-                                    const wire_format& inter_node, std::size_t elements, std::size_t element_bytes,
-                                    int chunks = 1) {
+collective_time reduce_scatter_time(const machine& m, const Topology& ranks, const level_formats& formats,
+                                    std::size_t elements, std::size_t element_bytes, int chunks = 1) {
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
-                                                std::max(intra_node.block_size, inter_node.block_size));
+    const chunking cut =
+        detail::planned_chunks(ranks, formats.at(Topology::levels - 1), elements, chunks, formats.largest_block());
     if (cut.chunks == 0) return {};
-    collective_time t =
-        detail::two_hops(m, ranks, message_bytes(cut, intra_node), message_bytes(cut, inter_node), cut.chunks);
+    collective_time t = detail::all_hops(m, ranks, detail::bytes_by_level(cut, formats), cut.chunks);
     // Each hop's messages are written once and read once.
     double messages = 0;
-    if (has_intra_node_hop(ranks)) messages += detail::real(slot_count(ranks)) * detail::real(intra_node.bytes(slice));
-    if (has_inter_node_hop(ranks)) {
-        messages += detail::real(detail::inter_node_slots(ranks)) * detail::real(inter_node.bytes(slice));
+    bool plain = true;
+    for (int l = 0; l != Topology::levels; ++l) {
+        messages += detail::real(detail::reduction_slots(ranks, l)) * detail::real(formats.at(l).bytes(slice));
+        plain = plain && formats.at(l).plain;
     }
-    t.codec = detail::codec_seconds(m, intra_node.plain && inter_node.plain,
-                                    detail::real((elements + slice) * element_bytes) + 2 * messages);
+    t.codec = detail::codec_seconds(m, plain, detail::real((elements + slice) * element_bytes) + 2 * messages);
     return t;
 }
 
@@ -279,8 +299,7 @@ step_time time_of_step(const machine& m, const Topology& ranks, std::span<const 
             sum.backward +=
                 options.secondary ? secondary_gather_time(m, ranks, *options.secondary, n, element_bytes) : gather;
         }
-        sum.gradients += reduce_scatter_time(m, ranks, options.gradients_intra_node, options.gradients_inter_node, n,
-                                             element_bytes, options.chunks);
+        sum.gradients += reduce_scatter_time(m, ranks, options.gradients, n, element_bytes, options.chunks);
     }
     return sum;
 }

@@ -46,21 +46,43 @@ wire_format wire_format_of(const Q& q) {
             [](std::size_t elements) { return wire_layout<Q>(elements).bytes; }};
 }
 
-/// Bytes that a rank sends to ranks of its node, and to ranks of other nodes. In nodes of equal size, every rank sends
-/// the same number of bytes; otherwise functions give that of their argument `rank`. `counting` counts exactly these
-/// bytes. Functions throw precondition_error unless `rank` is one of the ranks.
+/// Formats of messages along each level: within the node, between nodes and, for three levels, between sites; there
+/// the second one if it is left out.
+struct level_formats {
+    wire_format intra_node;
+    wire_format inter_node;
+    std::optional<wire_format> inter_site = std::nullopt;
+
+    /// The format of a level.
+    const wire_format& at(int level) const {
+        return level == 0 ? intra_node : level == 1 || !inter_site ? inter_node : *inter_site;
+    }
+    /// Elements of the largest block.
+    std::size_t largest_block() const {
+        return std::max({intra_node.block_size, inter_node.block_size, inter_site ? inter_site->block_size : 1});
+    }
+};
+
+/// Bytes that a rank sends to ranks of its node, to other nodes (of its site, if the topology has three levels), and to
+/// other sites. In nodes of equal size, every rank sends the same number of bytes; otherwise functions give that of
+/// their argument `rank`. `counting` counts exactly these bytes. Functions throw precondition_error unless `rank` is one
+/// of the ranks.
 struct volume {
     std::uint64_t intra_node = 0;
     std::uint64_t inter_node = 0;
+    std::uint64_t inter_site = 0;
 
+    /// Bytes along a level. Levels beyond the third count as the third.
+    constexpr std::uint64_t& at(int level) { return level == 0 ? intra_node : level == 1 ? inter_node : inter_site; }
     constexpr volume& operator+=(const volume& other) {
         intra_node += other.intra_node;
         inter_node += other.inter_node;
+        inter_site += other.inter_site;
         return *this;
     }
     friend constexpr volume operator+(volume a, const volume& b) { return a += b; }
     friend constexpr volume operator*(const volume& a, std::uint64_t times) {
-        return {a.intra_node * times, a.inter_node * times};
+        return {a.intra_node * times, a.inter_node * times, a.inter_site * times};
     }
     friend bool operator==(const volume&, const volume&) = default;
 };
@@ -85,28 +107,42 @@ inline void require_least(const char* where, const char* expected, int given, in
     throw precondition_error(where, std::string("at least ") + expected, std::to_string(given));
 }
 
-/// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `inter_node` is the
-/// format of inter-node messages.
+/// Cuts a tensor's shards into `chunks` chunks or, if `auto_chunks`, as many as a pipeline takes. `last` is the format
+/// of messages along the last level.
 template <topology Topology>
-chunking planned_chunks(const Topology& ranks, const wire_format& inter_node, std::size_t elements, int chunks,
+chunking planned_chunks(const Topology& ranks, const wire_format& last, std::size_t elements, int chunks,
                         std::size_t block) {
     static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own slices");
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    return {slice, chunks_for(chunks, ranks, inter_node.bytes(slice), true), block};
+    return {slice, chunks_for(chunks, ranks, last.bytes(slice), true), block};
 }
 
-/// Bytes that `rank` sends if messages have `intra_node` and `inter_node` bytes: in each round of its node, one for
-/// each node to every other rank of its own; for each column that it serves, one to every other node. Throws
-/// precondition_error unless `rank` is one of `ranks`.
+/// Bytes of a message along each level, or of all messages of a shard's chunks.
+using level_bytes = volume;
+
+/// The bytes of a shard's messages along each level.
+inline level_bytes bytes_by_level(const chunking& cut, const level_formats& formats) {
+    return {message_bytes(cut, formats.at(0)), message_bytes(cut, formats.at(1)), message_bytes(cut, formats.at(2))};
+}
+constexpr level_bytes on_all_levels(std::uint64_t bytes) { return {bytes, bytes, bytes}; }
+
+/// Number of messages that `rank` sends along `level`, to all peers: in each round of its node, one for each node to
+/// every other rank of its own; for each column that it serves, one for each rank beyond the level to every peer.
 template <topology Topology>
-volume hop_volume(const Topology& ranks, int rank, std::uint64_t intra_node, std::uint64_t inter_node) {
-    require_rank(ranks, rank);
+std::uint64_t messages_along(const Topology& ranks, int level, int rank) {
     const column_rounds rounds = rounds_of(ranks, ranks.group_of(rank));
-    const auto groups = static_cast<std::uint64_t>(ranks.groups());
-    const auto served = static_cast<std::uint64_t>(rounds.served(ranks.index_of(rank)));
-    return {.intra_node = static_cast<std::uint64_t>(rounds.ranks - 1) * static_cast<std::uint64_t>(rounds.count()) *
-                          groups * intra_node,
-            .inter_node = served * (groups - 1) * inter_node};
+    const int peers = level == 0 ? rounds.count() * (rounds.ranks - 1)
+                                 : rounds.served(ranks.index_of(rank)) * (extent(ranks, level) - 1);
+    return static_cast<std::uint64_t>(peers) * static_cast<std::uint64_t>(slots_beyond(ranks, level));
+}
+
+/// Bytes that `rank` sends if messages have `bytes`. Throws precondition_error unless `rank` is one of `ranks`.
+template <topology Topology>
+volume hop_volume(const Topology& ranks, int rank, level_bytes bytes) {
+    require_rank(ranks, rank);
+    volume sent;
+    for (int l = 0; l != Topology::levels; ++l) sent.at(l) += messages_along(ranks, l, rank) * bytes.at(l);
+    return sent;
 }
 }  // namespace detail
 
@@ -117,7 +153,8 @@ volume update_gather_volume(const Topology& ranks, const wire_format& difference
                             std::size_t elements, int chunks = 1, int rank = 0) {
     const chunking cut = detail::planned_chunks(ranks, differences, elements, chunks,
                                                 std::max(differences.block_size, kept_as.block_size));
-    return detail::hop_volume(ranks, rank, message_bytes(cut, kept_as), message_bytes(cut, differences));
+    const std::uint64_t beyond = message_bytes(cut, differences);
+    return detail::hop_volume(ranks, rank, {message_bytes(cut, kept_as), beyond, beyond});
 }
 
 /// Bytes that `rank` sends in quantized_all_gather for `elements` elements in `chunks` chunks, or `auto_chunks`. It
@@ -131,9 +168,8 @@ volume all_gather_volume(const Topology& ranks, const wire_format& format, std::
 /// Bytes that `rank` sends in secondary_partition_gather from replicas that quantized_update has brought up to date.
 template <topology Topology>
 volume replica_gather_volume(const Topology& ranks, const wire_format& kept_as, std::size_t elements, int rank = 0) {
-    volume v = all_gather_volume(ranks, kept_as, elements, 1, rank);
-    v.inter_node = 0;
-    return v;
+    const volume v = all_gather_volume(ranks, kept_as, elements, 1, rank);
+    return {.intra_node = v.intra_node};
 }
 
 /// Bytes that `rank` sends in a mirror_shards of each of `tensors`, in elements: a message to each partner node, once
@@ -146,46 +182,53 @@ volume mirror_volume(const Topology& ranks, std::span<const std::size_t> tensors
     const auto own = static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
     std::uint64_t bytes = 0;
     for (const std::size_t n : tensors) bytes += mirror.bytes(partition(n, ranks.size()).slice_size());
-    return detail::hop_volume(ranks.shrink(members), own, 0, bytes);
+    return detail::hop_volume(ranks.shrink(members), own, {.inter_node = bytes});
 }
 
 /// Bytes that `rank` sends in hierarchical_quantized_reduce_scatter for `elements` elements in `chunks` chunks, or
 /// `auto_chunks`. Each rank of its node gets the shards of that rank's index, then each counterpart its shard.
 template <topology Topology>
-volume reduce_scatter_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                             std::size_t elements, int chunks = 1, int rank = 0) {
-    const chunking cut = detail::planned_chunks(ranks, inter_node, elements, chunks,
-                                                std::max(intra_node.block_size, inter_node.block_size));
-    return detail::hop_volume(ranks, rank, message_bytes(cut, intra_node), message_bytes(cut, inter_node));
+volume reduce_scatter_volume(const Topology& ranks, const level_formats& formats, std::size_t elements, int chunks = 1,
+                             int rank = 0) {
+    const chunking cut =
+        detail::planned_chunks(ranks, formats.at(Topology::levels - 1), elements, chunks, formats.largest_block());
+    return detail::hop_volume(ranks, rank, detail::bytes_by_level(cut, formats));
 }
 
 namespace detail {
 /// Bytes that `rank` sends in a two-shot quantized_all_reduce.
 template <topology Topology>
-volume two_shot_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                       const wire_format& all_gather, std::size_t elements, int chunks, int rank) {
-    const chunking cut =
-        planned_chunks(ranks, inter_node, elements, chunks,
-                       std::max({intra_node.block_size, inter_node.block_size, all_gather.block_size}));
-    return hop_volume(ranks, rank, message_bytes(cut, intra_node), message_bytes(cut, inter_node)) +
-           hop_volume(ranks, rank, message_bytes(cut, all_gather), message_bytes(cut, all_gather));
+volume two_shot_volume(const Topology& ranks, const level_formats& formats, const wire_format& all_gather,
+                       std::size_t elements, int chunks, int rank) {
+    const chunking cut = planned_chunks(ranks, formats.at(Topology::levels - 1), elements, chunks,
+                                        std::max(formats.largest_block(), all_gather.block_size));
+    return hop_volume(ranks, rank, bytes_by_level(cut, formats)) +
+           hop_volume(ranks, rank, on_all_levels(message_bytes(cut, all_gather)));
+}
+
+/// The format of the first level with a hop.
+template <topology Topology>
+const wire_format& first_hop_of(const Topology& ranks, const level_formats& formats) {
+    int level = 0;
+    while (!has_hop(ranks, level)) ++level;
+    return formats.at(level);
 }
 }  // namespace detail
 
 /// Bytes that `rank` sends in quantized_all_reduce for `elements` elements in `chunks` chunks, or `auto_chunks`. By
 /// size: one-shot, its whole tensor to all; or two-shot, a reduce-scatter, and an all-gather in format `all_gather`.
 template <topology Topology>
-volume all_reduce_volume(const Topology& ranks, const wire_format& intra_node, const wire_format& inter_node,
-                         const wire_format& all_gather, std::size_t elements, int chunks = auto_chunks, int rank = 0) {
+volume all_reduce_volume(const Topology& ranks, const level_formats& formats, const wire_format& all_gather,
+                         std::size_t elements, int chunks = auto_chunks, int rank = 0) {
     detail::require_rank(ranks, rank);
     if (elements == 0) return {};
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
-    const std::uint64_t first_hop = has_hop(ranks, 0) ? intra_node.bytes(slice) : inter_node.bytes(slice);
+    const std::uint64_t first_hop = detail::first_hop_of(ranks, formats).bytes(slice);
     if (prefers_one_shot(ranks.size(), first_hop, all_gather.bytes(slice))) {
-        const std::uint64_t whole = static_cast<std::uint64_t>(ranks.size()) * first_hop;
-        return detail::hop_volume(ranks, rank, whole, whole);
+        return detail::hop_volume(ranks, rank,
+                                  detail::on_all_levels(static_cast<std::uint64_t>(ranks.size()) * first_hop));
     }
-    return detail::two_shot_volume(ranks, intra_node, inter_node, all_gather, elements, chunks, rank);
+    return detail::two_shot_volume(ranks, formats, all_gather, elements, chunks, rank);
 }
 
 /// Local steps: islands of ranks train by themselves and exchange their progress by outer_step. Functions throw
@@ -223,8 +266,8 @@ std::uint64_t outer_step_volume(const Topology& island, const local_steps& local
     const flat between(local.islands);
     const wire_format& f = local.differences;
     // With error feedback, the all-reduce is two-shot in every size.
-    return (local.residuals ? detail::two_shot_volume(between, f, f, f, shard, 1, 0)
-                            : all_reduce_volume(between, f, f, f, shard, 1))
+    return (local.residuals ? detail::two_shot_volume(between, {f, f}, f, shard, 1, 0)
+                            : all_reduce_volume(between, {f, f}, f, shard, 1))
         .intra_node;
 }
 
@@ -237,13 +280,14 @@ constexpr int secondary_group_size(const Topology& ranks, int wanted, int rank) 
     return wanted == whole_nodes ? ranks.group_size(ranks.group_of(rank)) : wanted;
 }
 
-/// Number of a rank's peers in its secondary group, on its node and on others. A group is its node (`whole_nodes`) or,
-/// if nodes are of equal size, `group_size` consecutive ranks. Those require nodes of consecutive ranks. Throws
-/// precondition_error unless they divide the ranks and are whole parts of nodes or whole nodes: the numbers are then
-/// equal on all ranks.
+/// Number of a rank's peers in its secondary group: on its node, on others, and on other sites. A group is its node
+/// (`whole_nodes`) or, if nodes are of equal size, `group_size` consecutive ranks. Those require nodes of consecutive
+/// ranks. Throws precondition_error unless they divide the ranks, and are whole parts of nodes (or of sites) or whole
+/// ones: the numbers are then equal on all ranks.
 struct secondary_peers {
     int intra_node;
     int inter_node;
+    int inter_site = 0;
 
     template <topology Topology>
     secondary_peers(const Topology& ranks, int group_size, int rank = 0) {
@@ -258,8 +302,12 @@ struct secondary_peers {
             throw precondition_error("secondary group size", "whole nodes, since nodes differ in size",
                                      std::to_string(group_size));
         }
-        if (group_size < 1 || ranks.size() % group_size != 0 ||
-            (of_node % group_size != 0 && group_size % of_node != 0)) {
+        int of_site = ranks.size();
+        if constexpr (Topology::levels > 2) of_site = of_node * extent(ranks, 1);
+        const auto divides = [&](int ranks_there) {
+            return ranks_there % group_size == 0 || group_size % ranks_there == 0;
+        };
+        if (group_size < 1 || !(divides(of_node) && divides(of_site) && ranks.size() % group_size == 0)) {
             throw precondition_error("secondary group size",
                                      "a divisor of the " + std::to_string(ranks.size()) +
                                          " ranks that divides the node's " + std::to_string(of_node) +
@@ -267,7 +315,8 @@ struct secondary_peers {
                                      std::to_string(group_size));
         }
         intra_node = std::min(group_size, of_node) - 1;
-        inter_node = group_size - 1 - intra_node;
+        inter_node = std::min(group_size, of_site) - 1 - intra_node;
+        inter_site = group_size - 1 - intra_node - inter_node;
     }
 };
 
@@ -281,7 +330,8 @@ volume secondary_gather_volume(const Topology& ranks, int group_size, const wire
     const int divided_over = secondary_group_size(ranks, group_size, rank);
     const std::uint64_t message = stored_as.bytes(partition(elements, divided_over).slice_size());
     return {.intra_node = static_cast<std::uint64_t>(peers.intra_node) * message,
-            .inter_node = static_cast<std::uint64_t>(peers.inter_node) * message};
+            .inter_node = static_cast<std::uint64_t>(peers.inter_node) * message,
+            .inter_site = static_cast<std::uint64_t>(peers.inter_site) * message};
 }
 
 /// hpZ: a second copy of the weights, divided over groups of `group_size` ranks, or over `whole_nodes`.
@@ -291,12 +341,11 @@ struct secondary_options {
 };
 
 /// Communication of a ZeRO-3 training step. ZeRO-3 itself has `cast_to` formats and no secondary partition; qwZ
-/// changes `weights`, qgZ `gradients_...`, hpZ `secondary`.
+/// changes `weights`, qgZ `gradients`, hpZ `secondary`.
 struct step_options {
-    /// Formats of weights (forward gather, and backward without `secondary`), and of gradients on each hop.
+    /// Formats of weights (forward gather, and backward without `secondary`), and of gradients along each level.
     wire_format weights;
-    wire_format gradients_intra_node;
-    wire_format gradients_inter_node;
+    level_formats gradients;
     std::optional<secondary_options> secondary = std::nullopt;
     /// Format of the replicas that every node keeps, divided over its ranks. `weights` is then the format of their
     /// differences, and `secondary` must be empty.
@@ -334,8 +383,7 @@ step_volume volume_of_step(const Topology& ranks, std::span<const std::size_t> t
                                                                         options.secondary->stored_as, n, rank)
                                               : gather;
         }
-        sum.gradients += reduce_scatter_volume(ranks, options.gradients_intra_node, options.gradients_inter_node, n,
-                                               options.chunks, rank);
+        sum.gradients += reduce_scatter_volume(ranks, options.gradients, n, options.chunks, rank);
     }
     return sum;
 }

@@ -126,6 +126,17 @@ constexpr int slots_beyond(const Topology& ranks, int level) {
     return slots;
 }
 
+/// The slowest links between two ranks: the last level in whose coordinate they differ, 0 within a group.
+template <topology Topology>
+constexpr int level_between(const Topology& ranks, int a, int b) {
+    const auto coordinate = [&](int level, int rank) {
+        return ranks.group_of(rank) / slots_beyond(ranks, level) % extent(ranks, level);
+    };
+    int level = Topology::levels - 1;
+    while (level > 0 && coordinate(level, a) == coordinate(level, b)) --level;
+    return level;
+}
+
 namespace detail {
 /// A value for each of `Levels` levels.
 template <class T, int Levels>

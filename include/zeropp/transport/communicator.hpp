@@ -139,8 +139,8 @@ public:
         }
     }
 
-    /// Level 0 of `gather`, of columns of `bytes` bytes, in rounds `all`. sent(round, place) is the address of the column
-    /// that this rank sends, which has its place there.
+    /// Level 0 of `gather`, of columns of `bytes` bytes, in rounds `all`. sent(round, place) is the address of the
+    /// column that this rank sends, which has its place there.
     template <execution E, class Sent>
     void gather_columns(const E& exec, const column_rounds& all, std::byte* columns, std::size_t bytes, Sent sent) {
         if (all.ranks == 1) return;

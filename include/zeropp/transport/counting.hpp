@@ -21,12 +21,14 @@ namespace zeropp {
 struct traffic {
     short_text primitive;
     std::uint64_t calls = 0;
-    /// Bytes to other ranks of this rank's node (`intra_node_bytes`), and to other nodes (`inter_node_bytes`).
+    /// Bytes to other ranks of this rank's node (`intra_node_bytes`), to other nodes (`inter_node_bytes`), of its site if
+    /// the topology has three levels, and to other sites (`inter_site_bytes`).
     std::uint64_t intra_node_bytes = 0;
     std::uint64_t inter_node_bytes = 0;
+    std::uint64_t inter_site_bytes = 0;
 };
 
-/// Counts the bytes that this rank sends through `Transport` within its node and to other nodes, for each collective.
+/// Counts the bytes that this rank sends through `Transport` along each level of a topology, for each collective.
 /// Bytes count when an operation is enqueued. An all-gather counts as one message to each other rank; so does a
 /// broadcast, on its roots only. Splits, survivors, copies and moves share the totals.
 ///
@@ -100,6 +102,7 @@ public:
             sum.calls += t.calls;
             sum.intra_node_bytes += t.intra_node_bytes;
             sum.inter_node_bytes += t.inter_node_bytes;
+            sum.inter_site_bytes += t.inter_site_bytes;
         }
         return sum;
     }
@@ -130,8 +133,10 @@ private:
         const int self = world_ranks_[static_cast<std::size_t>(this->rank())];
         for (const int peer : world_ranks_) {
             if (peer == self) continue;
-            const bool intra_node = nodes_.group_of(peer) == nodes_.group_of(self);
-            (intra_node ? current.intra_node_bytes : current.inter_node_bytes) += bytes;
+            const int level = level_between(nodes_, peer, self);
+            (level == 0   ? current.intra_node_bytes
+             : level == 1 ? current.inter_node_bytes
+                          : current.inter_site_bytes) += bytes;
         }
     }
 
