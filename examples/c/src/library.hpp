@@ -112,7 +112,7 @@ using feedback_of = zeropp::error_feedback<Hops, zeropp::residuals_in_int8, spac
 /// The hops of an all-reduce. Its all-gather phase has the inter-node format.
 template <class Hops>
 auto all_reduce_hops(const Hops& two) {
-    return zeropp::hops{two.intra_node, two.inter_node, two.inter_node};
+    return zeropp::hops{two.at(zeropp::level<0>), two.last(), two.last()};
 }
 template <class Hops>
 using all_reduce_feedback_of = feedback_of<decltype(all_reduce_hops(Hops{}))>;
