@@ -155,7 +155,7 @@ private:
         friend bool operator==(const sizes&, const sizes&) = default;
 
     private:
-        /// `bytes` are those of one message of residuals.
+        /// Notes the bytes of residuals of `level`, of which one message has `bytes`.
         template <topology Topology>
         void measure(const Topology& topology, int level, std::size_t bytes) {
             const auto l = static_cast<std::size_t>(level);

@@ -65,8 +65,8 @@ struct level_formats {
 
 /// Bytes that a rank sends to ranks of its node, to other nodes (of its site, if the topology has three levels), and to
 /// other sites. In nodes of equal size, every rank sends the same number of bytes; otherwise functions give that of
-/// their argument `rank`. `counting` counts exactly these bytes. Functions throw precondition_error unless `rank` is one
-/// of the ranks.
+/// their argument `rank`. `counting` counts exactly these bytes. Functions throw precondition_error unless `rank` is
+/// one of the ranks.
 struct volume {
     std::uint64_t intra_node = 0;
     std::uint64_t inter_node = 0;

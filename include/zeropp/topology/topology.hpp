@@ -127,7 +127,7 @@ constexpr int slots_beyond(const Topology& ranks, int level) {
     return slots;
 }
 
-/// The slowest links between two ranks: the last level in whose coordinate they differ, 0 within a group.
+/// Level of the slowest links between ranks `a` and `b`: the last in which their coordinates differ.
 template <topology Topology>
 constexpr int level_between(const Topology& ranks, int a, int b) {
     const auto coordinate = [&](int level, int rank) {
