@@ -29,6 +29,8 @@ ROOMS = {
     "transport": ("Transports", "How bytes move between ranks, and decorators that count, check, checksum or stage."),
     "execution": ("Executions", "Where and in what order work runs."),
     "codec": ("Codecs", "Who turns elements into messages and back: loops on the host, kernels on the GPU."),
+    "elastic": ("Elastic", "How weights and shards of dead ranks come to the survivors."),
+    "local_steps": ("Local steps", "How islands train by themselves and exchange their progress rarely."),
     "plan": ("Plans", "What a training step will send, take and last, before anything runs."),
     "core": ("Core", "Words that every room uses: element types, views, errors, workspace."),
 }

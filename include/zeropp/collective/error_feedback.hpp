@@ -31,9 +31,9 @@ namespace zeropp {
 ///            member template `storage<Q>`, the quantizer that stores residuals of Q. Blocks with parameters must not
 ///            be larger than the larger quantizer's, where chunks end
 /// Memory     (1 + 1/k) elements of Storage per element of the gradient, for nodes of k ranks; without the first term
-///            if nodes have one rank, without the second if there is one node. An all-gather phase takes 1/P more for P
-///            ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes. If nodes differ in size, all ranks take as much as
-///            the one that serves the most columns (column_rounds)
+///            if nodes have one rank, without the second if there is one node. With three levels, 1/m more for sites of
+///            m ranks. An all-gather phase takes 1/P more for P ranks. INT8 in blocks of 128 and k = 8: 1.16 bytes. If
+///            nodes differ in size, all ranks take as much as the one that serves the most columns (column_rounds)
 /// Requires   the same quantizers and sequence of calls on all ranks
 /// Errors     a reduction that throws once messages move leaves residuals partly of this step: `reset` them, on all
 ///            ranks
@@ -155,7 +155,7 @@ private:
         friend bool operator==(const sizes&, const sizes&) = default;
 
     private:
-        /// `bytes` are those of one message of residuals.
+        /// Notes the bytes of residuals of `level`, of which one message has `bytes`.
         template <topology Topology>
         void measure(const Topology& topology, int level, std::size_t bytes) {
             const auto l = static_cast<std::size_t>(level);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// qgZ: the gradient reduce-scatter of ZeRO-3 as two quantized all-to-all hops.
+/// qgZ: the gradient reduce-scatter of ZeRO-3 as quantized all-to-all hops, one along each level of a topology.
 
 #include <zeropp/codec/codec.hpp>
 #include <zeropp/collective/error_feedback.hpp>
@@ -63,24 +63,28 @@ std::size_t hierarchical_quantized_reduce_scatter_workspace_bytes(const Topology
     });
 }
 
-/// Reduces every rank's gradient and leaves each rank its shard, moving quantized blocks in place of elements: within
-/// the node with the quantizer `intra_node` of `by_hop`, then between nodes with `inter_node`. Each of a node's k ranks
-/// sends only 1/k of the gradient to other nodes.
+/// Reduces every rank's gradient and leaves each rank its shard, moving quantized blocks in place of elements. Messages
+/// move along one level of the topology after the other, each with its quantizer of `by_hop`: within the node, then
+/// between nodes and, with three levels, then between sites. Each of a node's k ranks sends only 1/k of the gradient to
+/// other nodes, and each of a site's k ranks only 1/k to other sites.
 ///
 /// Shapes    full [n]; shard [partition(n, ranks).size(rank)], that is n / ranks where it divides; scratch as
 ///           hierarchical_quantized_reduce_scatter_workspace_bytes(...), aligned to 16 bytes. Or tensor_lists: full of
 ///           whole tensors, shard of this rank's shards
 /// Result    shard == this rank's shard of the sum or mean. A node's ranks are summed in float, in order of index, then
-///           quantized; then nodes are summed in float, in order. A single node takes the intra-node hop alone, nodes
-///           of one rank the inter-node hop alone. The bits do not depend on execution, transport or chunks
+///           quantized; then nodes are summed in float, in order. With three levels, a site's nodes are summed and
+///           quantized, then sites are summed. A level of one member takes no hop, and its quantizer is not used: a
+///           single node takes the intra-node hop alone, nodes of one rank the inter-node hop alone. The bits do not
+///           depend on execution, transport or chunks
 /// In place  shard may be this rank's shard of full; otherwise they must not overlap. full is not changed elsewhere
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
-/// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on both hops, and
+/// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
 ///           keeps new ones. The bits depend on as little as without it
-/// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
-///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
+/// Requires  a quantizer for each level, from the innermost, and the same n or list, element type, quantizers and
+///           options on all ranks, all with one execution or all with a pipeline; with a pipeline on MPI,
+///           MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`
 /// Source    ZeRO++ (arXiv 2306.10209), section 3.3, qgZ

@@ -9,7 +9,8 @@
 namespace zeropp {
 
 /// Two executions of one type that run the hops of a collective side by side. While one chunk crosses nodes on
-/// `inter_node`, another moves within the node on `intra_node`. Refers to both.
+/// `inter_node`, another moves within the node on `intra_node`. With three levels, `inter_node` crosses sites, and
+/// `intra_node` moves within the site. Refers to both.
 template <execution Execution>
 struct pipeline {
     /// The type of both.

@@ -103,8 +103,8 @@ std::size_t quantized_all_gather_workspace_bytes(const Topology& ranks, const Qu
 /// Result    full == the shards in rank order, each through decode(encode(...)), the caller's own included: the same
 ///           bits on all ranks. They do not depend on execution, transport or chunks
 /// In place  shard may lie inside full
-/// Moves     each message between nodes once, to the ranks of the same index, then within the node. A list moves as one
-///           tensor: one message for each chunk
+/// Moves     each message between nodes once, to the ranks of the same index, then within the node; with three levels,
+///           between sites first. A list moves as one tensor: one message for each chunk
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete

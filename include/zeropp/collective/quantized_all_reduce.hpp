@@ -183,27 +183,30 @@ std::size_t quantized_all_reduce_workspace_bytes(const Topology& ranks, const Ho
 }
 
 /// Reduces every rank's tensor and leaves all ranks the whole result, moving quantized blocks in place of elements.
-/// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with `intra_node` and
-/// `inter_node`, encoded with `all_gather`, and gathered as by quantized_all_gather. One-shot, for two ranks and for
-/// small tensors: every rank gathers and sums all.
+/// Two-shot: each rank's shard is summed as by hierarchical_quantized_reduce_scatter, with a quantizer of `by_hop` for
+/// each level. The sum is encoded with the last one, of the all-gather phase, and gathered as by quantized_all_gather.
+/// One-shot, for two ranks and for small tensors: every rank gathers and sums all.
 ///
 /// Shapes    full and result [n]; scratch as quantized_all_reduce_workspace_bytes(...), aligned to 16 bytes. Or
 ///           tensor_lists of whole tensors
 /// Result    decode(encode(sum or mean)) in float, rounded to the element type once: the same bits on all ranks. The
 ///           sum is that of hierarchical_quantized_reduce_scatter, never rounded to the element type on its way. In
-///           `one_shot`, the sum over the ranks, by index and then by node, each quantized once with the first
-///           hop's quantizer, and not encoded again. The bits do not depend on execution, transport or chunks
+///           `one_shot`, the sum over the ranks, by index and then by node (with three levels, then by site), each
+///           quantized once with the first hop's quantizer, and not encoded again. The bits do not depend on execution,
+///           transport or chunks
 /// In place  result may be full, if no two tensors of a list share memory; otherwise they must not overlap, and full is
 ///           not changed. Tensors of a list may have other gaps in result than in full
-/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with `all_gather`: its messages are
-///           not encoded again for the node, which could only lose more. In `one_shot`, as quantized_all_gather.
-///           Lossless messages may be sent from full and received in result (docs/architecture.md, Memory)
+/// Moves     as hierarchical_quantized_reduce_scatter, then as quantized_all_gather with the last quantizer: its
+///           messages are not encoded again for the node, which could only lose more. In `one_shot`, as
+///           quantized_all_gather. Lossless messages may be sent from full and received in result
+///           (docs/architecture.md, Memory)
 /// Order     enqueued on `exec`, or on both executions of a pipeline, where hops of chunks overlap; complete when
 ///           `intra_node` is (if it throws, when both are). host{} has finished on return. Arrays, lists, communicator
 ///           and executions must outlive the work. Without scratch, allocates a workspace and blocks until complete
 /// Feedback  with `with_error_feedback` in place of `by_hop`, adds the residuals of the last call on every hop, and
 ///           keeps new ones. It needs `two_shot`
-/// Requires  the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
+/// Requires  a quantizer for each level, from the innermost (two for a single level), and one of the all-gather phase;
+///           the same n or list, element type, quantizers and options on all ranks, all with one execution or all with
 ///           a pipeline; with a pipeline on MPI, MPI_THREAD_MULTIPLE
 /// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
 ///           `checked`

@@ -21,7 +21,7 @@ template <int Level>
 inline constexpr level_t<Level> level{};
 
 /// Quantizers of a reduction: one for each level of a topology, from the innermost, and for an all-reduce one more, of
-/// the all-gather phase. A topology of one level takes those of two, and does not use the second.
+/// the all-gather phase. A topology of one level takes the quantizers of two levels, and does not use the second.
 ///   hops{int8, int4}         a reduce-scatter: within the node in int8, between nodes in int4
 ///   hops{int8, int4, int8}   an all-reduce; or a reduce-scatter over three levels
 template <quantizer... Quantizers>
@@ -69,7 +69,7 @@ template <class... Quantizers>
 hops(Quantizers...) -> hops<Quantizers...>;
 
 namespace detail {
-/// True for the quantizers of a reduce-scatter over `Levels` levels, and for those of an all-reduce.
+/// True for the quantizers of a reduce-scatter over `Levels` levels, and for the quantizers of an all-reduce.
 template <class Hops, int Levels>
 inline constexpr bool reduce_scatters = Hops::count >= Levels && Hops::count <= std::max(Levels, 2);
 template <class Hops, int Levels>

@@ -31,14 +31,15 @@ struct slice_order {
     }
 };
 
-/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links, and may differ in
-/// size. They are numbered by their lowest rank, and indices follow the ranks. So a single group, or groups of one,
-/// number the ranks as the world does. A regular value.
+/// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices follow
+/// the ranks. A regular value.
 ///
 /// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level crosses the slowest
-/// links. With three and more levels, groups form a grid of equal extents, and their numbers are mixed radix: the
-/// coordinate of level 1 is the most significant. Ranks that differ in one level's coordinate only are peers of it.
-///   `levels`               a constant: 1 for a single group, 2 if all groups are alike, 3 for groups in sites, ...
+/// links. Ranks that differ in the coordinate of one level only are peers along it. With one and two levels, groups may
+/// differ in size, and are numbered by their lowest rank. With three and more levels, groups form a grid of equal
+/// extents, and their numbers are mixed radix: the coordinate of level 1 is the most significant. If at most one level
+/// has several peers, slots number the ranks as the world does.
+///   `levels`               a constant: 1 for a single group, 2 for groups side by side, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups
 ///   `group_size(group)`    number of ranks in a group
@@ -126,7 +127,7 @@ constexpr int slots_beyond(const Topology& ranks, int level) {
     return slots;
 }
 
-/// The slowest links between two ranks: the last level in whose coordinate they differ, 0 within a group.
+/// Level of the slowest links between ranks `a` and `b`: the last in which their coordinates differ.
 template <topology Topology>
 constexpr int level_between(const Topology& ranks, int a, int b) {
     const auto coordinate = [&](int level, int rank) {

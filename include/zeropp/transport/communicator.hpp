@@ -19,7 +19,7 @@
 
 namespace zeropp {
 
-/// Consecutive slots, whose messages a rank sums and sends on, in a round of column_rounds.
+/// Consecutive slots of messages that a rank sums and sends on, in a round of column_rounds.
 struct slot_range {
     int first;
     int count;
@@ -28,7 +28,7 @@ struct slot_range {
 
 /// Owns the transports that the collectives of one topology use: all ranks, and for each level this rank's peers, the
 /// ranks that differ from it in that level's coordinate only. Moves messages along one level at a time. Messages are in
-/// the order of slots, in which those of a level's peers, with all that they hold, are contiguous.
+/// the order of slots, in which a peer's messages, with all that it has gathered, are contiguous.
 ///
 /// If groups differ in size, ranks of smaller groups also serve the columns that only larger groups have
 /// (column_rounds): they move those in further rounds.
@@ -123,9 +123,9 @@ public:
         return messages + at(slot_of(topology_, rank()), bytes);
     }
 
-    /// Gathers along `level`, of messages of `bytes` bytes. `messages` has one for each slot. Before, this rank has
-    /// those that the gathers of all later levels have brought, or its own; afterwards, those of its peers too. Gathers
-    /// from the last level to level 0 bring all messages to all ranks.
+    /// Gathers along `level`, of messages of `bytes` bytes. `messages` has one for each slot. Before, this rank has the
+    /// messages that the gathers of all later levels have brought, or its own; afterwards, its peers' too. Gathers from
+    /// the last level to level 0 bring all messages to all ranks.
     template <execution E>
     void gather(int level, const E& exec, std::byte* messages, std::size_t bytes) {
         if (level != 0) {
@@ -163,7 +163,7 @@ public:
 
     /// Exchanges along `level` the messages that this rank has for the slots `range`, from `sent`: each peer gets the
     /// ones for its coordinate. Then calls summed(slots, ranks): `received` has a message for these slots from each of
-    /// so many ranks. Level 0 takes all slots, and calls it for each column that this rank serves, its own last; later
+    /// `ranks` ranks. Level 0 takes all slots, and calls it for each column that this rank serves, its own last; later
     /// levels only for its own.
     template <execution E, class Summed>
     void exchange(int level, const E& exec, const slot_range& range, const std::byte* sent, std::byte* received,

@@ -21,8 +21,8 @@ namespace zeropp {
 struct traffic {
     short_text primitive;
     std::uint64_t calls = 0;
-    /// Bytes to other ranks of this rank's node (`intra_node_bytes`), to other nodes (`inter_node_bytes`), of its site
-    /// if the topology has three levels, and to other sites (`inter_site_bytes`).
+    /// Bytes to other ranks of this rank's node (`intra_node_bytes`), to other nodes (`inter_node_bytes`; of its site,
+    /// if the topology has three levels), and to other sites (`inter_site_bytes`).
     std::uint64_t intra_node_bytes = 0;
     std::uint64_t inter_node_bytes = 0;
     std::uint64_t inter_site_bytes = 0;
