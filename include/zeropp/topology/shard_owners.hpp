@@ -25,7 +25,8 @@ public:
     /// A single rank, which owns all shards.
     shard_owners() = default;
 
-    /// The first `groups` groups of `ranks`. Throws precondition_error unless there are that many and at least 1, if
+    /// The first `groups` groups of `ranks`: all of them, if it has three levels. Throws precondition_error unless there
+    /// are that many and at least 1, if
     /// `ranks` does not number groups by their lowest rank and indices by rank, or if another group is larger than all
     /// of these: its ranks would have no shards to copy.
     template <class Topology>
@@ -68,15 +69,18 @@ private:
     /// The ranks of the first `groups` groups.
     template <class Topology>
     static two_level part(const Topology& ranks, int groups) {
-        if (groups < 1 || groups > ranks.groups()) {
-            throw precondition_error("shard_owners", "1 to " + std::to_string(ranks.groups()) + " groups",
+        const int fewest = Topology::levels > 2 ? ranks.groups() : 1;
+        if (groups < fewest || groups > ranks.groups()) {
+            throw precondition_error("shard_owners",
+                                     (fewest == 1 ? "1 to " : "three levels with shards on all ") +
+                                         std::to_string(ranks.groups()) + " groups",
                                      std::to_string(groups));
         }
         std::vector<int> group_of_rank;
         for (int r = 0; r != ranks.size(); ++r) {
             if (ranks.group_of(r) < groups) group_of_rank.push_back(ranks.group_of(r));
         }
-        return two_level(std::span<const int>(group_of_rank));
+        return two_level(std::span<const int>(group_of_rank), Topology::levels > 2);
     }
 
     two_level all_;

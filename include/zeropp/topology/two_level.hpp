@@ -28,43 +28,7 @@ public:
 
     /// Puts rank r on node `node_of_rank[r]`. Any integers name nodes, and a node's ranks need not be consecutive.
     /// Throws precondition_error if there are no ranks, or more slots (`slot_count`) than an int counts.
-    [[gnu::noinline]] explicit two_level(std::span<const int> node_of_rank) {
-        if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
-        require_ranks(node_of_rank.size());
-        std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
-        std::sort(nodes.begin(), nodes.end());
-        nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-        std::vector<int> group_of_node(nodes.size(), -1);
-        for (const int name : node_of_rank) {
-            const auto node =
-                static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), name) - nodes.begin());
-            if (group_of_node[node] < 0) {
-                group_of_node[node] = groups();
-                sizes_.push_back(0);
-            }
-            position_.push_back({group_of_node[node], sizes_[static_cast<std::size_t>(group_of_node[node])]++});
-        }
-        const int largest = *std::max_element(sizes_.begin(), sizes_.end());
-        if (groups() > most / largest) {
-            throw precondition_error(
-                "two_level", "at most " + std::to_string(most) + " slots, the nodes times the ranks of the largest",
-                std::to_string(groups()) + " x " + std::to_string(largest));
-        }
-        ranks_ = std::vector<int>(static_cast<std::size_t>(largest * groups()), size());
-        for (std::size_t rank = 0; rank != position_.size(); ++rank) {
-            ranks_[static_cast<std::size_t>(position_[rank].index * groups() + position_[rank].group)] =
-                static_cast<int>(rank);
-        }
-        group_stride_ = groups() > 1 ? rank_of(1, 0) : size();
-        index_stride_ = group_size(0) > 1 ? rank_of(0, 1) : 1;
-        // Strides must not lead beyond the numbers of an int.
-        regular_ = std::int64_t{groups() - 1} * group_stride_ + std::int64_t{largest - 1} * index_stride_ <= most;
-        for (int slot = 0; regular_ && slot != largest * groups(); ++slot) {
-            // Every number from size() on stands for no rank.
-            regular_ = std::min(strides().rank(slot), size()) == ranks_[static_cast<std::size_t>(slot)];
-        }
-        digest_ = detail::digest_of_places(*this);
-    }
+    explicit two_level(std::span<const int> node_of_rank) : two_level(node_of_rank, false) {}
 
     /// Makes a node of `ranks_of_node[i]` consecutive ranks for each i. Throws precondition_error unless there are
     /// nodes and all have ranks.
@@ -116,6 +80,50 @@ public:
     friend bool operator==(const two_level&, const two_level&) = default;
 
 private:
+    friend class shard_owners;
+
+    /// Groups are `numbered` by `node_of_rank`, whose names are then the numbers from 0 on; otherwise by lowest rank.
+    [[gnu::noinline]] two_level(std::span<const int> node_of_rank, bool numbered) {
+        if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
+        require_ranks(node_of_rank.size());
+        std::vector<int> nodes(node_of_rank.begin(), node_of_rank.end());
+        std::sort(nodes.begin(), nodes.end());
+        nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+        std::vector<int> group_of_node(nodes.size(), -1);
+        if (numbered) {
+            group_of_node = nodes;
+            sizes_ = std::vector<int>(nodes.size());
+        }
+        for (const int name : node_of_rank) {
+            const auto node =
+                static_cast<std::size_t>(std::lower_bound(nodes.begin(), nodes.end(), name) - nodes.begin());
+            if (group_of_node[node] < 0) {
+                group_of_node[node] = groups();
+                sizes_.push_back(0);
+            }
+            position_.push_back({group_of_node[node], sizes_[static_cast<std::size_t>(group_of_node[node])]++});
+        }
+        const int largest = *std::max_element(sizes_.begin(), sizes_.end());
+        if (groups() > most / largest) {
+            throw precondition_error(
+                "two_level", "at most " + std::to_string(most) + " slots, the nodes times the ranks of the largest",
+                std::to_string(groups()) + " x " + std::to_string(largest));
+        }
+        ranks_ = std::vector<int>(static_cast<std::size_t>(largest * groups()), size());
+        for (std::size_t rank = 0; rank != position_.size(); ++rank) {
+            ranks_[static_cast<std::size_t>(position_[rank].index * groups() + position_[rank].group)] =
+                static_cast<int>(rank);
+        }
+        group_stride_ = groups() > 1 ? rank_of(1, 0) : size();
+        index_stride_ = group_size(0) > 1 ? rank_of(0, 1) : 1;
+        // Strides must not lead beyond the numbers of an int.
+        regular_ = std::int64_t{groups() - 1} * group_stride_ + std::int64_t{largest - 1} * index_stride_ <= most;
+        for (int slot = 0; regular_ && slot != largest * groups(); ++slot) {
+            // Every number from size() on stands for no rank.
+            regular_ = std::min(strides().rank(slot), size()) == ranks_[static_cast<std::size_t>(slot)];
+        }
+        digest_ = detail::digest_of_places(*this);
+    }
     struct position {
         int group;
         int index;
