@@ -23,7 +23,7 @@
 #   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
-#   optimised    the same on Open MPI, at -O3, as users compile
+#   optimised    the same on Open MPI, at -O3, as users compile; and the benchmarks, all four of collectives on emulated GPUs
 #   all asan+ubsan, all tsan   sanitizers with the tests that --all leaves out
 #   memcheck     the host path's tests under valgrind: tests/memcheck.sh
 #   compile times   of programs with the library, beside <regex>: they must not have grown
@@ -231,7 +231,7 @@ if [ "$all" = yes ]; then
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
-    run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_BUILD_BENCH=OFF
+    run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_TEST_ALL_EMULATED=ON
     if [ -n "$clang" ]; then
         run_part "all asan+ubsan" asan-ubsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
         run_part "all tsan" tsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
