@@ -8,7 +8,7 @@
 #   --all               all tests of correctness for this machine, in 35 to 70 minutes; continuous integration does
 #   --everywhere        what takes longer, or another MPI, processor or Debian. By hand, before a release
 #   --minutes N         with --all: a part is left out if less time is left than its share (default: 80)
-#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 30)
+#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 10)
 #   --build-dir DIR     where to build (default: build/tests)
 #
 # Parts of --all, in this order, warnings being errors in all of them:
@@ -60,8 +60,8 @@ summary=()
 left_out=()
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=300 [everything]=1500 [PyTorch]=700 [docs]=250 [asan+ubsan]=500 [tsan]=240 [fuzzing]=300 [JAX]=120)
-share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-30} - 30)))
+declare -A share=([style]=300 [everything]=1500 [PyTorch]=700 [docs]=250 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
+share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
 # in_time NAME: false if too little time is left for this part of --all, which the end of the run then says.
@@ -191,7 +191,7 @@ run_fuzzing() {
         "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
         left_out+=("fuzzing: clang-$clang has no libFuzzer here")
     elif [ -n "$clang" ]; then
-        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-30}"
+        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-10}"
     fi
 }
 
