@@ -102,7 +102,8 @@ function(zeropp_add_compile_fail_test name file)
 endfunction()
 
 # zeropp_headers_alone(): compiles every public header by itself, included twice, into one object library for each
-# vendor: zeropp_headers_alone, zeropp_headers_alone_mpi, ... A vendor that is not there leaves its headers out.
+# vendor: zeropp_headers_alone, zeropp_headers_alone_mpi, ... A vendor that is not there leaves its headers out. The header that
+# another one includes before anything else is compiled by itself with that one.
 function(zeropp_headers_alone)
     set(mpi_headers "^(transport/)?mpi\\.hpp$")
     set(nccl_headers "^(transport/)?nccl(_family)?\\.hpp$")
@@ -111,6 +112,14 @@ function(zeropp_headers_alone)
 
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/zeropp
          ${PROJECT_SOURCE_DIR}/include/zeropp/*.hpp)
+    set(begun "")
+    foreach(header IN LISTS headers)
+        file(STRINGS ${PROJECT_SOURCE_DIR}/include/zeropp/${header} first REGEX "^#include " LIMIT_COUNT 1)
+        if(NOT header MATCHES "mpi|nccl|cuda|checksummed|staged" AND first MATCHES "<zeropp/(.+)>")
+            list(APPEND begun ${CMAKE_MATCH_1})
+        endif()
+    endforeach()
+    list(REMOVE_ITEM headers ${begun})
     foreach(header IN LISTS headers)
         set(library zeropp_headers_alone)
         set(needs zeropp::zeropp)

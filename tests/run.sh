@@ -5,10 +5,10 @@
 #
 #   (nothing)           the tests that a change has to pass first, unoptimised, in six to twelve minutes on two cores: unit
 #                       tests, laws, MPI ranks, kernels and collectives on an emulated GPU, every example, short trainings
-#   --all               all tests of correctness for this machine, in 35 to 70 minutes; continuous integration does
+#   --all               all tests of correctness for this machine, in 30 to 65 minutes; continuous integration does
 #   --everywhere        what takes longer, or another MPI, processor or Debian. By hand, before a release
 #   --minutes N         with --all: a part is left out if less time is left than its share (default: 80)
-#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 30)
+#   --fuzz-seconds N    how long each fuzz target runs with --all, or, if given, with --everywhere (default: 10)
 #   --build-dir DIR     where to build (default: build/tests)
 #
 # Parts of --all, in this order, warnings being errors in all of them:
@@ -23,7 +23,7 @@
 #   JAX          examples/jax as pip installs it, against JAX itself, which it installs (130 MB)
 # Parts of --everywhere:
 #   MPICH        what this command does by itself, on MPICH in place of Open MPI
-#   optimised    the same on Open MPI, at -O3, as users compile
+#   optimised    the same on Open MPI, at -O3, as users compile; and the benchmarks, all four of collectives on emulated GPUs
 #   all asan+ubsan, all tsan   sanitizers with the tests that --all leaves out
 #   memcheck     the host path's tests under valgrind: tests/memcheck.sh
 #   compile times   of programs with the library, beside <regex>: they must not have grown
@@ -32,7 +32,8 @@
 #   conda        packages of the checkout, by conda-forge's recipe and its tool: tests/package/conda.sh
 #   PyTorch launchers   examples/torch/launchers with the packages of Hugging Face and Lightning, which it installs
 #   wheels       wheels of examples/torch for x86-64 and 64-bit Arm, installed and loaded: tests/torch/wheels.sh
-#   PTX          all kernels as nvcc compiles them, and their machine code, for three generations of GPUs: tests/ptx/run.sh
+#   PTX          all kernels as nvcc compiles them, and their machine code, for three generations of GPUs; and the host's
+#                code of all headers as nvcc hands it on: tests/ptx/run.sh
 #   CUDA wheel   the one with libraries for CUDA 12 and 13, which nvcc builds in some ten minutes of processor time
 #   launchers    mpirun with a hostfile and Slurm on network namespaces, as docs/clusters has them; needs root
 #   Debian 12, Debian 13   this command and examples/run.sh in a bare Debian, made with debootstrap; needs root
@@ -60,8 +61,8 @@ summary=()
 left_out=()
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=300 [everything]=1500 [PyTorch]=700 [docs]=250 [asan+ubsan]=500 [tsan]=240 [fuzzing]=300 [JAX]=120)
-share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-30} - 30)))
+declare -A share=([style]=200 [everything]=1800 [PyTorch]=700 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
+share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 
 # in_time NAME: false if too little time is left for this part of --all, which the end of the run then says.
@@ -191,7 +192,7 @@ run_fuzzing() {
         "clang++-$clang" -fsanitize=fuzzer -x c++ -o /dev/null - 2>/dev/null; then
         left_out+=("fuzzing: clang-$clang has no libFuzzer here")
     elif [ -n "$clang" ]; then
-        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-30}"
+        run_part fuzzing fuzz "${with_clang[@]}" "-DZEROPP_FUZZ_SECONDS=${fuzz_seconds:-10}"
     fi
 }
 
@@ -225,13 +226,14 @@ if [ "$all" = yes ]; then
     else
         left_out+=("JAX: its C library is built by everything")
     fi
-    left_out+=("another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels:
-          --everywhere" "a GPU: tests/gpu.sh" \
+    left_out+=("another MPI, processor and Debian, launchers of PyTorch, compile times, machine code of kernels, PTX
+          of abilities, other benchmarks on emulated GPUs, the host's code of headers through nvcc: --everywhere" \
+        "a GPU: tests/gpu.sh" \
         "more than 2^32 elements: docs/concepts/commands.md says how")
 elif [ "$everywhere" = yes ]; then
     run_part MPICH loop "${with_gcc[@]}" -DMPI_CXX_COMPILER=mpicxx.mpich \
         -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
-    run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_BUILD_BENCH=OFF
+    run_part optimised release "${with_gcc[@]}" -DZEROPP_TEST_ALL=OFF -DZEROPP_TEST_ALL_EMULATED=ON
     if [ -n "$clang" ]; then
         run_part "all asan+ubsan" asan-ubsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON
         run_part "all tsan" tsan "${with_clang[@]}" -DZEROPP_TEST_ALL=ON

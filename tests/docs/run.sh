@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation site, and sees its checks fail: faults are planted in a small repository of its own, one at a
-# time, each of which docs/build.sh has to find.
+# Builds the documentation site, and sees its checks fail: faults are planted in a small repository, those of one check at
+# a time. docs/build.sh has to name each, and to end with 1.
 #
 #   tests/docs/run.sh [--build-dir DIR]
 #
@@ -38,55 +38,64 @@ plant_nothing() {
     printf '\n```cpp\nreturn 0\n    * zeropp::version_major;  // 0\n```\n' >>"$small/docs/page.md"
 }
 
-# expect NAME TEXT: the build ends with 1 and says TEXT; or with 0, where there is no TEXT.
-expect() {
-    local name=$1 text=$2 wanted=0 result=0
-    [ -z "$text" ] || wanted=1
+# planted FILE LINE TEXT: LINE stands at the end of FILE, for which the build has to say TEXT.
+planted() {
+    printf '%b\n' "$2" >>"$small/$1"
+    texts+=("$3")
+}
+
+# build NAME STATUS: the build ends with STATUS and says all that it has to. The next one begins without faults.
+build() {
+    local text result=0
     "$small/docs/build.sh" >"$small/log" 2>&1 || result=$?
-    if [ $result -eq $wanted ] && grep -qF -- "$text" "$small/log"; then
-        echo "found: $name"
-    else
-        echo "NOT FOUND: $name; the build ended with $result, and said:"
-        cat "$small/log"
+    if [ $result -ne "$2" ]; then
+        echo "$1: the build ended with $result, not with $2"
         failed=1
     fi
-}
-
-# planted NAME FILE LINE TEXT: with LINE at the end of FILE, the build says TEXT.
-planted() {
+    for text in "${texts[@]}"; do
+        if grep -qF -- "$text" "$small/log"; then
+            echo "$1, found: $text"
+        else
+            echo "$1, NOT FOUND: $text"
+            failed=1
+        fi
+    done
+    [ $failed -eq 0 ] || cat "$small/log"
+    texts=()
     plant_nothing
-    printf '%b\n' "$3" >>"$small/$2"
-    expect "$1" "$4"
 }
 
+texts=()
 plant_nothing
-expect "no fault" ""
-planted "a function without a comment" include/zeropp/version.hpp \
-    '\nnamespace zeropp {\n\ninline int planted() { return 1; }\n}' "the function planted has no comment"
-planted "a concept without a comment" include/zeropp/version.hpp \
-    '\nnamespace zeropp {\n\ntemplate <class T>\nconcept planted = sizeof(T) == 1;\n}' \
-    "the concept planted has no comment"
-planted "a member without a comment" include/zeropp/version.hpp \
+build "no fault" 0
+
+planted include/zeropp/version.hpp '\nnamespace zeropp {\n\ninline int planted_function() { return 1; }\n}' \
+    "the function planted_function has no comment"
+planted include/zeropp/version.hpp \
+    '\nnamespace zeropp {\n\ntemplate <class T>\nconcept planted_concept = sizeof(T) == 1;\n}' \
+    "the concept planted_concept has no comment"
+planted include/zeropp/version.hpp \
     '\nnamespace zeropp {\n\n/// Has one.\nstruct has {\n    /// One.\n    int one();\n\n    int planted();\n};\n}' \
     "the function has::planted has no comment"
-planted "a macro without a comment" include/zeropp/version.hpp '\n#define ZEROPP_PLANTED 1' \
-    "the macro ZEROPP_PLANTED has no comment"
-planted "a link to a file that is not there" docs/page.md '\n[x](../include/zeropp/planted.hpp)' \
+planted include/zeropp/version.hpp '\n#define ZEROPP_PLANTED 1' "the macro ZEROPP_PLANTED has no comment"
+build "reference" 1
+
+planted README.md '\n[x](docs/planted.md)' "README.md:5: the repository has no docs/planted.md"
+planted docs/page.md '\n[x](../include/zeropp/planted.hpp)' \
     "docs/page.md:12: the repository has no ../include/zeropp/planted.hpp"
-planted "a link to a page that is not there" README.md '\n[x](docs/planted.md)' \
-    "README.md:5: the repository has no docs/planted.md"
-planted "a link to a heading that is not there" docs/page.md '\n[x](index.md#planted)' \
-    "local id not found in doc 'index': 'planted'"
-planted "a picture that is not there" docs/page.md '\n![x](planted.svg)' "the repository has no planted.svg"
-planted "a file to show that is not there" docs/page.md '\n```{literalinclude} programs/planted.cpp\n```' \
-    "the repository has no programs/planted.cpp"
-planted "a page that nothing leads to" docs/planted.md '# Planted' "isn't included in any toctree"
-planted "a program that does not compile" docs/programs/planted.cpp 'int main() { return planted; }' \
-    "docs/programs/planted.cpp does not compile"
-planted "a program in a page that does not compile" docs/page.md '\n```cpp\nint main() { return planted; }\n```' \
-    "docs/page.md:13 does not compile"
-planted "a piece of no program" docs/page.md '\n```cpp\nreturn zeropp::planted;\n```' \
-    "docs/page.md:13: this C++ is neither a program nor a piece"
+planted docs/page.md '\n![x](planted.svg)' "docs/page.md:14: the repository has no planted.svg"
+planted docs/page.md '\n```{literalinclude} programs/planted.cpp\n```' "the repository has no programs/planted.cpp"
+build "links to files" 1
+
+planted docs/page.md '\n[x](index.md#planted)' "local id not found in doc 'index': 'planted'"
+planted docs/planted.md '# Planted' "isn't included in any toctree"
+build "links to pages" 1
+
+planted docs/programs/planted.cpp 'int main() { return planted; }' "docs/programs/planted.cpp does not compile"
+planted docs/page.md '\n```cpp\nint main() { return absent; }\n```' "docs/page.md:13 does not compile"
+planted docs/page.md '\n```cpp\nreturn zeropp::planted;\n```' \
+    "docs/page.md:17: this C++ is neither a program nor a piece"
+build "examples" 1
 
 [ $failed -eq 0 ] || exit 1
 echo "every planted fault was found"

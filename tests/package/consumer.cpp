@@ -1,6 +1,7 @@
 #include "gathers_right.hpp"
 
 #include <zeropp/version.hpp>
+#include <zeropp/zeropp.hpp>
 
 #include <atomic>
 #include <cstdio>

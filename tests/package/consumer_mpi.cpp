@@ -1,6 +1,6 @@
 #include "gathers_right.hpp"
 
-#include <zeropp/mpi.hpp>
+#include <zeropp/transport/mpi.hpp>
 
 #include <mpi.h>
 
