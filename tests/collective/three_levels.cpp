@@ -101,8 +101,8 @@ struct tensor_case {
     }
 
     static std::vector<float> divided(std::vector<float> values, std::size_t by) {
-        for (float& x : values)
-            x = static_cast<float>(reference::single(static_cast<double>(x) / static_cast<double>(by)));
+        const auto divisor = static_cast<float>(by);
+        for (float& x : values) x /= divisor;
         return values;
     }
     static void append(std::vector<float>& to, const std::vector<float>& values) {
