@@ -37,8 +37,6 @@ static_assert(!std::copyable<memory_of<zeropp::residuals_in_int8>> &&
 
 using tensors = std::vector<std::vector<float>>;
 
-double rounded(double x) { return reference::single(x); }
-
 /// Residuals of all ranks, by what they belong to: (who sends, whose slice it is).
 class plain_memory {
 public:
@@ -59,12 +57,14 @@ public:
                 for (const int r : nodes[node]) {
                     std::vector<float> own = reference::slice_of(fulls[at(r)], ranks, owner);
                     if (reference::has_intra_node_hop(nodes)) {
-                        own = sent(own, first_[{at(r), owner}], intra_node_, intra_node_storage_);
+                        own = reference::fed_back(own, first_[{at(r), owner}], intra_node_, intra_node_storage_);
                     }
-                    of_node = of_node.empty() ? own : sum(of_node, own);
+                    of_node = of_node.empty() ? own : reference::added(of_node, own);
                 }
-                if (nodes.size() > 1) of_node = sent(of_node, second_[{node, owner}], inter_node_, inter_node_storage_);
-                total = total.empty() ? of_node : sum(total, of_node);
+                if (nodes.size() > 1) {
+                    of_node = reference::fed_back(of_node, second_[{node, owner}], inter_node_, inter_node_storage_);
+                }
+                total = total.empty() ? of_node : reference::added(total, of_node);
             }
             shards.push_back(total);
         }
@@ -73,32 +73,6 @@ public:
 
 private:
     using residuals = std::map<std::pair<std::size_t, std::size_t>, std::vector<float>>;
-
-    static std::vector<float> sum(const std::vector<float>& a, const std::vector<float>& b) {
-        std::vector<float> c;
-        for (std::size_t i = 0; i != a.size(); ++i) {
-            c.push_back(static_cast<float>(rounded(static_cast<double>(a[i]) + static_cast<double>(b[i]))));
-        }
-        return c;
-    }
-
-    /// What arrives of `values`.
-    std::vector<float> sent(const std::vector<float>& values, std::vector<float>& residual,
-                            const reference::quantizer& q, const reference::quantizer& storage) const {
-        residual.resize(values.size());
-        std::vector<float> whole;
-        for (std::size_t i = 0; i != values.size(); ++i) {
-            whole.push_back(
-                static_cast<float>(rounded(static_cast<double>(values[i]) + static_cast<double>(residual[i]))));
-        }
-        const std::vector<float> arrived = q.through(whole).values;
-        for (std::size_t i = 0; i != values.size(); ++i) {
-            const double error = rounded(static_cast<double>(whole[i]) - static_cast<double>(arrived[i]));
-            if (std::isfinite(error)) residual[i] = static_cast<float>(error);
-        }
-        residual = storage.through(residual).values;
-        return arrived;
-    }
 
     reference::quantizer intra_node_, inter_node_, intra_node_storage_, inter_node_storage_;
     residuals first_, second_;

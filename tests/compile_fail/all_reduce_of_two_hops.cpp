@@ -1,4 +1,4 @@
-// expect: an all-reduce has an all-gather phase: expected three quantizers
+// expect: an all-reduce has a quantizer for each level, at least two, and one for the all-gather phase
 #include <zeropp/zeropp.hpp>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// expect: a reduce-scatter has no all-gather phase: expected two quantizers
+// expect: a reduce-scatter has a quantizer for each level, and no all-gather phase
 #include <zeropp/zeropp.hpp>
 
 #include <vector>

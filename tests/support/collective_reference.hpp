@@ -232,4 +232,65 @@ inline std::vector<float> all_reduced(const std::vector<int>& node_of_rank,
     return result;
 }
 
+/// Sums of two arrays in float.
+inline std::vector<float> added(const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> sums;
+    for (std::size_t i = 0; i != a.size(); ++i) {
+        sums.push_back(static_cast<float>(single(static_cast<double>(a[i]) + static_cast<double>(b[i]))));
+    }
+    return sums;
+}
+
+/// What arrives of `values` plus `residual`, which is empty at first. Leaves there the residual for the next time.
+inline std::vector<float> fed_back(const std::vector<float>& values, std::vector<float>& residual, const quantizer& q,
+                                   const quantizer& storage) {
+    residual.resize(values.size());
+    const std::vector<float> whole = added(values, residual);
+    const std::vector<float> arrived = q.through(whole).values;
+    for (std::size_t i = 0; i != values.size(); ++i) {
+        const double error = single(static_cast<double>(whole[i]) - static_cast<double>(arrived[i]));
+        if (std::isfinite(error)) residual[i] = static_cast<float>(error);
+    }
+    residual = storage.through(residual).values;
+    return arrived;
+}
+
+/// Sum over any number of levels, of `extents` peers each, from the innermost. `parts` are by rank; peers of the
+/// innermost level have consecutive numbers. `sent(level, sender, values)` is what arrives of the values of a rank,
+/// then of a node, then of a site. A level of one peer takes no message, unless there is one rank in all.
+template <class Sent>
+std::vector<float> summed(std::vector<std::vector<float>> parts, const std::vector<std::size_t>& extents, Sent sent) {
+    const bool alone = parts.size() == 1;
+    for (std::size_t level = 0; level != extents.size(); ++level) {
+        if (extents[level] == 1 && !(alone && level == 0)) continue;
+        std::vector<std::vector<float>> sums(parts.size() / extents[level]);
+        for (std::size_t sender = 0; sender != parts.size(); ++sender) {
+            const std::vector<float> arrived = sent(level, sender, parts[sender]);
+            std::vector<float>& sum = sums[sender / extents[level]];
+            sum = sender % extents[level] == 0 ? arrived : added(sum, arrived);
+        }
+        parts = sums;
+    }
+    return parts[0];
+}
+
+/// Sum of all ranks' `parts`, each through one message, in the order of an all-reduce that gathers: the coordinate of
+/// the innermost level counts first, then that of each next one.
+inline std::vector<float> gathered_sum(const std::vector<std::vector<float>>& parts,
+                                       const std::vector<std::size_t>& extents, const quantizer& q) {
+    std::vector<std::size_t> ranks{0};
+    std::size_t stride = 1;
+    for (const std::size_t extent : extents) {
+        std::vector<std::size_t> further;
+        for (const std::size_t rank : ranks) {
+            for (std::size_t peer = 0; peer != extent; ++peer) further.push_back(rank + peer * stride);
+        }
+        ranks = further;
+        stride *= extent;
+    }
+    std::vector<float> sum = q.through(parts[0]).values;
+    for (std::size_t i = 1; i != ranks.size(); ++i) sum = added(sum, q.through(parts[ranks[i]]).values);
+    return sum;
+}
+
 }  // namespace collective_test::reference
