@@ -23,7 +23,7 @@ int main() try {
         std::vector<std::byte> storage(replica_type::storage_bytes(trainers, n));
         replica_type replica(trainers, comm.rank(), n, storage);
 
-        // Who owns no slices has an empty shard.
+        // Who owns no shards has an empty shard.
         std::vector<zeropp::bfloat16> shard;
         if (replica.owns()) {
             shard.assign(zeropp::partition(n, trainers.size()).size(replica.owner()), zeropp::bfloat16(1));

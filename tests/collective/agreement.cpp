@@ -193,7 +193,7 @@ TEST_CASE("checked updates: another number of chunks on one rank, behind all tha
     REQUIRE(error_of(update(4), update(4)) == "");
     const std::string text = error_of(update(4), update(8));
     INFO(text);
-    CHECK(text.find("version 10000000000000000000, 1 of 2 groups own slices, a list of 200 tensors") !=
+    CHECK(text.find("version 10000000000000000000, 1 of 2 groups own shards, a list of 200 tensors") !=
           std::string::npos);
     CHECK(text.find(", in 4 chunks on rank 1") != std::string::npos);
     CHECK(text.find(", in 8 chunks on rank 2") != std::string::npos);

@@ -85,18 +85,18 @@ TEST_CASE(
     };
     CHECK(
         refused(1, 2, 11) ==
-        "quantized_update: on rank 2, expected an empty shard, since this rank's group owns no slices, given one of 11 "
+        "quantized_update: on rank 2, expected an empty shard, since this rank's group owns no shards, given one of 11 "
         "elements");
     CHECK(
         refused(2, 5, 1) ==
-        "quantized_update: on rank 5, expected an empty shard, since this rank's group owns no slices, given one of 1 "
+        "quantized_update: on rank 5, expected an empty shard, since this rank's group owns no shards, given one of 1 "
         "elements");
     CHECK(refused(2, 3, 0) == "quantized_update: on rank 3, expected a shard of 3 elements of 21, given one of 0");
     CHECK(refused(1, -1, 0) == "");
 }
 
 TEST_CASE("owners: ranks that differ in who owns slices are told so on all ranks, whatever they call") {
-    const std::string others = "1 of 3 groups own slices";
+    const std::string others = "1 of 3 groups own shards";
     const auto differing = [&](auto call) {
         return error_on_six([&](zeropp::thread_transport& transport) {
             rank_of_six me(transport.rank() == 4 ? 1 : 2);
@@ -114,7 +114,7 @@ TEST_CASE("owners: ranks that differ in who owns slices are told so on all ranks
                                      })}) {
         INFO(error);
         CHECK(error.starts_with("checked: expected the same call on every rank, given "));
-        CHECK(error.find("2 of 3 groups own slices on rank 3; ") != std::string::npos);
+        CHECK(error.find("2 of 3 groups own shards on rank 3; ") != std::string::npos);
         CHECK(error.find(others + " on rank 4; ") != std::string::npos);
     }
     // Inside a node, too.
@@ -142,7 +142,7 @@ TEST_CASE("owners: a transport that cannot broadcast serves where all own, and s
         zeropp::quantized_update(host{}, comm, int8, shard, replica.to(2));
     };
     const std::string error =
-        "quantized_update: expected a transport that can broadcast, since 1 of 3 groups own slices, "
+        "quantized_update: expected a transport that can broadcast, since 1 of 3 groups own shards, "
         "given one that cannot";
     CHECK(error_on_six([&](auto& threads) { update(plain_transport{threads}, 3); }) == "");
     CHECK(error_on_six([&](auto& threads) { update(plain_transport{threads}, 1); }) == error);
@@ -160,7 +160,7 @@ TEST_CASE("owners: a transport that cannot broadcast serves where all own, and s
               std::vector<float> shard = me.shard(comm.rank());
               if (comm.rank() == 2) shard.resize(1);
               zeropp::quantized_update(host{}, comm, int8, shard, replica.to(1));
-          }) == "quantized_update: expected a transport that can broadcast, since 2 of 3 groups own slices, given one "
+          }) == "quantized_update: expected a transport that can broadcast, since 2 of 3 groups own shards, given one "
                 "that cannot");
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("owners: lists, storage and tensors of other ranks are refused") {
         });
     };
     CHECK(refused(true) == "quantized_update: on rank 4, expected an empty shard, since this rank's group owns no "
-                           "slices, given one of 2 elements");
+                           "shards, given one of 2 elements");
     CHECK(refused(false) ==
           "quantized_update: on rank 0, expected a list of whole tensors over 4 ranks, given one over 6");
     // A rank without slices that gives an empty array where the others give lists, and the other way round.

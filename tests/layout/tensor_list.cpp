@@ -417,7 +417,7 @@ TEST_CASE("lists: a secondary partition, stored by a gather in chunks and a pipe
         std::vector<float> gapped(60);
         const tensor_list<float> with_gaps(comm.topology(), {{gapped, {.stride = 10, .elements = 12}}});
         expect.equal(thrown<zeropp::precondition_error>([&] { secondary.store(host{}, with_gaps, 6); }),
-                     "secondary_partition: expected tensors without gaps between slices, given a list with gaps");
+                     "secondary_partition: expected tensors without gaps between shards, given a list with gaps");
     });
 }
 
@@ -426,7 +426,7 @@ TEST_CASE("lists: what is wrong with a list is said where it is made") {
     std::vector<float> ten(10);
     using made = tensor_list<float>;
     CHECK_THROWS_WITH(made(ranks, {{ten, {.stride = 2}}}),
-                      "tensor_list: expected tensor 0 with a stride of at least a slice's 3 elements, given 2");
+                      "tensor_list: expected tensor 0 with a stride of at least a shard's 3 elements, given 2");
     CHECK_THROWS_WITH(made(ranks, {ten, {ten, {.stride = 4, .elements = 10}}}),
                       "tensor_list: expected tensor 1 in an array of at least 13 elements, given 10");
     CHECK_THROWS_WITH(made(ranks, {{ten, {.row = 0}}}),
@@ -451,13 +451,13 @@ TEST_CASE("lists: ranks that disagree about one are told") {
         refuses([&] { zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, differs, differs); },
                 "a list of 2 tensors");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, last ? only_one : shard, full); },
-                "on rank 3, expected a list of 2 slices, given one of 1");
+                "on rank 3, expected a list of 2 shards, given one of 1");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, tensor_list<float>({own, a}), full); },
                 "of tensor 1, expected a shard of 15 elements of 60, given one of 100");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, shard, shard); },
-                "expected a list of whole tensors over 4 ranks, given a list of slices");
+                "expected a list of whole tensors over 4 ranks, given a list of shards");
         refuses([&] { zeropp::quantized_all_gather(host{}, comm, int8, full, full); },
-                "expected a list of slices, given one of whole tensors");
+                "expected a list of shards, given one of whole tensors");
         const tensor_list<float> of_six(zeropp::two_level(2, 3), {a, b});
         refuses([&] { zeropp::quantized_all_reduce(host{}, comm, zeropp::hops{int8, int8, int8}, of_six, of_six); },
                 "expected a list of whole tensors over 4 ranks, given one over 6");

@@ -126,7 +126,7 @@ void hierarchical_quantized_reduce_scatter(const Exec& exec, Communicator& comm,
     call.require([&] { return out.shard_problem(whole, comm.rank()); });
     call.require([&]() -> std::string {
         if (!out.overlaps_elsewhere(in, whole, comm.rank())) return {};
-        return "expected a shard that is this rank's slice of full or apart from it, given one that overlaps elsewhere";
+        return "expected a shard in its place in full or apart from it, given one that overlaps elsewhere";
     });
     call.require([&] { return memory.problem(whole, ranks); });
     call.run(on, comm.world(), scratch, plan.workspace_bytes(), [&](std::byte* work) {

@@ -147,7 +147,7 @@ public:
     /// For collectives: why tensors do not fit this partition, as "expected ..., given ..."; empty if they do.
     template <class Operand>
     std::string tensors_problem(const Operand& tensors) const {
-        if (tensors.has_gaps()) return "expected tensors without gaps between slices, given a list with gaps";
+        if (tensors.has_gaps()) return "expected tensors without gaps between shards, given a list with gaps";
         if (std::string problem = tensors.shape().group_problem(group_size_); !problem.empty()) return problem;
         return of_.problem(detail::tensors_identity(tensors.over_group(group_size_)));
     }

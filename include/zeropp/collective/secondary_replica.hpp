@@ -191,7 +191,7 @@ public:
     int slots() const { return slot_count(owners_); }
     short_text text() const {
         if (owners_.groups() == groups()) return {};
-        return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own slices");
+        return short_text().append(owners_.groups()).append(" of ").append(groups()).append(" groups own shards");
     }
     /// Why the replica is not of `rank` of `ranks`, as "expected ..., given ..."; empty if it is.
     template <topology Topology>
@@ -229,7 +229,7 @@ public:
         if (std::string problem = of_.problem(detail::tensors_identity(division)); !problem.empty()) return problem;
         if (!owns()) {
             if (shard.elements() == 0) return {};
-            return "expected an empty shard, since this rank's group owns no slices, given one of " +
+            return "expected an empty shard, since this rank's group owns no shards, given one of " +
                    std::to_string(shard.elements()) + " elements";
         }
         if (shard.overlaps(storage_)) {

@@ -40,7 +40,7 @@ inline constexpr bool is_tensor_list<tensor_list<T, Space>> = true;
 [[gnu::cold]] inline std::string list_ranks_problem(int given, int ranks) {
     if (given == ranks) return {};
     return "expected a list of whole tensors over " + std::to_string(ranks) + " ranks, given " +
-           (given == 0 ? std::string("a list of slices") : "one over " + std::to_string(given));
+           (given == 0 ? std::string("a list of shards") : "one over " + std::to_string(given));
 }
 
 template <class R, class Space>
@@ -320,9 +320,9 @@ struct list_operand {
         return list_ranks_problem(list.ranks(), ranks.size());
     }
     std::string shard_problem(const list_division& d, int rank) const {
-        if (list.ranks() != 0) return "expected a list of slices, given one of whole tensors";
+        if (list.ranks() != 0) return "expected a list of shards, given one of whole tensors";
         if (list.size() != d.segments().size()) {
-            return "expected a list of " + std::to_string(d.segments().size()) + " slices, given one of " +
+            return "expected a list of " + std::to_string(d.segments().size()) + " shards, given one of " +
                    std::to_string(list.size());
         }
         for (std::size_t t = 0; t != list.size(); ++t) {

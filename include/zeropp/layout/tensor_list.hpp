@@ -217,7 +217,7 @@ private:
         };
         if (how.row == 0) fail("in rows of at least 1 element", 0);
         if (s.stride < s.part.slice_size()) {
-            fail("with a stride of at least a slice's " + std::to_string(s.part.slice_size()) + " elements", s.stride);
+            fail("with a stride of at least a shard's " + std::to_string(s.part.slice_size()) + " elements", s.stride);
         }
         if (s.part.count() == 0) return;
         const int last = static_cast<int>((s.part.count() - 1) / s.part.slice_size());

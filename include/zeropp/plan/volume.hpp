@@ -112,7 +112,7 @@ inline void require_least(const char* where, const char* expected, int given, in
 template <topology Topology>
 chunking planned_chunks(const Topology& ranks, const wire_format& last, std::size_t elements, int chunks,
                         std::size_t block) {
-    static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own slices");
+    static_assert(!std::same_as<Topology, shard_owners>, "plans are of topologies whose ranks all own shards");
     const std::size_t slice = partition(elements, ranks.size()).slice_size();
     return {slice, chunks_for(chunks, ranks, last.bytes(slice), true), block};
 }
