@@ -25,10 +25,9 @@ public:
     /// A single rank, which owns all shards.
     shard_owners() = default;
 
-    /// The first `groups` groups of `ranks`: all of them, if it has three levels. Throws precondition_error unless there
-    /// are that many and at least 1, if
-    /// `ranks` does not number groups by their lowest rank and indices by rank, or if another group is larger than all
-    /// of these: its ranks would have no shards to copy.
+    /// The first `groups` groups of `ranks`: all of them, if it has three levels. Throws precondition_error unless
+    /// there are that many and at least 1, if `ranks` does not number groups by their lowest rank (with one and two
+    /// levels) and indices by rank, or if another group is larger than all of these: its ranks would have no shards.
     template <class Topology>
         requires(!std::same_as<Topology, shard_owners> && topology<Topology>)
     shard_owners(const Topology& ranks, int groups) : all_(part(ranks, ranks.groups())), owners_(part(ranks, groups)) {
