@@ -10,6 +10,7 @@
 #include <zeropp/collective/hierarchical_quantized_reduce_scatter.hpp>
 #include <zeropp/collective/quantized_all_gather.hpp>
 #include <zeropp/collective/quantized_all_reduce.hpp>
+#include <zeropp/collective/quantized_update.hpp>
 #include <zeropp/collective/secondary_partition_gather.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/execution/host_queue.hpp>
@@ -17,8 +18,11 @@
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
+#include <zeropp/quantizer/cast_to.hpp>
 #include <zeropp/quantizer/residual_storage.hpp>
+#include <zeropp/topology/shard_owners.hpp>
 #include <zeropp/topology/three_level.hpp>
+#include <zeropp/topology/two_level.hpp>
 #include <zeropp/transport/counting.hpp>
 
 #include <deque>
@@ -235,7 +239,47 @@ void check_list(communicator& comm, const std::vector<tensor_case>& cases, int c
     }
 }
 
+/// What updates make of `n` elements over `ranks`, on every rank: whole tensors gathered after each of three.
+template <class Topology>
+by_rank updated(const Topology& ranks, std::size_t n) {
+    by_rank whole(at(ranks.size()));
+    on_ranks(ranks.size(), "updates", [&](zeropp::thread_transport& transport) {
+        zeropp::communicator comm(ranks, transport);
+        using replica_type = zeropp::secondary_replica<zeropp::cast_to<float>, zeropp::host_space>;
+        guarded<std::byte> kept(replica_type::storage_bytes(ranks, n, comm.rank()));
+        replica_type replica(ranks, comm.rank(), n, kept.view());
+        const zeropp::block_integer<8, 16> q;
+        const host_queue first, second;
+        for (int step = 1; step != 4; ++step) {
+            const auto shard =
+                reference::slice_of(tensor_of(n, reference::fp32, at(step)), at(ranks.size()), at(comm.rank()));
+            std::vector<float> full(n);
+            quantized_update(zeropp::pipeline(first, second), comm, q, shard,
+                             replica.to(static_cast<std::uint64_t>(step), full), {.chunks = step});
+            first.wait();
+            auto& all = whole[at(comm.rank())];
+            all.insert(all.end(), full.begin(), full.end());
+            secondary_partition_gather(host(), comm, replica, static_cast<std::uint64_t>(step), full);
+            all.insert(all.end(), full.begin(), full.end());
+        }
+        if (!kept.intact()) whole[at(comm.rank())].clear();
+    });
+    return whole;
+}
+
 }  // namespace
+
+TEST_CASE("three levels: replicas have the bits that they have on two, whoever they come through") {
+    for (const three_level& ranks :
+         {three_level(2, 2, 2), three_level(3, 2, 1), three_level(2, 1, 2), three_level(2, 3, 2)}) {
+        const by_rank expected = updated(zeropp::two_level(ranks.groups(), ranks.group_size(0)), 1003);
+        const by_rank given = updated(ranks, 1003);
+        REQUIRE(expected[0].size() == 6 * 1003);
+        for (std::size_t r = 0; r != given.size(); ++r) CHECK(difference(given[r], expected[r]) == "");
+    }
+    CHECK_THROWS_WITH(zeropp::shard_owners(three_level(2, 2, 2), 2),
+                      "shard_owners: expected three levels with shards on all 4 groups, given 2");
+}
 
 TEST_CASE("three levels: the bits of the reference, the bytes of the plan, on every topology, in any chunks") {
     for (int shape = 0; shape != 27; ++shape) {

@@ -7,6 +7,7 @@
 #include <zeropp/core/element.hpp>
 #include <zeropp/quantizer/block_integer.hpp>
 #include <zeropp/quantizer/cast_to.hpp>
+#include <zeropp/topology/three_level.hpp>
 
 using namespace plan_test;
 
@@ -44,4 +45,12 @@ TEST_CASE("planned volume: a group that neither divides the node nor holds whole
                           "multiple of them, given " +
                               std::to_string(k));
     }
+    // Two of three nodes of one rank: some groups would reach into the next site.
+    CHECK_THROWS_WITH(zeropp::secondary_gather_volume(zeropp::three_level(2, 3, 1), 2, bf16, 100),
+                      "secondary group size: expected a divisor of the 6 ranks that divides the node's 1 or is a "
+                      "multiple of them, and the site's 3 alike, given 2");
+    CHECK(zeropp::secondary_gather_volume(zeropp::three_level(2, 3, 2), 6, bf16, 600) ==
+          zeropp::volume{.intra_node = bf16.bytes(100), .inter_node = 4 * bf16.bytes(100)});
+    CHECK(zeropp::secondary_gather_volume(zeropp::three_level(2, 3, 2), 12, bf16, 1200) ==
+          zeropp::volume{bf16.bytes(100), 4 * bf16.bytes(100), 6 * bf16.bytes(100)});
 }

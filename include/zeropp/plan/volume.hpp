@@ -308,10 +308,12 @@ struct secondary_peers {
             return ranks_there % group_size == 0 || group_size % ranks_there == 0;
         };
         if (group_size < 1 || !(divides(of_node) && divides(of_site) && ranks.size() % group_size == 0)) {
+            const std::string of_sites =
+                of_site == ranks.size() ? "" : ", and the site's " + std::to_string(of_site) + " alike";
             throw precondition_error("secondary group size",
                                      "a divisor of the " + std::to_string(ranks.size()) +
                                          " ranks that divides the node's " + std::to_string(of_node) +
-                                         " or is a multiple of them",
+                                         " or is a multiple of them" + of_sites,
                                      std::to_string(group_size));
         }
         intra_node = std::min(group_size, of_node) - 1;
