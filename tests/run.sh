@@ -61,7 +61,7 @@ summary=()
 left_out=()
 
 # Seconds that each part of --all may take, on the slower of the machines that it runs on.
-declare -A share=([style]=200 [everything]=1800 [PyTorch]=700 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
+declare -A share=([style]=300 [everything]=1800 [PyTorch]=700 [docs]=220 [asan+ubsan]=500 [tsan]=240 [fuzzing]=240 [JAX]=120)
 share[fuzzing]=$((share[fuzzing] + 3 * (${fuzz_seconds:-10} - 10)))
 limit=$((${minutes:-80} * 60))
 

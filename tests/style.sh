@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds the sources to the house's form, installing what is missing with apt-get. Two minutes of processor time:
+# Holds the sources to the house's form, installing what is missing with apt-get. Some three minutes of processor time:
 #
 #   tests/style.sh [--build-dir DIR] [--no-tidy]
 #
