@@ -241,7 +241,7 @@ inline std::vector<float> added(const std::vector<float>& a, const std::vector<f
     return sums;
 }
 
-/// What arrives of `values` plus `residual`, which is empty at first. Leaves there the residual for the next time.
+/// `values` plus `residual`, as they arrive. `residual` is empty at first, and then the one for the next time.
 inline std::vector<float> fed_back(const std::vector<float>& values, std::vector<float>& residual, const quantizer& q,
                                    const quantizer& storage) {
     residual.resize(values.size());
@@ -256,7 +256,7 @@ inline std::vector<float> fed_back(const std::vector<float>& values, std::vector
 }
 
 /// Sum over any number of levels, of `extents` peers each, from the innermost. `parts` are by rank; peers of the
-/// innermost level have consecutive numbers. `sent(level, sender, values)` is what arrives of the values of a rank,
+/// innermost level have consecutive numbers. `sent(level, sender, values)` is the values of a rank as they arrive,
 /// then of a node, then of a site. A level of one peer takes no message, unless there is one rank in all.
 template <class Sent>
 std::vector<float> summed(std::vector<std::vector<float>> parts, const std::vector<std::size_t>& extents, Sent sent) {

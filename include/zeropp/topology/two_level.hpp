@@ -82,7 +82,8 @@ public:
 private:
     friend class shard_owners;
 
-    /// Groups are `numbered` by `node_of_rank`, whose names are then the numbers from 0 on; otherwise by lowest rank.
+    /// If `numbered`, the names in `node_of_rank` are the groups' numbers, from 0 on. Otherwise lowest ranks number
+    /// them.
     [[gnu::noinline]] two_level(std::span<const int> node_of_rank, bool numbered) {
         if (node_of_rank.empty()) throw precondition_error("two_level", "at least 1 rank", "none");
         require_ranks(node_of_rank.size());
