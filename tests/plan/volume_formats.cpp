@@ -5,6 +5,7 @@
 #include "plan/counted.hpp"
 
 #include <zeropp/core/element.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/plan/volume.hpp>
 #include <zeropp/quantizer/block_float.hpp>
 #include <zeropp/quantizer/block_integer.hpp>

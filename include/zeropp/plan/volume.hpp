@@ -1,13 +1,12 @@
 #pragma once
 /// \file
-/// Formats chosen at run time, and bytes that collectives send, before any is sent.
+/// Bytes that collectives send, before any is sent.
 
 #include <zeropp/core/error.hpp>
-#include <zeropp/core/text.hpp>
 #include <zeropp/elastic/partners.hpp>
 #include <zeropp/layout/chunking.hpp>
 #include <zeropp/layout/partition.hpp>
-#include <zeropp/layout/wire_layout.hpp>
+#include <zeropp/layout/wire_format.hpp>
 #include <zeropp/topology/columns.hpp>
 #include <zeropp/topology/flat.hpp>
 #include <zeropp/topology/shard_owners.hpp>
@@ -24,44 +23,6 @@
 #include <vector>
 
 namespace zeropp {
-
-/// Message sizes of a quantizer that is chosen at run time. A value, made by `wire_format_of`.
-struct wire_format {
-    short_text name;
-    std::size_t block_size;
-    /// Bits of a code, on average over a block.
-    double code_bits;
-    /// True for codes of 16 bits and more without parameters: native collectives move such elements without a codec.
-    bool plain;
-    /// Bytes of a message of `elements` elements.
-    std::size_t (*bytes)(std::size_t elements);
-};
-
-/// The format of `q`. Sizes depend on the type Q alone, not on values such as a seed.
-template <quantizer Q>
-wire_format wire_format_of(const Q& q) {
-    constexpr auto block_size = static_cast<std::size_t>(Q::block_size);
-    return {q.name(), block_size, 8.0 * static_cast<double>(code_bytes<Q>(block_size)) / Q::block_size,
-            Q::code_bits >= 16 && std::is_empty_v<typename Q::params>,
-            [](std::size_t elements) { return wire_layout<Q>(elements).bytes; }};
-}
-
-/// Formats of messages along each level: within the node, between nodes and, for three levels, between sites; there
-/// the second one if it is left out.
-struct level_formats {
-    wire_format intra_node;
-    wire_format inter_node;
-    std::optional<wire_format> inter_site = std::nullopt;
-
-    /// The format of a level.
-    const wire_format& at(int level) const {
-        return level == 0 ? intra_node : level == 1 || !inter_site ? inter_node : *inter_site;
-    }
-    /// Elements of the largest block.
-    std::size_t largest_block() const {
-        return std::max({intra_node.block_size, inter_node.block_size, inter_site ? inter_site->block_size : 1});
-    }
-};
 
 /// Bytes that a rank sends to ranks of its node, to other nodes (of its site, if the topology has three levels), and to
 /// other sites. In nodes of equal size, every rank sends the same number of bytes; otherwise functions give that of
@@ -229,6 +190,22 @@ volume all_reduce_volume(const Topology& ranks, const level_formats& formats, co
                                   detail::on_all_levels(static_cast<std::uint64_t>(ranks.size()) * first_hop));
     }
     return detail::two_shot_volume(ranks, formats, all_gather, elements, chunks, rank);
+}
+
+/// Bytes that a rank sends in quantized_all_to_all for `elements` elements: along each level, to every other peer the
+/// messages for all ranks of its coordinate. Throws precondition_error unless nodes are of equal size.
+template <topology Topology>
+volume all_to_all_volume(const Topology& ranks, const wire_format& format, std::size_t elements) {
+    if (!has_equal_groups(ranks)) {
+        throw precondition_error("volume", "nodes of equal size", group_sizes_text(ranks));
+    }
+    const std::uint64_t message = elements == 0 ? 0 : format.bytes(partition(elements, ranks.size()).slice_size());
+    volume sent;
+    for (int l = 0; l != Topology::levels; ++l) {
+        const int peers = extent(ranks, l);
+        sent.at(l) += static_cast<std::uint64_t>((peers - 1) * (ranks.size() / peers)) * message;
+    }
+    return sent;
 }
 
 /// Local steps: islands of ranks train by themselves and exchange their progress by outer_step. Functions throw

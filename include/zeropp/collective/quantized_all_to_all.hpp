@@ -1,0 +1,142 @@
+#pragma once
+/// \file
+/// The all-to-all of experts, sequence parallelism and owners of parameters, moving quantized blocks.
+
+#include <zeropp/codec/codec.hpp>
+#include <zeropp/collective/pipeline.hpp>
+#include <zeropp/collective/prologue.hpp>
+#include <zeropp/core/workspace.hpp>
+#include <zeropp/execution/execution.hpp>
+#include <zeropp/layout/divided.hpp>
+#include <zeropp/quantizer/quantizer.hpp>
+#include <zeropp/topology/columns.hpp>
+#include <zeropp/topology/topology.hpp>
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace zeropp {
+
+namespace detail {
+
+/// to[c][r] <- from[r][c], of blocks of `bytes` bytes.
+template <execution Execution>
+void transpose(const Execution& exec, const std::byte* from, std::byte* to, int rows, int columns, std::size_t bytes) {
+    for (int r = 0; r != rows; ++r) {
+        for (int c = 0; c != columns; ++c) {
+            exec.copy(to + static_cast<std::size_t>(c * rows + r) * bytes,
+                      from + static_cast<std::size_t>(r * columns + c) * bytes, bytes);
+        }
+    }
+}
+
+/// Sends `messages`, one for each slot, to the slots' ranks, level by level. Returns the address of the messages from
+/// all slots' ranks: `messages`, or `other`, which has room for the same number. Along a level, a rank also sends the
+/// messages that the levels before have brought for its peers.
+template <execution Execution, class Communicator>
+std::byte* exchange_all(const Execution& exec, Communicator& comm, std::byte* messages, std::byte* other,
+                        std::size_t bytes) {
+    const auto& ranks = comm.topology();
+    int from = 1;  // ranks from which this one has messages: those that differ in the levels before
+    for (int l = 0; l != Communicator::levels; ++l) {
+        if (!has_hop(ranks, l)) continue;
+        const int peers = extent(ranks, l);
+        const std::size_t beyond = static_cast<std::size_t>(slots_beyond(ranks, l)) * bytes;
+        if (from != 1) {
+            transpose(exec, messages, other, from, peers, beyond);
+            std::swap(messages, other);
+        }
+        comm.peers(l).all_to_all(exec, messages, other, static_cast<std::size_t>(from) * beyond);
+        std::swap(messages, other);
+        if (from != 1) {
+            transpose(exec, messages, other, peers, from, beyond);
+            std::swap(messages, other);
+        }
+        from *= peers;
+    }
+    return messages;
+}
+
+/// Why tensors of this division cannot be parts for all ranks, as "expected ..., given ..."; empty if they can.
+inline std::string parts_problem(const tensor_division& whole) {
+    const partition& part = whole.part();
+    if (part.count() % static_cast<std::size_t>(part.ranks()) == 0) return {};
+    return "expected a multiple of " + std::to_string(part.ranks()) + " elements, given " +
+           std::to_string(part.count());
+}
+inline std::string parts_problem(const list_division& whole) {
+    for (std::size_t t = 0; t != whole.segments().size(); ++t) {
+        const partition& part = whole.segments()[t].part;
+        if (std::string problem = parts_problem(tensor_division(part.count(), part.ranks())); !problem.empty()) {
+            return "of tensor " + std::to_string(t) + ", " + problem;
+        }
+    }
+    return {};
+}
+
+}  // namespace detail
+
+/// Bytes of workspace that quantized_all_to_all needs for `tensors`, an element count or a tensor_list of whole
+/// tensors: two messages for each rank.
+template <topology Topology, quantizer Quantizer>
+std::size_t quantized_all_to_all_workspace_bytes(const Topology& ranks, const Quantizer&,
+                                                 const tensors_shape& tensors) {
+    return detail::over_ranks(ranks, tensors, [&](const auto& whole) {
+        return 2 * static_cast<std::size_t>(slot_count(ranks)) * detail::wire_bytes_of<Quantizer>(whole);
+    });
+}
+
+/// Sends each rank its part of `sent`, and puts the parts from all ranks into `received`, moving quantized blocks in
+/// place of elements. Over several levels, a rank's parts for a node cross to it in one message, by the rank of the
+/// same index: fewer and larger messages, of as many bytes.
+///
+/// Shapes    sent and received [n], n a multiple of the ranks; scratch as quantized_all_to_all_workspace_bytes(...),
+///           aligned to 16 bytes. Or tensor_lists of whole tensors, each of such an n, of the same sizes
+/// Result    part r of received == decode(encode(part `rank` of rank r's sent)), this rank's own included. Each part is
+///           encoded once, whatever the levels. The bits do not depend on execution, transport or topology
+/// In place  received may be sent, or overlap it: all parts are encoded before the first one is decoded
+/// Moves     along each level, of P ranks in all and p peers along it, P / p messages to each other peer
+/// Order     enqueued on `exec`; host{} has finished on return. Arrays, lists, communicator and execution must outlive
+///           the work. Without scratch, allocates a workspace and blocks until complete
+/// Requires  the same n or list, element type and quantizer on all ranks; nodes of equal size
+/// Throws    precondition_error before any message; on every rank alike if the fault is on all or the transport is
+///           `checked`
+/// Source    the all-to-all of ZeRO++ (arXiv 2306.10209), section 3.3, without its sums
+template <execution Execution, class Communicator, quantizer Quantizer, tensors_in<typename Execution::space> Sent,
+          mutable_tensors_in<typename Execution::space> Received, scratch_in<typename Execution::space> Scratch = none>
+void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quantizer& q, Sent&& sent,
+                          Received&& received, Scratch&& scratch = {}) {
+    using space = typename Execution::space;
+    using T = typename detail::shared_element<space, Received, Sent>::type;
+    using codec = zeropp::codec<Execution>;
+    static_assert(codec_execution<Execution, Quantizer, T>, "no codec for this execution: include its entry header");
+    const auto in = detail::operand_of<space>(sent);
+    const auto out = detail::operand_of<space>(received);
+    const auto& ranks = comm.topology();
+    const auto whole = in.over_ranks(ranks);
+
+    detail::prologue call("quantized_all_to_all", whole.elements(), element_traits<T>::name, ranks);
+    call.quantize_with(q);
+    call.agree(whole.text());
+    call.require([&]() -> std::string {
+        return has_equal_groups(ranks) ? "" : "expected nodes of equal size, given " + group_sizes_text(ranks);
+    });
+    call.require([&] { return in.whole_problem(ranks); });
+    call.require([&] { return detail::parts_problem(whole); });
+    call.require([&] { return out.same_problem(in, ranks); });
+    const std::size_t bytes = detail::wire_bytes_of<Quantizer>(whole);
+    const std::size_t all = static_cast<std::size_t>(slot_count(ranks)) * bytes;
+    call.run(pipeline(exec), comm.world(), scratch, 2 * all, [&](std::byte* work) {
+        if (whole.elements() == 0) return;
+        const typename std::remove_const_t<decltype(whole)>::chunks cut(whole, 1, Quantizer::block_size);
+        const auto slots = cut[0].in_slots(ranks.order(), 0, slot_count(ranks));
+        codec::write(exec, detail::in_phase(q, noise_phase::gather), in.tensor(), slots, work);
+        const std::byte* const messages = detail::exchange_all(exec, comm, work, work + all, bytes);
+        codec::read(exec, message_sum{q, messages},
+                    cut.of(out.over_ranks(ranks))[0].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
+    });
+}
+
+}  // namespace zeropp
