@@ -97,6 +97,11 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
+/* Part r of each of `sent` goes to rank r; part r of each of `received` comes from rank r. Both are whole tensors, whose
+ * elements are a multiple of the ranks; `received` may be `sent`. Nodes must be of equal size. */
+ZEROPP_C_API zeropp_status zeropp_all_to_all(zeropp_communicator* communicator, const char* format,
+                                             zeropp_element element, const zeropp_tensor* sent,
+                                             const zeropp_tensor* received, size_t count, void* stream);
 ZEROPP_C_API zeropp_status zeropp_reduce_scatter(zeropp_communicator* communicator, const char* intra_node,
                                                  const char* inter_node, zeropp_element element,
                                                  const zeropp_tensor* fulls, const zeropp_tensor* shards, size_t count,

@@ -40,6 +40,13 @@ def lossless_collectives(rank, size, per_node, dtype):
         full = torch.empty(n, dtype=dtype)
         zeropp.all_gather(communicator, slice_of(tensor_of(n, n, dtype), rank, size), full, wire)
         assert torch.equal(full, tensor_of(n, n, dtype)), n
+    sent = [tensor_of(n * size, n + rank, dtype) for n in SIZES]
+    received = [torch.empty_like(tensor) for tensor in sent]
+    zeropp.all_to_all(communicator, sent, received, wire)
+    zeropp.all_to_all(communicator, sent[-1], sent[-1], wire)
+    for n, tensor in [*zip(SIZES, received), (SIZES[-1], sent[-1])]:
+        parts = [tensor_of(n * size, n + r, dtype)[n * rank : n * (rank + 1)] for r in range(size)]
+        assert torch.equal(tensor, torch.cat(parts)), n
     if dtype == torch.float32:
         gradients = [tensor_of(n, rank) for n in SIZES]
         parts = [torch.empty(slice_of(g, rank, size).numel()) for g in gradients]
@@ -264,6 +271,7 @@ def refused(rank, size):
         "expected tensors of one type": lambda: zeropp.all_gather(communicator, shard.half(), full, "fp32"),
         "contiguous": lambda: zeropp.all_reduce(communicator, torch.empty(4, 4).t()[1:], "fp32"),
         "expected a shard of 25": lambda: zeropp.all_gather(communicator, full, full, "fp32"),
+        "expected a multiple of": lambda: zeropp.all_to_all(communicator, torch.empty(101), torch.empty(101), "fp32"),
         "a Tensor of torch.strided on meta": lambda: zeropp.quantize(torch.empty(4, device="meta"), "fp32"),
         "expected 16 contiguous bytes": lambda: zeropp.dequantize(torch.empty(1, dtype=torch.uint8), "fp32", (4,), torch.float32),
         "ranks_per_node as a whole number from 1, given '2'": lambda: zeropp.Communicator(ranks_per_node="2"),

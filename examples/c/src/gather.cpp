@@ -33,6 +33,19 @@ zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* f
     });
 }
 
+zeropp_status zeropp_all_to_all(zeropp_communicator* communicator, const char* format, zeropp_element element,
+                                const zeropp_tensor* sent, const zeropp_tensor* received, size_t count, void* stream) {
+    return status_of_collective(*communicator, __func__, stream, [&](const execution& exec) {
+        with_format(format, element, communicator->comm.size() == 1, [&]<class T>(const auto& q, T) {
+            auto& comm = communicator->comm;
+            const auto from = communicator->list<T>(exec, sent, count);
+            const auto to = communicator->list<T>(exec, received, count);
+            const std::size_t bytes = zeropp::quantized_all_to_all_workspace_bytes(comm.topology(), q, from);
+            zeropp::quantized_all_to_all(exec, comm, q, from, to, communicator->scratch_of(bytes));
+        });
+    });
+}
+
 zeropp_status zeropp_message_bytes(const char* format, size_t elements, size_t* bytes) {
     return status_of([&] {
         *bytes =

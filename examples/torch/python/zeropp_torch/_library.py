@@ -87,6 +87,11 @@ _SIGNATURES = {
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
         + [ctypes.c_size_t, ctypes.c_void_p],
     ),
+    "zeropp_all_to_all": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView), ctypes.POINTER(TensorView)]
+        + [ctypes.c_size_t, ctypes.c_void_p],
+    ),
     "zeropp_reduce_scatter": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(TensorView)]

@@ -95,6 +95,22 @@ def all_gather(communicator: Communicator, shards: Tensors, fulls: Tensors, weig
     communicator.collective("zeropp_all_gather", name, arguments)
 
 
+def all_to_all(communicator: Communicator, sent: Tensors, received: Tensors, format: str, *, name: str = "") -> None:
+    """Sends part r of each tensor of `sent` to rank r, and puts its part for this rank into part r of `received`, through
+    `format`: tokens for experts, for example.
+
+    Tensors have a multiple of the ranks' number of elements. `received` may be `sent`. Nodes are of equal size. Compared calls
+    also compare `name`.
+    """
+    ours, theirs = _listed(sent), _listed(received)
+
+    def arguments() -> tuple[object, ...]:
+        views = _views(communicator, ours, theirs, "tensors sent as received")
+        return _format(format), _library.element_of(ours), *views, len(ours), _library.stream_of(communicator.device)
+
+    communicator.collective("zeropp_all_to_all", name, arguments)
+
+
 class Replica:
     """A node's copy of full tensors, for update_gather(): each of its k ranks keeps 1/k. Starts empty."""
 
