@@ -59,6 +59,7 @@ std::string on_latency(const settings& s, const run& zeropp) {
     settings patient = s;
     patient.speed.intra_node.latency_seconds = 0;
     patient.speed.inter_node.latency_seconds = 0;
+    patient.speed.inter_site.latency_seconds = 0;
     const double without = all_of_zeropp(predict_runs(patient)).time.communication();
     const double share = saved(zeropp.time.communication(), without);
     if (zeropp.time.communication() <= 0 || share < 0.25) return {};

@@ -28,7 +28,7 @@ void close(std::ofstream& out, const std::string& file) {
 }
 
 nlohmann::ordered_json json_of(const zeropp::volume& v) {
-    return {{"intra_node", v.intra_node}, {"inter_node", v.inter_node}};
+    return {{"intra_node", v.intra_node}, {"inter_node", v.inter_node}, {"inter_site", v.inter_site}};
 }
 
 nlohmann::ordered_json json_of(const zeropp::step_volume& v) {
@@ -52,23 +52,26 @@ nlohmann::ordered_json ranks_per_node(const zeropp::two_level& ranks) {
 }
 
 nlohmann::ordered_json json_of(const zeropp::collective_time& t) {
-    return {{"intra_node", t.intra_node}, {"inter_node", t.inter_node}, {"codec", t.codec}, {"total", t.total()}};
+    return {{"intra_node", t.intra_node},
+            {"inter_node", t.inter_node},
+            {"inter_site", t.inter_site},
+            {"codec", t.codec},
+            {"total", t.total()}};
 }
 
 }  // namespace
 
 void write_json(const settings& s, const prediction& p) {
-    nlohmann::ordered_json json{{"parameters", s.elements()},
-                                {"tensors", s.tensors.size()},
-                                {"nodes", s.ranks.groups()},
-                                {"ranks_per_node", ranks_per_node(s.ranks)},
-                                {"secondary_group", json_of_group(s.secondary_group_size)},
-                                {"chunks", s.chunks},
-                                {"gather_chunks", s.gather_chunks}};
+    nlohmann::ordered_json json{
+        {"parameters", s.elements()}, {"tensors", s.tensors.size()},
+        {"nodes", s.ranks.groups()},  {"ranks_per_node", ranks_per_node(s.ranks)},
+        {"sites", s.sites},           {"secondary_group", json_of_group(s.secondary_group_size)},
+        {"chunks", s.chunks},         {"gather_chunks", s.gather_chunks}};
     json["formats"] = {{"plain", s.plain.name.str()},
                        {"weights", s.weights.name.str()},
                        {"gradients_intra_node", s.gradients.intra_node.name.str()},
                        {"gradients_inter_node", s.gradients.inter_node.name.str()},
+                       {"gradients_inter_site", s.gradients.at(2).name.str()},
                        {"secondary", s.secondary.name.str()},
                        {"differences", s.differences.name.str()},
                        {"difference_gradients", s.difference_gradients.name.str()}};
@@ -82,6 +85,8 @@ void write_json(const settings& s, const prediction& p) {
                      {"intra_node_latency_seconds", s.speed.intra_node.latency_seconds},
                      {"inter_node_bytes_per_second", s.speed.inter_node.bytes_per_second},
                      {"inter_node_latency_seconds", s.speed.inter_node.latency_seconds},
+                     {"inter_site_bytes_per_second", s.speed.inter_site.bytes_per_second},
+                     {"inter_site_latency_seconds", s.speed.inter_site.latency_seconds},
                      {"codec_bytes_per_second", s.speed.codec_bytes_per_second}};
     json["compute_seconds"] = {{"forward", s.compute.forward}, {"backward", s.compute.backward}};
     const double before = of(p.runs.front().by_node.total().inter_node);

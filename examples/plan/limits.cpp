@@ -29,7 +29,8 @@ zeropp::link_speed link_of(const std::string& name, double gbit, double us) {
 void set_machine(settings& s, const machine_numbers& m) {
     s.speed = {link_of("intra-node", m.intra_node_gbit, m.intra_node_us),
                link_of("inter-node", m.inter_node_gbit, m.inter_node_us),
-               in_range("codec GB/s", m.codec_gb, 0, 1e6) * 1e9};
+               in_range("codec GB/s", m.codec_gb, 0, 1e6) * 1e9,
+               link_of("inter-site", m.inter_site_gbit, m.inter_site_us)};
     s.compute = zeropp::compute_time::of_step(in_range("milliseconds of computation", m.compute_ms, 0, 1e12) * 1e-3);
     s.memory = in_range("GB of memory", m.memory_gb, 0, 1e6) * 1e9;
     s.other_memory = in_range("GB of other memory", m.other_memory_gb, 0, 1e6) * 1e9;

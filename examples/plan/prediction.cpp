@@ -22,7 +22,7 @@ struct tensor_group {
 zeropp::step_options with_differences(const settings& s, const zeropp::wire_format& differences,
                                       const zeropp::wire_format& gradients) {
     return {.weights = differences,
-            .gradients = {s.gradients.intra_node, gradients},
+            .gradients = {s.gradients.intra_node, gradients, s.gradients.inter_site},
             // Differences are added to replicas that are not quantized.
             .replicas = s.secondary.plain ? s.secondary : s.plain,
             .chunks = s.chunks,
@@ -75,29 +75,31 @@ void take_larger(zeropp::step_volume& most, const zeropp::step_volume& v) {
     for (auto part : {&zeropp::step_volume::forward, &zeropp::step_volume::backward, &zeropp::step_volume::gradients}) {
         (most.*part).intra_node = std::max((most.*part).intra_node, (v.*part).intra_node);
         (most.*part).inter_node = std::max((most.*part).inter_node, (v.*part).inter_node);
+        (most.*part).inter_site = std::max((most.*part).inter_site, (v.*part).inter_site);
     }
 }
 
 /// Adds the bytes of a step to `r`: the largest of a rank and of a node, and the sum over all. Ranks of nodes of one
 /// size that serve the same number of columns send the same.
-void add_sent(run& r, const settings& s, const tensor_group& g) {
+template <class Topology>
+void add_sent(run& r, const Topology& topology, const tensor_group& g) {
     std::map<int, std::uint64_t> nodes_of_size;
     std::map<int, int> node_of_size;
-    for (int node = 0; node != s.ranks.groups(); ++node) {
-        ++nodes_of_size[s.ranks.group_size(node)];
-        node_of_size.emplace(s.ranks.group_size(node), node);
+    for (int node = 0; node != topology.groups(); ++node) {
+        ++nodes_of_size[topology.group_size(node)];
+        node_of_size.emplace(topology.group_size(node), node);
     }
     zeropp::step_volume by_rank, by_node;
     for (const auto& [size, nodes] : nodes_of_size) {
         const int node = node_of_size[size];
         std::map<int, std::pair<int, std::uint64_t>> ranks_by_columns;  // a rank, and the number of these
         for (int i = 0; i != size; ++i) {
-            const int columns = zeropp::rounds_of(s.ranks, node).served(i);
-            ++ranks_by_columns.try_emplace(columns, s.ranks.rank_of(node, i), 0).first->second.second;
+            const int columns = zeropp::rounds_of(topology, node).served(i);
+            ++ranks_by_columns.try_emplace(columns, topology.rank_of(node, i), 0).first->second.second;
         }
         zeropp::step_volume of_node;
         for (const auto& [columns, ranks] : ranks_by_columns) {
-            const zeropp::step_volume sent = zeropp::volume_of_step(s.ranks, g.tensors, g.options, ranks.first);
+            const zeropp::step_volume sent = zeropp::volume_of_step(topology, g.tensors, g.options, ranks.first);
             take_larger(by_rank, sent);
             of_node += sent * ranks.second;
         }
@@ -131,15 +133,15 @@ std::vector<layout> predict_layouts(const settings& s) {
 }
 
 /// Whole nodes if they differ in size. Otherwise group sizes up to 8 nodes that divide the number of ranks, and divide
-/// a node's or are multiples of it.
+/// a node's and a site's or are multiples of them.
 std::vector<secondary_choice> predict_choices(const settings& s) {
     const bool equal = has_equal_groups(s.ranks);
     std::vector<int> sizes;
     if (!equal) sizes.push_back(zeropp::whole_nodes);
-    const int of_node = s.ranks.group_size(0);
+    const int of_node = s.ranks.group_size(0), of_site = s.ranks.size() / s.sites;
+    const auto divides = [](int group, int ranks) { return ranks % group == 0 || group % ranks == 0; };
     for (int k = 1; equal && k <= s.ranks.size() && k <= 8 * of_node; ++k) {
-        if (s.ranks.size() % k != 0 || (of_node % k != 0 && k % of_node != 0)) continue;
-        sizes.push_back(k);
+        if (s.ranks.size() % k == 0 && divides(k, of_node) && divides(k, of_site)) sizes.push_back(k);
     }
     std::vector<secondary_choice> choices;
     for (const int k : sizes) {
@@ -165,9 +167,10 @@ run predict_run(const settings& s, std::string name, const parts& of) {
     for (const tensor_group& g : groups_of(s, of)) {
         const auto elements = std::accumulate(g.tensors.begin(), g.tensors.end(), std::uint64_t{0});
         r.code_bits += code_bits(g.options) * static_cast<double>(elements) / static_cast<double>(s.elements());
-        add_sent(r, s, g);
-        const zeropp::step_time time =
-            zeropp::time_of_step(s.speed, s.ranks, g.tensors, g.options, s.compute, s.bytes.parameter);
+        const zeropp::step_time time = s.on_topology([&](const auto& topology) {
+            add_sent(r, topology, g);
+            return zeropp::time_of_step(s.speed, topology, g.tensors, g.options, s.compute, s.bytes.parameter);
+        });
         r.time.forward += time.forward;
         r.time.backward += time.backward;
         r.time.gradients += time.gradients;
@@ -177,16 +180,16 @@ run predict_run(const settings& s, std::string name, const parts& of) {
 
 layout predict_layout(const settings& s, std::string name, const parts& of) {
     layout l{.name = std::move(name), .states = zeropp::memory_of_states(s.tensors, s.ranks.size(), s.bytes)};
-    for (const auto& [tensors, options, residuals] : groups_of(s, of)) {
-        if (options.secondary) {
-            l.secondary += zeropp::secondary_memory(tensors, {smallest_group(s), options.secondary->stored_as});
+    for (const tensor_group& g : groups_of(s, of)) {
+        if (g.options.secondary) {
+            l.secondary += zeropp::secondary_memory(g.tensors, {smallest_group(s), g.options.secondary->stored_as});
         }
-        if (options.replicas) l.secondary += zeropp::replica_memory(s.ranks, tensors, *options.replicas);
-        if (residuals) {
-            l.residuals += zeropp::residuals_memory(s.ranks, tensors, *residuals);
-        }
-        // One scratch serves all tensors and formats.
-        l.scratch = std::max(l.scratch, zeropp::scratch_memory(s.ranks, s.tensors, options, s.bytes));
+        s.on_topology([&](const auto& topology) {
+            if (g.options.replicas) l.secondary += zeropp::replica_memory(topology, g.tensors, *g.options.replicas);
+            if (g.residuals) l.residuals += zeropp::residuals_memory(topology, g.tensors, *g.residuals);
+            // One scratch serves all tensors and formats.
+            l.scratch = std::max(l.scratch, zeropp::scratch_memory(topology, s.tensors, g.options, s.bytes));
+        });
     }
     return l;
 }
@@ -249,7 +252,7 @@ std::optional<mirror_cost> predict_mirrors(const settings& s) {
     constexpr std::uint64_t moments = 2;
     const zeropp::volume sent = zeropp::mirror_volume(s.ranks, s.tensors, format, most);
     return mirror_cost{.how = *s.mirrors,
-                       .sent = {sent.intra_node * moments, sent.inter_node * moments},
+                       .sent = sent * moments,
                        .memory = zeropp::mirror_memory(s.ranks, s.tensors, format) * moments};
 }
 

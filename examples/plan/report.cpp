@@ -69,6 +69,17 @@ void print_bytes(std::ostream& out, const settings& s, const std::vector<run>& r
              times_less(of(runs.front().sent.total().intra_node), of(r.sent.total().intra_node))});
     }
     out << '\n';
+    if (s.sites != 1) {
+        head(out, "across sites, by a site", {"forward", "backward", "gradients", "total", "in M", "reduction"});
+        const auto by_site = [&](const zeropp::volume& of_all) { return of(of_all.inter_site) / s.sites; };
+        for (const run& r : runs) {
+            const double total = by_site(r.by_all.total());
+            row(out, r.name,
+                {gb(by_site(r.by_all.forward)), gb(by_site(r.by_all.backward)), gb(by_site(r.by_all.gradients)),
+                 gb(total), fixed(total / m, 3), times_less(by_site(runs.front().by_all.total()), total)});
+        }
+        out << '\n';
+    }
     head(out, "in all", {"rank across", "node across", "all across", "node inside", "all inside"});
     for (const run& r : runs) {
         const zeropp::volume by_node = r.by_node.total();
@@ -135,10 +146,13 @@ void print_mirrors(std::ostream& out, const mirror_cost& cost) {
 void print_report(std::ostream& out, const settings& s, const prediction& p) {
     out << s.elements() << " parameters in " << s.tensors.size() << " tensors";
     if (s.by_layer) out << ", of which embeddings and head are " << s.by_layer->embeddings << ",";
-    out << " on " << nodes_text(s.ranks) << "\n"
+    out << " on " << nodes_text(s.ranks);
+    if (s.sites != 1) out << " in " << s.sites << " sites";
+    out << "\n"
         << "zero3 sends " << s.plain.name.str() << "; qwz weights in " << s.weights.name.str() << "; qgz gradients in "
-        << s.gradients.intra_node.name.str() << " inside and " << s.gradients.inter_node.name.str() << " across, in "
-        << s.chunks << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
+        << s.gradients.intra_node.name.str() << " inside and " << s.gradients.inter_node.name.str() << " across"
+        << (s.sites == 1 ? "" : ", between sites in " + s.gradients.at(2).name.str()) << ", in " << s.chunks
+        << (s.chunks == 1 ? " chunk" : " chunks") << "; hpz keeps weights in " << s.secondary.name.str()
         << " in groups of " << group_text(s.secondary_group_size) << "; differences of what nodes keep in "
         << s.differences.name.str() << ", gradients across beside them in " << s.difference_gradients.name.str();
     if (s.by_layer) {
@@ -149,7 +163,12 @@ void print_report(std::ostream& out, const settings& s, const prediction& p) {
     out << "\na rank " << s.speed.intra_node.bytes_per_second * 8e-9 << " Gbit/s and "
         << s.speed.intra_node.latency_seconds * 1e6 << " us inside, a node "
         << s.speed.inter_node.bytes_per_second * 8e-9 << " Gbit/s and " << s.speed.inter_node.latency_seconds * 1e6
-        << " us across, a codec " << s.speed.codec_bytes_per_second * 1e-9 << " GB/s, "
+        << " us across";
+    if (s.sites != 1) {
+        out << ", a site " << s.speed.inter_site.bytes_per_second * 8e-9 << " Gbit/s and "
+            << s.speed.inter_site.latency_seconds * 1e6 << " us";
+    }
+    out << ", a codec " << s.speed.codec_bytes_per_second * 1e-9 << " GB/s, "
         << (s.compute.forward + s.compute.backward) * 1e3 << " ms of computation\n\n";
     print_bytes(out, s, p.runs);
     out << '\n';

@@ -165,6 +165,11 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         app.add_option("--ranks-per-node", ranks_per_node, "ranks (GPUs) on each")->check(count)->needs(number));
     of_nodes->add_option("--node-sizes", node_sizes, "or the ranks on each node, e.g. 8,8,7");
     of_nodes->require_option(1);
+    settings s;
+    app.add_option("--sites", s.sites, "sites, of as many of the nodes each, with slower links between them")
+        ->check(count)
+        ->needs(number)
+        ->capture_default_str();
     int secondary_group_size = 0;
     app.add_option("--secondary-group", secondary_group_size,
                    "ranks that share a secondary partition (default: a node's)")
@@ -179,6 +184,9 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->capture_default_str();
     app.add_option("--gradients-inter-node", gradients_inter_node, "quantizer of inter-node gradients (qgZ)")
         ->capture_default_str();
+    std::string gradients_inter_site;
+    app.add_option("--gradients-inter-site", gradients_inter_site,
+                   "quantizer of gradients between sites (default: as between nodes)");
     app.add_option("--secondary", secondary, "quantizer of the secondary partition (hpZ)")->capture_default_str();
     app.add_option("--differences", differences, "quantizer of differences of the weights that nodes keep")
         ->capture_default_str();
@@ -212,6 +220,10 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     app.add_option("--intra-node-us", m.intra_node_us, "latency of an intra-node message in microseconds")
         ->capture_default_str();
     app.add_option("--inter-node-us", m.inter_node_us, "latency of an inter-node message in microseconds")
+        ->capture_default_str();
+    app.add_option("--inter-site-gbit", m.inter_site_gbit, "Gbit/s of a whole site to others, each way")
+        ->capture_default_str();
+    app.add_option("--inter-site-us", m.inter_site_us, "latency of a message between sites in microseconds")
         ->capture_default_str();
     app.add_option("--codec-gb", m.codec_gb, "GB/s that a rank's codec reads and writes; 0 does not count it")
         ->capture_default_str();
@@ -248,7 +260,6 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
         ->needs(of_mirror)
         ->capture_default_str();
 
-    settings s;
     app.add_option("--gpu-memory-gb", m.memory_gb, "memory of a GPU, in GB of 10^9 bytes");
     app.add_option("--other-memory-gb", m.other_memory_gb, "what else lies there: activations, buffers")
         ->capture_default_str();
@@ -302,23 +313,30 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
     }
     require_tensors(s.tensors);
     s.ranks = nodes != 0 ? ranks_of(nodes, ranks_per_node) : ranks_from(node_sizes);
+    if (s.ranks.groups() % s.sites != 0) {
+        throw std::invalid_argument("--sites: expected a divisor of the " + std::to_string(s.ranks.groups()) +
+                                    " nodes, given " + std::to_string(s.sites));
+    }
     s.secondary_group_size = secondary_group_size;
     if (secondary_group_size == 0) {
         s.secondary_group_size = has_equal_groups(s.ranks) ? s.ranks.group_size(0) : zeropp::whole_nodes;
     }
-    static_cast<void>(zeropp::secondary_peers(s.ranks, s.secondary_group_size));
+    s.on_topology([&](const auto& ranks) { zeropp::secondary_peers(ranks, s.secondary_group_size); });
     s.plain = format_named(plain);
     s.plain_gradients = s.plain;
     s.weights = format_named(weights);
     s.gradients.intra_node = format_named(gradients_intra_node);
     s.gradients.inter_node = format_named(gradients_inter_node);
+    if (!gradients_inter_site.empty()) s.gradients.inter_site = format_named(gradients_inter_site);
     s.secondary = format_named(secondary);
     s.differences = format_named(differences);
     s.difference_gradients = format_named(difference_gradients);
     const auto residuals_beside = [&](const std::string& inter_node) -> std::optional<zeropp::level_formats> {
         if (residuals == "none") return std::nullopt;
-        return zeropp::level_formats{residual_format(residuals, gradients_intra_node),
+        zeropp::level_formats stored{residual_format(residuals, gradients_intra_node),
                                      residual_format(residuals, inter_node)};
+        if (!gradients_inter_site.empty()) stored.inter_site = residual_format(residuals, gradients_inter_site);
+        return stored;
     };
     s.residuals = residuals_beside(gradients_inter_node);
     s.difference_residuals = residuals_beside(difference_gradients);
@@ -329,6 +347,13 @@ std::optional<settings> read_settings(int argc, char** argv, int& exit_code) {
                                       .embedding_gradients = format_named(embedding_gradients),
                                       .block_residuals = residuals_beside(block_gradients),
                                       .embedding_residuals = residuals_beside(embedding_gradients)};
+    }
+    if (s.sites != 1 && (islands != 0 || !mirror.empty() || s.advise)) {
+        throw std::invalid_argument(
+            "--sites: expected no --islands, --mirror or --advise beside it, which know no sites");
+    }
+    if (s.sites == 1 && !gradients_inter_site.empty()) {
+        throw std::invalid_argument("--gradients-inter-site: expected several --sites, given 1");
     }
     if (islands != 0) {
         if (!has_equal_groups(s.ranks)) {

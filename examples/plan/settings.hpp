@@ -3,6 +3,7 @@
 #include <zeropp/plan/memory.hpp>
 #include <zeropp/plan/time.hpp>
 #include <zeropp/plan/volume.hpp>
+#include <zeropp/topology/three_level.hpp>
 #include <zeropp/topology/two_level.hpp>
 
 #include <cstddef>
@@ -42,6 +43,7 @@ struct mirror_settings {
 struct settings {
     std::vector<std::size_t> tensors;  // number of elements of each
     zeropp::two_level ranks;
+    int sites = 1;              // of as many nodes each
     int secondary_group_size;   // or zeropp::whole_nodes
     zeropp::wire_format plain;  // of ZeRO-3's weights
     zeropp::wire_format plain_gradients;
@@ -67,6 +69,12 @@ struct settings {
     std::string json_file;    // empty: none
     std::string sweep_file;   // empty: none
 
+    /// f(topology): of the nodes or, if there are several sites, of nodes in sites.
+    template <class F>
+    auto on_topology(F f) const {
+        if (sites == 1) return f(ranks);
+        return f(zeropp::three_level(sites, ranks.groups() / sites, ranks.group_size(0)));
+    }
     std::uint64_t elements() const { return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0}); }
 };
 
@@ -76,6 +84,8 @@ struct machine_numbers {
     double inter_node_gbit = 100;
     double intra_node_us = 5;
     double inter_node_us = 20;
+    double inter_site_gbit = 10;
+    double inter_site_us = 1000;
     double codec_gb = 1000;
     double compute_ms = 0;
     double memory_gb = 0;
