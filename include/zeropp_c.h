@@ -97,8 +97,8 @@ ZEROPP_C_API zeropp_status zeropp_threads_create(int threads, void** stream);
 ZEROPP_C_API zeropp_status zeropp_all_gather(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* shards,
                                              const zeropp_tensor* fulls, size_t count, void* stream);
-/* Part r of each of `sent` goes to rank r; part r of each of `received` comes from rank r. Both are whole tensors, whose
- * elements are a multiple of the ranks; `received` may be `sent`. Nodes must be of equal size. */
+/* Part r of each of `sent` goes to rank r; part r of each of `received` comes from rank r. Both are whole tensors, of a
+ * multiple of the ranks in elements; `received` may be `sent`. Nodes must be of equal size. */
 ZEROPP_C_API zeropp_status zeropp_all_to_all(zeropp_communicator* communicator, const char* format,
                                              zeropp_element element, const zeropp_tensor* sent,
                                              const zeropp_tensor* received, size_t count, void* stream);
