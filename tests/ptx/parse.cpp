@@ -366,28 +366,29 @@ private:
 
 }  // namespace
 
-module parse(const std::string& ptx, const std::string& mutant){module all;
-std::map<std::string, u64> shared;  // variables of all kernels
-u32 shared_bytes = 0;
-source in(ptx);
-while (!in.ended()) {
-    std::string head = in.until("\n;{");
-    if (head.starts_with(".version") || head.starts_with(".target") || head.starts_with(".address_size")) continue;
-    head += ' ' + in.until(";{");
-    if (const auto entry = head.find(".entry"); entry != std::string::npos) {
-        kernel_reader reader(shared, shared_bytes, mutant);
-        reader.read_head(head.substr(entry + 6));
-        auto k = reader.read_body(in);
-        all[k->name] = std::move(k);
-    } else if (head.starts_with(".shared")) {
-        const declaration d(head);
-        shared[d.name] = d.place(shared_bytes);
-        in.take();
-    } else {
-        throw fault("not supported: `" + head + "`");
+auto parse(const std::string& ptx, const std::string& mutant) -> module {
+    auto all = module();
+    std::map<std::string, u64> shared;  // variables of all kernels
+    u32 shared_bytes = 0;
+    source in(ptx);
+    while (!in.ended()) {
+        std::string head = in.until("\n;{");
+        if (head.starts_with(".version") || head.starts_with(".target") || head.starts_with(".address_size")) continue;
+        head += ' ' + in.until(";{");
+        if (const auto entry = head.find(".entry"); entry != std::string::npos) {
+            kernel_reader reader(shared, shared_bytes, mutant);
+            reader.read_head(head.substr(entry + 6));
+            auto k = reader.read_body(in);
+            all[k->name] = std::move(k);
+        } else if (head.starts_with(".shared")) {
+            const declaration d(head);
+            shared[d.name] = d.place(shared_bytes);
+            in.take();
+        } else {
+            throw fault("not supported: `" + head + "`");
+        }
     }
+    return all;
 }
-return all;
-}  // namespace zeropp_test::ptx
 
 }  // namespace zeropp_test::ptx
