@@ -46,6 +46,13 @@ if "torchtitan" in sys.argv[1]:
 
     FSDPModule.set_gradient_divide_factor = set_factor_of_sums
 
+if "deepspeed" in sys.argv[1]:
+    # DeepSpeed compiles its operators when they are first used, shared memory between processes among them.
+    os.environ |= {"DS_ACCELERATOR": "cpu"}
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__.clear()
+
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 # Ends as train.py does: no rank closes its connections while another uses them, and gloo's threads are not waited for.

@@ -11,7 +11,8 @@
 #   --build-dir DIR   where the environment is, which is made once (default: build/torch)
 #   --cuda            with the library for CUDA tensors, which nvcc takes some minutes for
 #   --install         makes the environment, and tests nothing
-#   --launchers       with transformers, accelerate, Lightning, torchtitan and peft, for the tests of examples/torch/launchers and LoRA
+#   --launchers       with transformers, accelerate, Lightning, torchtitan, DeepSpeed and peft, for the tests of examples/torch/launchers,
+#                     DeepSpeed's ZeRO-3 and LoRA
 #
 # Exit status: pytest's; 2 something is missing, 77 no PyTorch can be had here.
 set -euo pipefail
@@ -48,6 +49,10 @@ fi
 if [ "$launchers" = yes ] && ! "$python" -c "import accelerate, lightning, peft, torchtitan, transformers" 2>/dev/null; then
     "$python" -m pip install --quiet accelerate==1.15.0 lightning==2.6.6 peft==0.21.2 torchtitan==0.2.2 \
         transformers==5.24.0
+fi
+if [ "$launchers" = yes ] && ! "$python" -c "import deepspeed" 2>/dev/null; then
+    "$python" -m pip install --quiet setuptools wheel
+    DS_BUILD_OPS=0 "$python" -m pip install --quiet --no-build-isolation deepspeed==0.19.8
 fi
 [ "$install" = no ] || exit 0
 with_cuda=OFF

@@ -43,6 +43,8 @@ def private_names_used():
     """Names that begin with an underscore, that the package uses and does not define."""
     used, own = {}, set()
     for file in PACKAGE.glob("*.py"):
+        if file.name == "deepspeed.py":
+            continue  # it lists DeepSpeed's names, and checks them when it is imported
         for node in ast.walk(ast.parse(file.read_text())):
             names = []
             if isinstance(node, ast.Attribute):
