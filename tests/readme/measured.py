@@ -93,6 +93,11 @@ def sentences():
     for text, mode, formats in ("FSDP2, 4 bits, same hpZ groups", "FSDP2", "4bit"), ("DDP, 8 bits", "DDP", "8bit"):
         a, b, c = torch(mode, formats)[0], torch(mode, "16bit")[0], torch(mode, "torch's own")[0]
         yield "docs/concepts/measured.md", f"| {text} | {a} ms | {b} ms | {b / a:.1f}x | {c} ms | {c / a:.1f}x |"
+    three, ignored, as_nodes = json.loads((results / "sites_2x2x2_400mbit_50mbit.levels.json").read_text())["rows"]
+    yield "docs/concepts/measured.md", (f"A reduce-scatter over three levels takes {ms(three)} ms, {three['ours_over_bare']:.2f} of "
+                                        "a bare exchange of its messages between sites.")
+    yield "docs/concepts/measured.md", (f"With sites ignored it takes {ignored['of_three_levels']:.2f} times as long, with each "
+                                        f"site taken for a node {as_nodes['of_three_levels']:.2f} times.")
     gpt = {run["name"]: run["step_seconds_median"]
            for run in json.loads((results / "cluster_2x2_50mbit.zero3_gpt.json").read_text())["runs"]}
     alone = json.loads((results / "local.zero3_gpt.json").read_text())["runs"][0]["step_seconds_median"]
