@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -91,7 +92,8 @@ tally reduced_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
     std::vector<T> shard(part.size(comm.rank()));
     fill<T>(full, 5 + static_cast<std::uint64_t>(comm.rank()), 0);
     zeropp::hierarchical_quantized_reduce_scatter(zeropp::host{}, comm, zeropp::hops{int8, int4}, full, shard);
-    return check_reduced<T>(int8, int4, comm.topology(), std::span<const T>(shard), part.offset(comm.rank()), 5);
+    return check_reduced<T>(zeropp::hops{int8, int4}, comm.topology(), std::span<const T>(shard),
+                            part.offset(comm.rank()), 5);
 }
 
 /// Broadcasts from rank 0. `wrong` is 1 if this rank received other bytes.
@@ -185,6 +187,25 @@ TEST_CASE("a JSON file has one record a line", "[bench]") {
     CHECK(json_text(value["facts"]) == "{\n \"a\": 1,\n \"b\": 2.5\n}");
 }
 
+TEST_CASE("a cell says what is not there, and what is not finite", "[bench]") {
+    nlohmann::ordered_json row{{"a", {{"time_us", 1.25}}}, {"b", nullptr}, {"count", 7}, {"name", "int8"}};
+    add_check(row["a"], tally{2, 100, 1});
+    add_check(row["exact"], tally{0, 100, 0});
+    add_check(row["not_finite"], tally{1, 100, inf});
+    add_check(row["unchecked"], std::nullopt);
+    const auto text = [&](const std::string& value) { return cell(row, {"", "", "", 6, value, 1, "exact"}); };
+    CHECK(text("/a/time_us") == "1.2");
+    CHECK(text("/count") == "7");
+    CHECK(text("/name") == "int8");
+    CHECK(text("/b/time_us") == "N/A");
+    CHECK(text("/a/wrong") == "2");
+    CHECK(text("/a/sqnr_db") == "20.0");
+    CHECK(text("/exact/sqnr_db") == "exact");
+    CHECK(text("/not_finite/sqnr_db") == "N/A");
+    CHECK(text("/unchecked/sqnr_db") == "N/A");
+    CHECK(cell(row, {"", "", "", 6, "/unchecked/wrong"}) == "N/A");
+}
+
 TEST_CASE("results of the collectives are right, and wrong over a transport that is", "[bench]") {
     sees_what_is_wrong<float>();
     sees_what_is_wrong<zeropp::bfloat16>();
@@ -217,8 +238,9 @@ TEST_CASE("other bytes than the route says, and wrong elements, are errors of th
                                           comm_on<host_place> comm(ranks.nodes(), ranks.world());
                                           quantized_case c;
                                           c.quantizer = "none";
-                                          c.hops = {
-                                              {hop::link::inter_node, hop::pattern::all_gather, bytes_of_route, 4}};
+                                          c.hops = {{1, hop::pattern::all_gather,
+                                                     zeropp::peer_ranks(ranks.nodes(), 1, ranks.rank()), bytes_of_route,
+                                                     4}};
                                           c.has_in_place = false;
                                           set_calls(c, ranks, comm, [](comm_on<host_place>& on, bool) {
                                               std::byte sent[16] = {};
