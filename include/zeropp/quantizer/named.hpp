@@ -13,6 +13,7 @@
 #include <zeropp/quantizer/stochastic.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -90,19 +91,23 @@ struct named_quantizers {
     };
 };
 
-/// Pairs of quantizers that a program was compiled with, by both names. Each is an instance of the reductions.
+/// Quantizers of reductions that a program was compiled with, by their names. Each is an instance of the reductions.
 template <class... Hops>
 struct named_hops {
     using variant = std::variant<Hops...>;
 
-    /// The pair with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right
-    /// pairs.
-    static variant parse(std::string_view intra_node, std::string_view inter_node) {
+    /// The quantizers with these names, one for each level, spelt as for `named_quantizers`. Throws precondition_error
+    /// that lists the right names.
+    template <std::convertible_to<std::string_view>... Names>
+    static variant parse(const Names&... names) {
+        std::string given, wanted;
+        const auto add = [](std::string& text, std::string_view name) {
+            text.append(text.empty() ? "" : " + ").append(name);
+        };
+        ((add(given, names), add(wanted, detail::without_defaults(names))), ...);
         variant result;
-        const std::string wanted = detail::without_defaults(intra_node) + " + " + detail::without_defaults(inter_node);
         if (!((wanted == Hops{}.name() && (result = Hops{}, true)) || ...)) {
-            throw precondition_error("gradient quantizers", "one of " + list(),
-                                     "\"" + std::string(intra_node) + " + " + std::string(inter_node) + "\"");
+            throw precondition_error("gradient quantizers", "one of " + list(), "\"" + given + "\"");
         }
         return result;
     }
