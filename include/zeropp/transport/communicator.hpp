@@ -61,7 +61,7 @@ public:
         try {
             for (int l = 0; l != levels; ++l) {
                 if (extent(topology_, l) == 1) continue;
-                if (levels == 2 && l == 1) {
+                if (l == 1 && slots_beyond(topology_, 1) == 1) {
                     split_columns();
                 } else {
                     of_level(l).push_back(world_.split(peer_ranks(topology_, l, rank())));
