@@ -48,7 +48,8 @@ TEST_CASE("three_level: peers differ in one coordinate", "[topology][three_level
 
 TEST_CASE("the C library's nodes in sites keep the laws of topologies", "[topology][three_level]") {
     using zeropp_c::nodes_in_sites;
-    const std::vector<ranks> in_sites{{0, 0, 1, 1, 2, 2, 3, 3}, {2, 2, 0, 0, 3, 3, 1, 1}, {0, 2, 1, 3}, {0, 0, 0}, {4, 1}};
+    const std::vector<ranks> in_sites{
+        {0, 0, 1, 1, 2, 2, 3, 3}, {2, 2, 0, 0, 3, 3, 1, 1}, {0, 2, 1, 3}, {0, 0, 0}, {4, 1}};
     for (const ranks& nodes : in_sites) zeropp_test::topology_laws(nodes_in_sites(nodes, 2));
     zeropp_test::topology_laws(nodes_in_sites());
     const three_level t(2, 3, 2);
