@@ -176,9 +176,9 @@ void joins(const Topology& topology, Transport world, expectations& expect) {
     std::vector<int> everyone(static_cast<std::size_t>(topology.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     connects(comm.world(), rank, everyone, expect);
-    if constexpr (Topology::levels != 2) {
+    if (Topology::levels != 2 && zeropp::has_equal_groups(topology)) {
         for (int level = 0; level != Topology::levels; ++level) {
-            if (!has_hop(topology, level)) continue;
+            if (!zeropp::has_hop(topology, level)) continue;
             connects(comm.peers(level), rank, zeropp::peer_ranks(topology, level, rank), expect);
         }
         return;

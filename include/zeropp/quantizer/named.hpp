@@ -91,21 +91,21 @@ struct named_quantizers {
     };
 };
 
-/// Quantizers of reductions that a program was compiled with, by their names. Each is an instance of the reductions.
+/// The `hops` that a program was compiled with, by the names of all levels. Each is an instance of the reductions.
 template <class... Hops>
 struct named_hops {
     using variant = std::variant<Hops...>;
 
-    /// The quantizers with these names, one for each level, spelt as for `named_quantizers`. Throws precondition_error
-    /// that lists the right names.
+    /// The hops with these names, spelt as for `named_quantizers`. Throws precondition_error that lists the right ones.
     template <std::convertible_to<std::string_view>... Names>
-    static variant parse(const Names&... names) {
-        std::string given, wanted;
-        const auto add = [](std::string& text, std::string_view name) {
-            text.append(text.empty() ? "" : " + ").append(name);
-        };
-        ((add(given, names), add(wanted, detail::without_defaults(names))), ...);
+    static variant parse(const Names&... by_level) {
         variant result;
+        std::string wanted, given;
+        const auto append = [&](std::string_view name) {
+            wanted += (wanted.empty() ? "" : " + ") + detail::without_defaults(name);
+            given.append(given.empty() ? "" : " + ").append(name);
+        };
+        (append(by_level), ...);
         if (!((wanted == Hops{}.name() && (result = Hops{}, true)) || ...)) {
             throw precondition_error("gradient quantizers", "one of " + list(), "\"" + given + "\"");
         }

@@ -35,11 +35,10 @@ struct slice_order {
 /// the ranks. A regular value.
 ///
 /// Links have `levels`, from the fastest: level 0 joins the ranks of a group, and the last level crosses the slowest
-/// links. Ranks that differ in the coordinate of one level only are peers along it. With one and two levels, groups may
-/// differ in size, and are numbered by their lowest rank. With three and more levels, groups form a grid of equal
-/// extents, and their numbers are mixed radix: the coordinate of level 1 is the most significant. Without peers beyond
-/// level 1, these groups may differ in size too. If at most one level has several peers, slots number the ranks as the
-/// world does.
+/// links. Ranks that differ in the coordinate of one level only are peers along it. Groups may differ in size if no
+/// level beyond 1 has several peers. With one and two levels, groups are numbered by their lowest rank. With three and
+/// more levels, they form a grid of equal extents, and their numbers are mixed radix: the coordinate of level 1 is the
+/// most significant. If at most one level has several peers, slots number the ranks as the world does.
 ///   `levels`               a constant: 1 for a single group, 2 for groups side by side, 3 for groups in sites, ...
 ///   `size()`               number of ranks
 ///   `groups()`             number of groups
