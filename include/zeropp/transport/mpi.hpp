@@ -78,8 +78,7 @@ std::pair<Value, int> mpi_result(const char* where, const char* call, std::chron
     };
     if (!poll_until(done, deadline_after(timeout))) {
         static_cast<void>(written.release());
-        throw timeout_error(std::string(where) + ": timeout of " + std::to_string(timeout.count()) + " ms in " + call +
-                            ": not heard from all ranks");
+        throw timed_out(where, timeout, call, "not heard from all ranks");
     }
     return {*written, code};
 }
