@@ -41,33 +41,17 @@ parsed_options parse(std::vector<const char*> arguments, bool two_hops = false) 
 }
 
 /// A transport that changes one byte that each rank receives from another rank.
-class faulty_transport : public zeropp::adaptor<zeropp::thread_transport> {
+class faulty_transport : public zeropp::adaptor<faulty_transport, zeropp::thread_transport> {
 public:
     explicit faulty_transport(zeropp::thread_transport inner) : adaptor(std::move(inner)) {}
 
     template <zeropp::host_execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner().all_gather(exec, send, recv, bytes);
-        spoil(exec, recv, bytes, size());
-    }
-    template <zeropp::host_execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        inner().all_to_all(exec, send, recv, bytes);
-        spoil(exec, recv, bytes, size());
-    }
-    template <zeropp::host_execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        inner().broadcast(exec, send, recv, bytes, roots);
-        spoil(exec, recv, bytes, roots);
-    }
-    faulty_transport split(std::span<const int> members) { return faulty_transport(inner().split(members)); }
-
-private:
-    template <class E>
-    void spoil(const E& exec, std::byte* recv, std::size_t bytes, int sources) {
+    void move(const E& exec, const zeropp::operation& what, const std::byte* send, std::byte* recv) {
+        adaptor::move(exec, what, send, recv);
+        const int sources = what.kind == zeropp::operation::broadcast ? what.roots : size();
         if (rank() == 0 && sources == 1) return;  // receives nothing from others
         const auto other = static_cast<std::size_t>(rank() == 0 ? sources - 1 : 0);
-        exec.enqueue([=] { recv[other * bytes] ^= std::byte{0x40}; });
+        exec.enqueue([recv, at = other * what.bytes] { recv[at] ^= std::byte{0x40}; });
     }
 };
 

@@ -6,6 +6,7 @@
 #include <zeropp/execution/execution.hpp>
 #include <zeropp/execution/host.hpp>
 #include <zeropp/transport/deadline.hpp>
+#include <zeropp/transport/operation.hpp>
 #include <zeropp/transport/thread_group.hpp>
 #include <zeropp/transport/transport.hpp>
 
@@ -22,12 +23,6 @@
 
 namespace zeropp {
 
-class thread_transport;
-
-namespace detail {
-void leave(thread_transport& transport);
-}
-
 /// Connects threads of one process through shared memory. Each rank's handle belongs to one thread, and to the
 /// executions on which it enqueues. Copies of a handle are the same rank. On GPUs, each thread enqueues on its own
 /// stream: the threads meet, and their streams wait for one another by events.
@@ -35,16 +30,14 @@ void leave(thread_transport& transport);
 /// If ranks call different operations, or with different sizes or lists, every rank throws the same precondition_error
 /// and can go on. A rank that misses a call leaves the others waiting until `abort` or a timeout. Then all waiting and
 /// later calls, also of splits, throw the same peer_error or timeout_error. After an error, buffers are the caller's.
-class thread_transport {
+class thread_transport : public operations<thread_transport> {
 public:
     /// Handles for `ranks` ranks, one for each thread. Throws precondition_error unless ranks > 0 and the timeout is
     /// not negative.
     static std::vector<thread_transport> create(int ranks, transport_options options = {}) {
         if (ranks < 1) throw precondition_error(name, "at least 1 rank", std::to_string(ranks));
         detail::require_timeout(name, options);
-        const auto g = std::make_shared<group>(std::make_shared<detail::thread_family>(options, ranks), ranks);
-        g->world_ranks = detail::world_ranks(ranks);
-        g->join_family();
+        const auto g = group::make(std::make_shared<detail::thread_family>(options, ranks), detail::world_ranks(ranks));
         std::vector<thread_transport> handles;
         for (int r = 0; r != ranks; ++r) handles.push_back(thread_transport(g, r, {}));
         return handles;
@@ -54,38 +47,31 @@ public:
     int size() const { return static_cast<int>(group_->slots.size()); }
 
     /// Notes the collective's name for errors, see begin_collective.
-    void begin(const collective_call& call, const std::string& problem) {
-        log_.begin(call.primitive);
-        detail::require_no_problem(call, problem);
-    }
+    void begin(const collective_call& call, const std::string& /*problem*/) { log_.begin(call.primitive); }
 
+    /// On host executions in its turn; on a stream, meeting and copies are the calling thread's.
     template <execution E>
-    void all_gather(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, log_.next(detail::operation::all_gather, bytes), send, recv);
-    }
-
-    template <execution E>
-    void all_to_all(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes) {
-        in_turn(exec, log_.next(detail::operation::all_to_all, bytes), send, recv);
-    }
-
-    template <execution E>
-    void broadcast(const E& exec, const std::byte* send, std::byte* recv, std::size_t bytes, int roots) {
-        detail::require_roots("thread_transport", roots, size());
-        in_turn(exec, log_.next(detail::operation::broadcast, bytes, roots), send, recv);
+    void move(const E& exec, const operation& what, const std::byte* send, std::byte* recv) {
+        const auto work = [g = group_, rank = rank_, named = log_.next(what), send, recv](const auto& on) {
+            g->exchange(on, rank, named, send, recv);
+        };
+        if constexpr (host_execution<E>) {
+            exec.enqueue([work] { work(host{}); });
+        } else {
+            work(exec);
+        }
     }
 
     thread_transport split(std::span<const int> members) {
-        std::shared_ptr<group> child = group_->split(rank_, log_.next(detail::operation::split, 0), members);
+        std::shared_ptr<group> child = group_->split(rank_, log_.next({operation::split}), members);
         const auto self = std::find(members.begin(), members.end(), rank_);
         return {std::move(child), static_cast<int>(self - members.begin()), log_.split()};
     }
 
     /// Survivors of a failure: see shrinkable_transport. A rank counts as dead if it calls neither an operation nor
-    /// `shrink` within the timeout; without a timeout, only if run_on_threads has ended its thread. The timeout counts
-    /// from the rank's last operation or `shrink`, but not from before the wait that failed. So a rank that others have
-    /// waited for in vain is not waited for again, and the others must call `shrink` within the timeout after their
-    /// error.
+    /// `shrink` within the timeout, or has called `leave`; without a timeout, only then. The timeout counts from the
+    /// rank's last operation or `shrink`, but not from before the wait that failed. So a rank that others have waited
+    /// for in vain is not waited for again, and the others must call `shrink` within the timeout after their error.
     shrunk<thread_transport> shrink(std::span<const int> excluded = {}) {
         auto [survivors, ranks] = group_->shrink(rank_, excluded);
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);
@@ -98,27 +84,16 @@ public:
         group_->relatives->abort(group_->world_rank(rank_), std::make_exception_ptr(peer_error(reason)));
     }
 
+    /// Notes that no thread of this rank will call again, so that survivors do not wait for it. run_on_threads does so
+    /// at the end of each thread.
+    void leave() { group_->relatives->leave(group_->world_rank(rank_)); }
+
 private:
     using group = detail::thread_family::group;
     static constexpr const char* name = detail::thread_family::name;
 
-    /// Runs an operation: on host executions in its turn; on a stream, meeting and copies are the calling thread's.
-    template <class E>
-    void in_turn(const E& exec, const detail::operation_in_call& what, const std::byte* send, std::byte* recv) {
-        const auto work = [g = group_, rank = rank_, what, send, recv](const auto& on) {
-            g->exchange(on, rank, what, send, recv);
-        };
-        if constexpr (host_execution<E>) {
-            exec.enqueue([work] { work(host{}); });
-        } else {
-            work(exec);
-        }
-    }
-
     thread_transport(std::shared_ptr<group> g, int rank, detail::call_log log)
         : group_(std::move(g)), rank_(rank), log_(std::move(log)) {}
-
-    friend void detail::leave(thread_transport& transport);
 
     std::shared_ptr<group> group_;
     int rank_;
@@ -134,10 +109,6 @@ namespace detail {
     transport.abort(reason);
 }
 
-/// Notes that the rank's thread has ended, so that survivors do not wait for it.
-inline void leave(thread_transport& transport) {
-    transport.group_->relatives->leave(transport.group_->world_rank(transport.rank_));
-}
 }  // namespace detail
 
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
@@ -164,14 +135,14 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
                     own_failures[r] = std::current_exception();
                     detail::abort_by_rank(handles[r], "failed");
                 }
-                detail::leave(handles[r]);
+                handles[r].leave();
             });
         };
         try {
             for (std::size_t r = 0; r != handles.size(); ++r) start(r);
         } catch (...) {
             handles.front().abort("not every rank could be started");
-            for (std::size_t r = threads.size(); r != handles.size(); ++r) detail::leave(handles[r]);
+            for (std::size_t r = threads.size(); r != handles.size(); ++r) handles[r].leave();
             throw;
         }
     }
