@@ -80,6 +80,12 @@ struct message_sum {
 template <class Q, class... More>
 message_sum(Q, More...) -> message_sum<Q>;
 
+/// A message_sum of one message, to replace elements: `read` compiles no loop of sums for it.
+template <quantizer Q>
+struct one_message : message_sum<Q> {
+    one_message(const Q& q, const std::byte* from) : message_sum<Q>{q, from} {}
+};
+
 /// Treatment of an element's old value by `read`.
 struct epilogue {
     /// Adds to the old value instead of replacing it.

@@ -74,7 +74,7 @@ void gather_and_decode(const pipeline<Execution>& exec, Communicator& comm, cons
         exec.intra_node.wait(exec.inter_node.record());
         gather_within(exec.intra_node, comm, messages, bytes);
         if (in_place == nullptr) {
-            codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
+            codec::read(exec.intra_node, one_message{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
                         out.tensor());
         }
         messages += static_cast<std::size_t>(slot_count(ranks)) * bytes;

@@ -141,7 +141,7 @@ void scatter_and_gather(const Call& call, const Plan& plan, const Result& out, f
         exec.intra_node.wait(crossed);
         gather_within(exec.intra_node, comm, messages, wire_bytes_of<all_gather_type>(chunk));
         if (in_place != nullptr) return;
-        codec::read(exec.intra_node, message_sum{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
+        codec::read(exec.intra_node, one_message{q, messages}, chunk.in_slots(ranks.order(), 0, slot_count(ranks)),
                     out.tensor());
     };
     join(exec);

@@ -134,7 +134,7 @@ void quantized_all_to_all(const Execution& exec, Communicator& comm, const Quant
         const auto slots = cut[0].in_slots(ranks.order(), 0, slot_count(ranks));
         codec::write(exec, detail::in_phase(q, noise_phase::gather), in.tensor(), slots, work);
         const std::byte* const messages = detail::exchange_all(exec, comm, work, work + all, bytes);
-        codec::read(exec, message_sum{q, messages},
+        codec::read(exec, one_message{q, messages},
                     cut.of(out.over_ranks(ranks))[0].in_slots(ranks.order(), 0, slot_count(ranks)), out.tensor());
     });
 }

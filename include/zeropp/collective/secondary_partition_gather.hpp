@@ -61,7 +61,7 @@ void gather_stored(const Execution& exec, Communicator& comm, const Secondary& s
         messages = stored(0, work);
         for (int j = 1; j != rounds.count(); ++j) stored(j, work + static_cast<std::size_t>(j) * bytes);
     }
-    codec<Execution>::read(exec, message_sum{secondary.stored_as(), messages},
+    codec<Execution>::read(exec, one_message{secondary.stored_as(), messages},
                            chunk.in_slots(secondary.order(), 0, secondary.slots()), full.tensor());
 }
 }  // namespace detail

@@ -131,7 +131,7 @@ auto elements_of_messages(const Execution& exec, const Q& q, const std::byte* me
         const list_division whole(segments, there, 0, 0);
         const auto all = list_chunks(whole, 1, static_cast<std::size_t>(Q::block_size))[0];
         for (std::size_t i = 0; i != owners.size(); ++i) {
-            codec<Execution>::read(exec, message_sum{q, messages + i * bytes}, all.in_own(owners[i]),
+            codec<Execution>::read(exec, one_message{q, messages + i * bytes}, all.in_own(owners[i]),
                                    tensor_table<Moved>{tensors + i * segments.size()});
         }
         exec.wait();

@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 namespace zeropp {
 
@@ -124,25 +123,27 @@ public:
     [[gnu::noinline]] call_log split() const {
         call_log child(*this);
         child.own_ = std::make_shared<entry>();
-        child.above_.push_back(own_);
+        child.own_->above = own_;
+        child.own_->root = &root();
         return child;
     }
 
     /// Numbers a collective. It counts even if the rank throws before its first operation.
     void begin(const short_text& collective) {
-        const std::lock_guard lock(clock_->mutex);
+        entry& all = root();
+        const std::lock_guard lock(all.mutex);
         own_->collective = collective;
         ++own_->calls;
-        own_->began = ++clock_->begun;
+        own_->began = ++all.begun;
     }
 
     /// `what`, the next operation on this transport, with the collective to which it belongs.
     operation_in_call next(const operation& what) {
-        const std::lock_guard lock(clock_->mutex);
+        const std::lock_guard lock(root().mutex);
         ++own_->operations;
         const entry* last = own_.get();
-        for (const auto& e : above_) {
-            if (e->began > last->began) last = e.get();
+        for (const entry* e = own_->above.get(); e != nullptr; e = e->above.get()) {
+            if (e->began > last->began) last = e;
         }
         return {what, last->collective, last->began == 0 ? own_->operations : last->calls};
     }
@@ -152,19 +153,19 @@ private:
     struct entry {
         short_text collective;
         std::uint64_t calls = 0;
-        std::uint64_t began = 0;  // the clock's time when the last collective began; 0: none has
+        std::uint64_t began = 0;  // number of the last collective among those of all transports; 0: none has begun
         std::uint64_t operations = 0;
-    };
-
-    /// Shared by all transports that were split from one another; `begun` counts their collectives.
-    struct clock {
+        std::shared_ptr<entry> above;  // of the transport from which this one was split
+        entry* root = nullptr;         // of the first transport in that chain; nullptr there
+        // The root's are shared by all transports that were split from it.
         std::mutex mutex;
         std::uint64_t begun = 0;
     };
 
-    std::shared_ptr<clock> clock_ = std::make_shared<clock>();
+    entry& root() const { return own_->root != nullptr ? *own_->root : *own_; }
+
+    // The only member: transports are copied in many places, which programs compile.
     std::shared_ptr<entry> own_ = std::make_shared<entry>();
-    std::vector<std::shared_ptr<entry>> above_;  // of the ancestors in the chain of splits
 };
 
 }  // namespace detail

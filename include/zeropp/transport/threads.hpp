@@ -109,6 +109,47 @@ namespace detail {
     transport.abort(reason);
 }
 
+/// run_on_threads with work(held, transport). No template, so that a program compiles it once.
+inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), void* held, transport_options options) {
+    std::vector<thread_transport> handles = thread_transport::create(ranks, options);
+    std::vector<std::exception_ptr> own_failures(handles.size());
+    std::vector<std::exception_ptr> peer_failures(handles.size());
+    const auto run = [&](std::size_t r) {
+        try {
+            work(held, handles[r]);
+        } catch (const peer_error&) {
+            peer_failures[r] = std::current_exception();
+            abort_by_rank(handles[r], "was released from a collective that another rank left");
+        } catch (const std::exception& e) {
+            own_failures[r] = std::current_exception();
+            abort_by_rank(handles[r], "failed", e.what());
+        } catch (...) {
+            own_failures[r] = std::current_exception();
+            abort_by_rank(handles[r], "failed");
+        }
+        handles[r].leave();
+    };
+    std::vector<std::thread> threads(handles.size());
+    std::exception_ptr not_started;
+    for (std::size_t r = 0; r != threads.size(); ++r) {
+        try {
+            if (!not_started) threads[r] = std::thread(run, r);
+        } catch (...) {
+            not_started = std::current_exception();
+            handles.front().abort("not every rank could be started");
+        }
+        if (not_started) handles[r].leave();
+    }
+    for (std::thread& thread : threads) {
+        if (thread.joinable()) thread.join();
+    }
+    if (not_started) std::rethrow_exception(not_started);
+    for (const auto* failures : {&own_failures, &peer_failures}) {
+        for (const auto& failure : *failures) {
+            if (failure) std::rethrow_exception(failure);
+        }
+    }
+}
 }  // namespace detail
 
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
@@ -116,41 +157,8 @@ namespace detail {
 /// one. If a thread cannot be started, the others are released the same way, and its exception is thrown.
 template <class Work>
 void run_on_threads(int ranks, Work work, transport_options options = {}) {
-    std::vector<thread_transport> handles = thread_transport::create(ranks, options);
-    std::vector<std::exception_ptr> own_failures(handles.size());
-    std::vector<std::exception_ptr> peer_failures(handles.size());
-    {
-        std::vector<std::jthread> threads;
-        const auto start = [&](std::size_t r) {
-            threads.emplace_back([&, r] {
-                try {
-                    work(handles[r]);
-                } catch (const peer_error&) {
-                    peer_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "was released from a collective that another rank left");
-                } catch (const std::exception& e) {
-                    own_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "failed", e.what());
-                } catch (...) {
-                    own_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "failed");
-                }
-                handles[r].leave();
-            });
-        };
-        try {
-            for (std::size_t r = 0; r != handles.size(); ++r) start(r);
-        } catch (...) {
-            handles.front().abort("not every rank could be started");
-            for (std::size_t r = threads.size(); r != handles.size(); ++r) handles[r].leave();
-            throw;
-        }
-    }
-    for (const auto* failures : {&own_failures, &peer_failures}) {
-        for (const auto& failure : *failures) {
-            if (failure) std::rethrow_exception(failure);
-        }
-    }
+    const auto call = [](void* held, thread_transport& transport) { (*static_cast<Work*>(held))(transport); };
+    detail::run_on_threads(ranks, call, &work, options);
 }
 
 }  // namespace zeropp

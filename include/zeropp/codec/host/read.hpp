@@ -77,10 +77,10 @@ void read_section(const section_sum<Q>& source, std::size_t first, std::size_t s
 
 ZEROPP_DETAIL_INLINE_END
 
-/// Reads the slots of `where`, divided among `threads`. Knows no execution, so that host executions share its
-/// instances.
-template <quantizer Q, class Slices, class Tensor>
-void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, epilogue last,
+/// Reads the slots of `where`, divided among `threads`; if `One`, of a sum of one message to replace elements. Knows no
+/// execution, so that host executions share its instances.
+template <bool One, quantizer Q, class Slices, class Tensor>
+void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& tensor, [[maybe_unused]] epilogue last,
                 const host_threads* threads) {
     const auto open = opener(sum, where);
     divide(threads, where, [&](const share& mine) {
@@ -88,7 +88,12 @@ void read_slots(const message_sum<Q>& sum, const Slices& where, const Tensor& te
             // The offset of a slot without elements may lie beyond the tensor.
             if (part.count == 0) return;
             auto* const to = tensor_at(tensor, where.tensor(part.i)) + part.of.offset(where.in_memory(part.slot));
-            read_section(open(part.of, part.i, part.slot), part.first, part.count, last, to);
+            const auto source = open(part.of, part.i, part.slot);
+            if constexpr (One) {
+                decode_section(sum.quantizer, source.first, part.first, part.count, to);
+            } else {
+                read_section(source, part.first, part.count, last, to);
+            }
         });
     });
 }
