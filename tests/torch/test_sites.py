@@ -175,7 +175,7 @@ def wrong_sites(rank, size):
             nodes=[0, 0, 0, 1, 2, 2, 3, 3], nodes_per_site=2
         ),
         "in one order, given nodes [0, 1, 1, 0, 2, 2, 3, 3]": communicator(nodes=[0, 1, 1, 0, 2, 2, 3, 3], nodes_per_site=2),
-        "in one order, given nodes [0, 0, 1, 1, 3, 2, 2, 3]": communicator(nodes=[0, 0, 1, 1, 3, 2, 2, 3], nodes_per_site=2),
+        "in one order, given nodes [0, 1, 2, 2, 3, 0, 1, 3]": communicator(nodes=[0, 1, 2, 2, 3, 0, 1, 3], nodes_per_site=2),
         "Communicator: expected nodes_per_site as a whole number from 1, given 0": communicator(
             ranks_per_node=2, nodes_per_site=0
         ),
