@@ -175,7 +175,7 @@ def wrong_sites(rank, size):
             nodes=[0, 0, 0, 1, 2, 2, 3, 3], nodes_per_site=2
         ),
         "in one order, given nodes [0, 1, 1, 0, 2, 2, 3, 3]": communicator(nodes=[0, 1, 1, 0, 2, 2, 3, 3], nodes_per_site=2),
-        "in one order, given nodes [0, 0, 1, 1, 3, 2, 2, 3]": communicator(nodes=[0, 0, 1, 1, 3, 2, 2, 3], nodes_per_site=2),
+        "in one order, given nodes [0, 1, 2, 2, 3, 0, 1, 3]": communicator(nodes=[0, 1, 2, 2, 3, 0, 1, 3], nodes_per_site=2),
         "Communicator: expected nodes_per_site as a whole number from 1, given 0": communicator(
             ranks_per_node=2, nodes_per_site=0
         ),
@@ -231,27 +231,22 @@ def models(rank, size):
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
     # Replicas are sites; or replicas of a shard are on two nodes of each site.
     turned = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicate", "shard"))
-    for arguments, formats in (
-        ({}, {"preset": "lossless"}), ({"secondary": 2}, {"preset": "lossless"}), ({"secondary": 4}, {"preset": "lossless"}),
-        ({"mesh": mesh}, {"preset": "lossless", "replicas": "lossless"}),
-        ({"mesh": turned}, {"preset": "lossless", "replicas": "lossless"}),
-    ):
-        trained = []
-        for ours in (False, True):
-            model = shard(network(), **arguments)
-            if ours:
-                report = zeropp.apply(model, **sites, **formats)
-            else:
-                for module in model.modules():
-                    if isinstance(module, FSDPModule):
-                        module.set_force_sum_reduction_for_comms(True)
-            train(model, rank, steps=2)
-            trained.append(whole_parameters(model))
-        assert_same(*trained, rtol=1e-4, atol=1e-5)
-        assert zeropp.stats(model).inter_site == 2 * report.after.inter_site > 0, arguments
+    plain = shard(network())
+    for module in plain.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+    train(plain, rank, steps=2)
+    # hpZ's groups are nodes, or sites.
+    for arguments in ({}, {"secondary": 2}, {"secondary": 4}, {"mesh": mesh}, {"mesh": turned}):
+        model = shard(network(), **arguments)
+        report = zeropp.apply(model, **sites, preset="lossless", replicas="lossless" if "mesh" in arguments else None)
+        train(model, rank, steps=2)
+        assert_same(whole_parameters(plain), whole_parameters(model), rtol=1e-4, atol=1e-5)
+        sent = zeropp.stats(model)
+        assert sent.inter_site == 2 * report.after.inter_site > 0, arguments
         assert "inter-site bytes, before" in str(report)
 
-    # A quarter of a site's links' bytes in 16 bits, of the same messages; weights that nodes keep cross them once.
+    # Fewer bits between sites, and weights that nodes keep: they cross once.
     reports = {}
     for name, formats in {
         "16bit": {"preset": "16bit"}, "4bit": {"weights": "bf16", "gradients": (INT8, INT8, INT4)}, "2bit": {"preset": "2bit"},
@@ -262,11 +257,9 @@ def models(rank, size):
         # The first update sends whole weights.
         if name != "2bit":
             assert zeropp.stats(model) == reports[name].after
-    gathers = reports["16bit"].after.inter_site - reports["16bit"].after.inter_site // 3
     assert reports["16bit"].rows[0].gradients == "bf16 + bf16"
     assert reports["4bit"].rows[0].gradients == " + ".join((INT8, INT8, INT4))
     assert reports["2bit"].after.inter_site < reports["4bit"].after.inter_site < reports["16bit"].after.inter_site
-    assert gathers > 0
     one_site = zeropp.apply(shard(network()), ranks_per_node=2, nodes_per_site=4, preset="16bit")
     plain = zeropp.apply(shard(network()), ranks_per_node=2, preset="16bit")
     assert str(one_site) == str(plain) and one_site.rows == plain.rows and "inter-site" not in str(plain)

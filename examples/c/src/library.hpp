@@ -71,7 +71,7 @@ struct with_sites<zeropp::named_hops<hops<IntraNode, InterNode>...>, More...> {
 using site_reduce_formats =
     with_sites<reduce_formats, hops<int8, int8, int4>, hops<int8_rotated, int4_rotated, int2_rotated>>::type;
 
-/// The formats of a reduction. `inter_node` is one name, also of the format between sites, or "INTER_NODE + INTER_SITE".
+/// The formats of a reduction. `inter_node` is one name, also for hops between sites, or "INTER_NODE + INTER_SITE".
 inline site_reduce_formats::variant hops_named(std::string_view intra_node, std::string_view inter_node) {
     constexpr std::string_view separator = " + ";
     if (const auto end = inter_node.find(separator); end != std::string_view::npos) {

@@ -63,7 +63,9 @@ def gradient_formats(gradients: Gradients, argument: str = "gradients") -> Gradi
     """Formats from a key of PRESETS, one name for all hops, a name for each, or "INTRA_NODE + INTER_NODE", with " + INTER_SITE"
     for a format between sites. Raises ZeroppError, which names `argument`, for unknown formats."""
     names: Any = gradients
-    if isinstance(gradients, str):
+    if isinstance(gradients, GradientFormats):
+        names = str(gradients).split(" + ")
+    elif isinstance(gradients, str):
         names = PRESETS[gradients]["gradients"] if gradients in PRESETS else gradients.split(" + ")
         names = 2 * names if len(names) == 1 else names
     joined = " + ".join(map(str, names)) if isinstance(names, (list, tuple)) else ""
