@@ -199,7 +199,7 @@ TEST_CASE("a JSON file has one record a line", "[bench]") {
     CHECK(json_text(value["facts"]) == "{\n \"a\": 1,\n \"b\": 2.5\n}");
 }
 
-TEST_CASE("a cell says what is not there, and what is not finite", "[bench]") {
+TEST_CASE("a cell names values that are missing or infinite", "[bench]") {
     nlohmann::ordered_json row{{"a", {{"time_us", 1.25}}}, {"b", nullptr}, {"count", 7}, {"name", "int8"}};
     add_check(row["a"], tally{2, 100, 1});
     add_check(row["exact"], tally{0, 100, 0});
