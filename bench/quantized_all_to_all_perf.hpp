@@ -41,15 +41,10 @@ struct quantized_all_to_all_perf : whole_perf {
         return check<T>(zeropp::cast_to<T>(), a, false);
     }
 
-    /// Compares the parts from all ranks with this rank's part of their tensors, after quantization by `q`.
     template <class T, class Place, zeropp::quantizer Q>
     static tally check(const Q& q, whole_arrays<T, Place>& a, bool in_place) {
         const auto values = a.to(in_place).read(0, a.full.size());
-        const std::size_t part = a.part.slice_size();
-        return compare_by_shard<T>(std::span<const T>(values), a.part, [&](std::size_t begin, std::size_t n) {
-            const std::size_t from = begin / part;
-            return expected_of<T>(q, first_seed + from, a.part.offset(a.rank) + begin - from * part, n);
-        });
+        return check_exchanged<T>(q, std::span<const T>(values), a.part, a.rank, first_seed);
     }
 
     template <class T, class Place, zeropp::quantizer Q>

@@ -47,6 +47,18 @@ tally check_gathered(const Q& q, std::span<const T> full, const zeropp::partitio
                                [&](std::size_t begin, std::size_t n) { return expected_of<T>(q, seed, begin, n); });
 }
 
+/// Checks the parts that rank `rank` has received in an all-to-all, quantized by `q`; rank r has sent the tensor
+/// `first_seed` + r.
+template <class T, zeropp::bounded_quantizer Q>
+tally check_exchanged(const Q& q, std::span<const T> received, const zeropp::partition& part, int rank,
+                      std::uint64_t first_seed) {
+    const std::size_t each = part.slice_size();
+    return compare_by_shard<T>(received, part, [&](std::size_t begin, std::size_t n) {
+        const std::size_t sender = begin / each;
+        return expected_of<T>(q, first_seed + sender, part.offset(rank) + begin - sender * each, n);
+    });
+}
+
 /// Expected sum of elements [begin, begin + n) of the tensors `first_seed` + c, c < `contributors`, each quantized by
 /// `q`.
 template <class T, class Accumulator = float, zeropp::bounded_quantizer Q>

@@ -39,8 +39,8 @@ std::string cell(const nlohmann::ordered_json& row, const column& column);
 /// A JSON number; null if it is not finite.
 nlohmann::ordered_json json_number(double number);
 
-/// The members of a form of a row that a check gives: the number of `wrong` elements, and "sqnr_db", the signal-to-noise
-/// ratio in dB: null without errors. Both are null if nothing was checked, with no "sqnr_db".
+/// Adds the result of a check to a part of a row: "wrong", the number of wrong elements, or null without a check; and
+/// "sqnr_db", the signal-to-noise ratio in dB: null if it is infinite, left out if it is unknown.
 void add_check(nlohmann::ordered_json& form, const std::optional<tally>& check);
 
 /// Prints and collects rows on the rank that `speaks`, does nothing on others.

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The part that benchmarks share whose result is as large as the tensor of each rank.
+/// The part that benchmarks share if the result is as large as a rank's tensor.
 
 #include "support/collective_perf.hpp"
 #include "support/data.hpp"

@@ -80,6 +80,15 @@ tally reduced_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
                             part.offset(comm.rank()), 5);
 }
 
+template <class T, class Transport>
+tally exchanged_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
+    const zeropp::partition part(1200 * static_cast<std::size_t>(comm.size()), comm.size());
+    std::vector<T> all(part.count());
+    fill<T>(all, 5 + static_cast<std::uint64_t>(comm.rank()), 0);
+    zeropp::quantized_all_to_all(zeropp::host{}, comm, int8, all, all);
+    return check_exchanged<T>(int8, std::span<const T>(all), part, comm.rank(), 5);
+}
+
 /// Broadcasts from rank 0. `wrong` is 1 if this rank received other bytes.
 template <class Transport>
 tally broadcast_over(zeropp::communicator<zeropp::two_level, Transport>& comm) {
@@ -107,13 +116,16 @@ template <class T>
 void sees_what_is_wrong() {
     const auto gather = [](auto& comm) { return gathered_over<T>(comm); };
     const auto reduce = [](auto& comm) { return reduced_over<T>(comm); };
+    const auto exchange = [](auto& comm) { return exchanged_over<T>(comm); };
     const auto broadcast = [](auto& comm) { return broadcast_over(comm); };
     for (const zeropp::two_level& nodes : {zeropp::two_level(2, 2), zeropp::two_level(1, 4), zeropp::two_level(3, 1)}) {
         CHECK(wrong_over<zeropp::thread_transport>(nodes, gather) == 0);
         CHECK(wrong_over<zeropp::thread_transport>(nodes, reduce) == 0);
+        CHECK(wrong_over<zeropp::thread_transport>(nodes, exchange) == 0);
         CHECK(wrong_over<zeropp::thread_transport>(nodes, broadcast) == 0);
         CHECK(wrong_over<faulty_transport>(nodes, gather) > 0);
         CHECK(wrong_over<faulty_transport>(nodes, reduce) > 0);
+        CHECK(wrong_over<faulty_transport>(nodes, exchange) > 0);
         CHECK(wrong_over<faulty_transport>(nodes, broadcast) == static_cast<std::uint64_t>(nodes.size() - 1));
     }
 }
@@ -171,7 +183,7 @@ TEST_CASE("a JSON file has one record a line", "[bench]") {
     CHECK(json_text(value["facts"]) == "{\n \"a\": 1,\n \"b\": 2.5\n}");
 }
 
-TEST_CASE("a cell says what is not there, and what is not finite", "[bench]") {
+TEST_CASE("a cell names values that are missing or infinite", "[bench]") {
     nlohmann::ordered_json row{{"a", {{"time_us", 1.25}}}, {"b", nullptr}, {"count", 7}, {"name", "int8"}};
     add_check(row["a"], tally{2, 100, 1});
     add_check(row["exact"], tally{0, 100, 0});

@@ -1,7 +1,7 @@
 /// \file
-/// The program that the cluster's tests run: calls one collective a few times, and writes how many bytes each node has
-/// sent to others and, of several sites, each site to others, as `counting` says. The test compares it with what crossed
-/// the interfaces.
+/// The program that the cluster's tests run: calls one collective a few times. Writes the bytes that each node has sent
+/// to others and, of several sites, each site to others, as `counting` says. The test compares them with the bytes that
+/// crossed the interfaces.
 ///
 ///   cluster_traffic COLLECTIVE SITES NODES RANKS_PER_NODE FILE
 
