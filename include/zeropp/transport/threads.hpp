@@ -16,7 +16,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -100,17 +99,6 @@ private:
     detail::call_log log_;
 };
 
-namespace detail {
-/// Makes the other ranks' collectives throw "rank N `what`: `cause`"; `what` is a verb such as "failed".
-[[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what,
-                                        std::string_view cause = "") {
-    std::string reason = "rank " + std::to_string(transport.rank()) + " ";
-    reason.append(what).append(cause.empty() ? "" : ": ").append(cause);
-    transport.abort(reason);
-}
-
-}  // namespace detail
-
 /// Runs work(transport) on `ranks` threads, one for each rank, and waits for them. When a rank throws, the others'
 /// collectives throw peer_error. Then throws the exception of the lowest rank; peer_error only if no rank threw another
 /// one. If a thread cannot be started, the others are released the same way, and its exception is thrown.
@@ -123,17 +111,18 @@ void run_on_threads(int ranks, Work work, transport_options options = {}) {
         std::vector<std::jthread> threads;
         const auto start = [&](std::size_t r) {
             threads.emplace_back([&, r] {
+                const auto keep = [&](std::vector<std::exception_ptr>& failures, const std::string& what) {
+                    failures[r] = std::current_exception();
+                    handles[r].abort("rank " + std::to_string(r) + " " + what);
+                };
                 try {
                     work(handles[r]);
                 } catch (const peer_error&) {
-                    peer_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "was released from a collective that another rank left");
+                    keep(peer_failures, "was released from a collective that another rank left");
                 } catch (const std::exception& e) {
-                    own_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "failed", e.what());
+                    keep(own_failures, std::string("failed: ") + e.what());
                 } catch (...) {
-                    own_failures[r] = std::current_exception();
-                    detail::abort_by_rank(handles[r], "failed");
+                    keep(own_failures, "failed");
                 }
                 handles[r].leave();
             });
