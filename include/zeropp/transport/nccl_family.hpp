@@ -199,9 +199,7 @@ struct nccl_family::state {
             for (state* s : relatives->members) s->check();
             return false;
         };
-        if (!poll_until(done, deadline_after(relatives->timeout))) {
-            relatives->time_out("the stream");
-        }
+        if (!poll_until(done, deadline_after(relatives->timeout))) relatives->time_out("the stream");
         require_work(code, "cudaStreamQuery");
     }
 

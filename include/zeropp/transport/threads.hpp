@@ -16,7 +16,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -101,31 +100,24 @@ private:
 };
 
 namespace detail {
-/// Makes the other ranks' collectives throw "rank N `what`: `cause`"; `what` is a verb such as "failed".
-[[gnu::cold]] inline void abort_by_rank(thread_transport& transport, std::string_view what,
-                                        std::string_view cause = "") {
-    std::string reason = "rank " + std::to_string(transport.rank()) + " ";
-    reason.append(what).append(cause.empty() ? "" : ": ").append(cause);
-    transport.abort(reason);
-}
-
 /// run_on_threads with work(held, transport). No template, so that a program compiles it once.
 inline void run_on_threads(int ranks, void (*work)(void*, thread_transport&), void* held, transport_options options) {
     std::vector<thread_transport> handles = thread_transport::create(ranks, options);
     std::vector<std::exception_ptr> own_failures(handles.size());
     std::vector<std::exception_ptr> peer_failures(handles.size());
     const auto run = [&](std::size_t r) {
+        const auto keep = [&](std::vector<std::exception_ptr>& failures, const std::string& what) {
+            failures[r] = std::current_exception();
+            handles[r].abort("rank " + std::to_string(r) + " " + what);
+        };
         try {
             work(held, handles[r]);
         } catch (const peer_error&) {
-            peer_failures[r] = std::current_exception();
-            abort_by_rank(handles[r], "was released from a collective that another rank left");
+            keep(peer_failures, "was released from a collective that another rank left");
         } catch (const std::exception& e) {
-            own_failures[r] = std::current_exception();
-            abort_by_rank(handles[r], "failed", e.what());
+            keep(own_failures, std::string("failed: ") + e.what());
         } catch (...) {
-            own_failures[r] = std::current_exception();
-            abort_by_rank(handles[r], "failed");
+            keep(own_failures, "failed");
         }
         handles[r].leave();
     };
