@@ -121,8 +121,7 @@ class call_log {
 public:
     /// Log of a split.
     [[gnu::noinline]] call_log split() const {
-        call_log child(*this);
-        child.own_ = std::make_shared<entry>();
+        call_log child;
         child.own_->above = own_;
         child.own_->root = &root();
         return child;
