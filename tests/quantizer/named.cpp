@@ -155,6 +155,8 @@ TEST_CASE("hops have a quantizer for each level, their names, and the largest of
     const zeropp::hops two{int8, int4};
     const zeropp::hops three{int4, int8, zeropp::block_integer<6, 1024>()};
     STATIC_REQUIRE((decltype(two)::count == 2 && decltype(three)::count == 3));
+    STATIC_REQUIRE_FALSE(
+        std::convertible_to<zeropp::block_integer<8, 256>, zeropp::hops<zeropp::block_integer<8, 256>>>);
     STATIC_REQUIRE(std::same_as<decltype(three)::at_level<1>, zeropp::block_integer<8, 256>>);
     CHECK(three.at(zeropp::level<1>).name() == "int8:256");
     CHECK(&three.last() == &three.at(zeropp::level<2>));

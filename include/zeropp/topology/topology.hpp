@@ -127,6 +127,14 @@ constexpr int slots_beyond(const Topology& ranks, int level) {
     return slots;
 }
 
+/// Number of ranks that differ in the coordinates of the levels up to `level` only: of the largest group for level 0.
+template <topology Topology>
+constexpr int ranks_within(const Topology& ranks, int level) {
+    int within = 1;
+    for (int l = 0; l <= level; ++l) within *= extent(ranks, l);
+    return within;
+}
+
 /// Level of the slowest links between ranks `a` and `b`: the last in which their coordinates differ.
 template <topology Topology>
 constexpr int level_between(const Topology& ranks, int a, int b) {
