@@ -76,7 +76,7 @@ void add_reduction(route& hops, const Topology& ranks, int rank, std::span<const
     }
 }
 
-/// Adds an all-to-all: along each level, each peer gets `part` for and from all ranks that only this hop joins.
+/// Adds an all-to-all: along each level, each peer gets as many parts as ranks share its coordinate of the level.
 template <zeropp::topology Topology>
 void add_all_to_all(route& hops, const Topology& ranks, int rank, const message_size& part) {
     for (int l = 0; l != Topology::levels; ++l) {
