@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +22,6 @@
 #include <limits>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -92,8 +90,6 @@ std::vector<double> difference_of(std::vector<double> after, const std::vector<d
 /// Bytes that each link has carried so far, read between barriers; only on the reporting rank. Collective.
 std::vector<double> settled(bool reporting) {
     for (int i = 0; i != 2; ++i) require_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
-    // The barriers' messages to other ranks may still be under way.
-    if (simulated()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return reporting ? bytes_over_links() : std::vector<double>();
 }
 
