@@ -32,7 +32,7 @@ struct codec<cuda_stream> {
     static void write(const cuda_stream& stream, const Q& q, const Source& source, const Slices& where,
                       std::byte* messages, const Residuals& residuals = {}) {
         require_aligned(messages);
-        static_assert(detail::storage_fits<Q, Residuals>::value,
+        static_assert(detail::kernel_residuals<Residuals>::template fit_blocks_of<Q>,
                       "residuals on GPUs need a storage without parameters, or with the quantizer's block size");
         detail::without_shared_rotation(q, source, [&](const auto& to, const auto& from) {
             write_values(stream, to, from, where, messages, residuals);
