@@ -31,6 +31,13 @@ struct slice_order {
     }
 };
 
+namespace detail {
+/// The order in which slots n, n + 1, ..., 2 n - 1 are the ranks `first`, `first` + `apart`, ...
+constexpr slice_order evenly(int first, int n, int apart) {
+    return {.groups = n, .group_stride = apart, .index_stride = first};
+}
+}  // namespace detail
+
 /// A map between the ranks of a world and (group, index in group). Groups are nodes, with fast links. Indices follow
 /// the ranks. A regular value.
 ///
