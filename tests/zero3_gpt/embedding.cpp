@@ -37,7 +37,6 @@ struct setting {
     int stage = 3;
     int secondary_group = 1;
     int steps = 1;
-    model_config network = one_block;
 };
 
 /// Result of a training, and for each step and unit whether it has moved.
@@ -47,7 +46,7 @@ struct outcome {
 };
 
 outcome train_on(const setting& c, const deepspeed_config::zeropp_settings& names) {
-    const workload work = short_work(c.network);
+    const workload work = short_work(one_block);
     settings s;
     s.steps = c.steps;
     run_settings run{"run", {}};
@@ -122,26 +121,30 @@ TEST_CASE("over sites, a training sends the planned bytes along each level", "[z
     zeropp::step_options hpz = zero3, differences = zero3;
     hpz.secondary = zeropp::secondary_options{2, bf16};
     differences.replicas = bf16;
-    // No shard of a tensor ends inside 32 elements, so that messages of lists have no padding.
-    const model_config wide{.layers = 1, .heads = 2, .width = 256, .context = 8};
-    const model network(wide);
+    const model network(one_block);
+    // Elements of a tensor with messages as long as those of a unit's list, whose tensors begin at multiples of 32.
+    const auto as_one_tensor = [&](int unit, int ranks) {
+        std::size_t shard = 0;
+        for (const unit_tensor& t : network.tensors(unit)) {
+            shard = (shard + 31) / 32 * 32 + zeropp::partition(t.size, ranks).slice_size();
+        }
+        return std::vector{shard * static_cast<std::size_t>(ranks)};
+    };
     const auto bytes = [](const zeropp::volume& v) { return std::array{v.intra_node, v.inter_node, v.inter_site}; };
     for (const zeropp::step_options& options : {zero3, hpz, differences}) {
         zeropp::step_volume sent;
         for (int u = 0; u != network.units(); ++u) {
-            std::vector<std::size_t> tensors;
-            for (const unit_tensor& t : network.tensors(u)) tensors.push_back(t.size);
-            const zeropp::step_volume of_unit = zeropp::volume_of_step(planned, tensors, options);
+            const zeropp::step_volume of_unit = zeropp::volume_of_step(planned, as_one_tensor(u, 8), options);
             sent.forward += of_unit.forward;
-            sent.backward += of_unit.backward;
+            sent.backward +=
+                zeropp::volume_of_step(planned, as_one_tensor(u, options.secondary ? 2 : 8), options).backward;
             sent.gradients += of_unit.gradients;
         }
         deepspeed_config::zeropp_settings names = names_of("bf16", "fp32", "bf16");
         names.weight_differences = options.replicas.has_value();
         const bool kept = options.secondary || options.replicas;
         const phase_traffic given =
-            train_on({.nodes{2, zeropp::two_level(4, 2)}, .secondary_group = kept ? 2 : 1, .network = wide}, names)
-                .result.traffic;
+            train_on({.nodes{2, zeropp::two_level(4, 2)}, .secondary_group = kept ? 2 : 1}, names).result.traffic;
         const auto ranks = static_cast<std::uint64_t>(planned.size());
         CHECK(bytes(given.forward_gather) == bytes(sent.forward * ranks));
         CHECK(bytes(given.backward_gather) == bytes(sent.backward * ranks));
