@@ -39,21 +39,16 @@ target_compile_options(
 add_library(zeropp_build_flags INTERFACE)
 target_link_libraries(zeropp_build_flags INTERFACE zeropp_warnings zeropp_sanitizers zeropp_compiler_memory)
 
-# zeropp_precompile(SET target...): these take headers from one that is compiled once for all targets of this SET: the umbrella
-# and, for `parsers`, those of CLI11 and nlohmann/json, too. Sources with an optimisation of their own cannot.
-function(zeropp_precompile set)
-    set(shared zeropp_precompiled_${set})
-    if(NOT TARGET ${shared})
-        file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled/${set}.cpp CONTENT "")
-        add_library(${shared} OBJECT ${PROJECT_BINARY_DIR}/precompiled/${set}.cpp)
-        target_link_libraries(${shared} PRIVATE zeropp::zeropp zeropp_build_flags)
-        target_precompile_headers(${shared} PRIVATE <zeropp/zeropp.hpp>)
-        if(set STREQUAL "parsers")
-            target_link_libraries(${shared} PRIVATE nlohmann_json::nlohmann_json CLI11::CLI11)
-            target_precompile_headers(${shared} PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
-        endif()
+# zeropp_precompile_umbrella(target...): these take the umbrella from a header that is compiled once for all of them. It does not
+# pay with more headers in it, such as CLI11's and nlohmann's: to load it then takes longer than to parse the umbrella.
+function(zeropp_precompile_umbrella)
+    if(NOT TARGET zeropp_precompiled)
+        file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cpp CONTENT "")
+        add_library(zeropp_precompiled OBJECT ${PROJECT_BINARY_DIR}/precompiled.cpp)
+        target_link_libraries(zeropp_precompiled PRIVATE zeropp::zeropp zeropp_build_flags)
+        target_precompile_headers(zeropp_precompiled PRIVATE <zeropp/zeropp.hpp>)
     endif()
     foreach(target IN LISTS ARGN)
-        target_precompile_headers(${target} REUSE_FROM ${shared})
+        target_precompile_headers(${target} REUSE_FROM zeropp_precompiled)
     endforeach()
 endfunction()
